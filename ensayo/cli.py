@@ -170,7 +170,9 @@ def report_run(run_folder: RunFolderArgument) -> None:
     from analysis.reading.run_folder import RunFolder
 
     with create_process_pool(RunFolder(run_folder).log_bytes) as team:
-        team.preload_module("analysis.results.trial")  # started before the import below, because both take seconds
+        team.preload_module(
+            "analysis.results.analyse_trial"
+        )  # started before the import below, because both take seconds
         from analysis.report.report import write_report
 
         page = write_report(run_folder, team)
@@ -195,7 +197,7 @@ def compare_runs(
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
     from analysis.comparison.changes import format_run_changes
-    from analysis.comparison.lines import find_published_series, read_runs
+    from analysis.comparison.curves import find_published_series, read_runs
     from analysis.comparison.page import write_comparison_page
 
     series = find_published_series(benchmark_names or ())
@@ -272,7 +274,7 @@ def measure_host_capacity(engine_name: EngineOption = None) -> None:
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
     from ensayo.progress_display import create_display
-    from services.transport.planes import DATA_PLANES
+    from services.transport.data_planes import DATA_PLANES
 
     engine, _ = choose_engine(engine_name)
     if engine.name == "simulated":

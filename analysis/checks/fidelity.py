@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.proof import AchievedProperty, merge_achieved_properties
+from analysis.metrics.achieved_properties import AchievedProperty, merge_achieved_properties
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.reading.run_table import TrialTable
 

@@ -15,10 +15,10 @@ from pydantic import Field
 
 from analysis.exports.base import Exporter
 from analysis.exports.chakra import ChakraExporter
+from analysis.exports.csv_tables import CsvExporter
 from analysis.exports.hta import HtaExporter
 from analysis.exports.mlperf import MlperfExporter
 from analysis.exports.perfetto import PerfettoExporter
-from analysis.exports.tables import CsvExporter
 from analysis.exports.tensorboard import TensorBoardExporter
 
 AnyExporter: TypeAlias = Annotated[

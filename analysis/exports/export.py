@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.exports import EXPORTERS, Exporter
-from analysis.exports.believed import TrialVerdict
-from analysis.exports.sound import read_readable_trials
+from analysis.exports.readable_trials import read_readable_trials
+from analysis.exports.trial_verdict import TrialVerdict
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from services.schema.errors import HostError, UserError

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from analysis.exports.base import Exporter
-from analysis.exports.believed import TrialVerdict
-from analysis.exports.system import describe_system
+from analysis.exports.system_description import describe_system
+from analysis.exports.trial_verdict import TrialVerdict
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog

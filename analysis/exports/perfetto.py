@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlong_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
-from analysis.metrics.happened import event_outcomes
+from analysis.metrics.event_outcomes import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from analysis.figures.drawing.style import (
     strategy_marker,
 )
 from analysis.report.wording import capitalise_first_letter
-from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import describe_condition_effects, groups_across_conditions, seconds_per_sample
+from analysis.results.trial_result import TrialGroup
 
 
 def draw_sample_time_by_condition(run: AnalysedRun) -> Drawing | None:

@@ -21,7 +21,7 @@ from analysis.figures.drawing.style import (
 )
 from analysis.metrics.balance import MIN_EFFICIENCY, BalancePoint
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.answers import describe_efficiency_loss
+from analysis.report.findings import describe_efficiency_loss
 
 MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")

@@ -32,7 +32,7 @@ from analysis.laws import (
 from analysis.laws.base import UNIDENTIFIED_RATIO
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, join_names
-from analysis.results.result import TIMES_SIGN, TrialGroup
+from analysis.results.trial_result import TIMES_SIGN, TrialGroup
 from analysis.statistics.centre import Floats
 
 MIN_FITTED_SIZES = 4  # one more than the three parameters of the USL, so that a residual is left to judge the fit by

@@ -21,10 +21,10 @@ from analysis.figures.drawing.style import (
     strategy_colour,
 )
 from analysis.reading.run_table import TrialTable
-from analysis.report.answers import MAX_LISTED, TIE_RATIO
+from analysis.report.findings import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_number, format_total_bytes
-from analysis.results.result import TrialResult
 from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TrialResult
 from services.scenario.target import QualityTarget
 
 MAX_CURVES_PER_PANEL = 60  # more curves cannot be followed by eye; of many repeats only the first are drawn

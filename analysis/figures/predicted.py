@@ -18,7 +18,7 @@ from analysis.figures.drawing.style import (
     strategy_colour,
 )
 from analysis.report.wording import format_signed_percentage
-from analysis.results.result import TrialGroup, sort_by_step_time
+from analysis.results.trial_result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.27
 NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller remainder

@@ -19,10 +19,10 @@ from analysis.figures.drawing.style import (
     strategy_marker,
 )
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.report.answers import describe_predicted_speedups
+from analysis.report.findings import describe_predicted_speedups
 from analysis.report.wording import capitalise_first_letter, format_number
-from analysis.results.result import TIMES_SIGN
-from services.scenario.published import PublishedCurve
+from analysis.results.trial_result import TIMES_SIGN
+from services.scenario.published_curves import PublishedCurve
 
 MAX_PANEL_COLUMNS = 3
 # field of a published point -> its marker and label

@@ -10,8 +10,8 @@ from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import add_run_title_and_footer, create_figure, strategy_colour, strategy_marker
 from analysis.report.wording import capitalise_first_letter, format_number
-from analysis.results.result import TrialGroup
 from analysis.results.swept_conditions import groups_across_conditions
+from analysis.results.trial_result import TrialGroup
 from analysis.statistics.centre import Floats
 
 LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures nothing else

@@ -20,8 +20,8 @@ from analysis.figures.drawing.style import (
 from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.report.wording import format_number
-from analysis.results.result import TIMES_SIGN, TimeMetric
 from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TIMES_SIGN, TimeMetric
 
 MAX_LISTED_BASES = 6  # more bases are summarised in the caption
 MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels at the ends of curves

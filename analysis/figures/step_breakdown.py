@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing.style import FOREGROUND, STEP_PHASE_COLOURS, add_run_title_and_footer, create_figure
 from analysis.report.wording import format_number
-from analysis.results.result import TrialGroup, sort_by_step_time
+from analysis.results.trial_result import TrialGroup, sort_by_step_time
 
 ROW_HEIGHT_IN = 0.29
 

@@ -15,7 +15,7 @@ from analysis.metrics.switch import (
     median_switch_result,
     switch_table_row,
 )
-from analysis.results.result import TrialResult
+from analysis.results.trial_result import TrialResult
 
 ROW_HEIGHT_IN = 0.34
 GAIN_PARTS = {  # part of a gain -> its label and colour

@@ -14,7 +14,7 @@ from analysis.figures.drawing.style import (
 )
 from analysis.report.headline import WinnerComparison, compare_winner_with_rival
 from analysis.report.wording import format_number
-from analysis.results.result import TrialGroup
+from analysis.results.trial_result import TrialGroup
 
 ROW_HEIGHT_IN = 0.27
 

@@ -15,9 +15,9 @@ from analysis.figures.drawing.style import (
     start_axes_at_zero,
     strategy_colour,
 )
-from analysis.metrics.happened import EventOutcome
+from analysis.metrics.event_outcomes import EventOutcome
 from analysis.report.wording import format_number
-from analysis.results.result import TIMES_SIGN, TrialResult
+from analysis.results.trial_result import TIMES_SIGN, TrialResult
 
 PANEL_HEIGHT_IN = 1.75
 MAX_PANELS = 6

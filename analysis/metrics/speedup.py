@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.report.wording import format_worker_count
-from analysis.results.result import (
+from analysis.results.trial_result import (
     SweepLabels,
     TimeMetric,
     TrialGroup,

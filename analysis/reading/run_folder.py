@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from services.scenario.published import PublishedCurve
+from services.scenario.published_curves import PublishedCurve
 from services.schema.errors import UserError
 
 PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])

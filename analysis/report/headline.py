@@ -1,6 +1,6 @@
 """Headline of a report: sentences that state which strategy wins, on how many workers, and why.
 
-The main finding (`analysis.report.answers`) comes first, then the winner and the causes. Without a main finding, the
+The main finding (`analysis.report.findings`) comes first, then the winner and the causes. Without a main finding, the
 effects of the swept conditions come first, then the growth where one strategy runs on many workers, else the winner.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.comparison import StrategyDifference, find_strategy_difference
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.report.answers import (
+from analysis.metrics.strategy_comparison import StrategyDifference, find_strategy_difference
+from analysis.report.findings import (
     MAX_LISTED,
     MIN_CAUSE_RATIO,
     TIE_RATIO,
@@ -24,11 +24,11 @@ from analysis.report.answers import (
 )
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
-from analysis.results.result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
 from analysis.results.swept_conditions import condition_effects, describe_condition_effects, groups_across_conditions
-from analysis.statistics.guard import SIGNIFICANCE_LEVEL
-from services.scenario.published import PublishedCurve
+from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
+from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
+from services.scenario.published_curves import PublishedCurve
 
 UNTRIMMED_REPEATS = 2  # number of repeats up to which the olympic mean drops none
 PHASE_VERBS = {"exchange": "exchanges for", "wait": "waits for", "compute": "computes for", "update": "updates for"}

@@ -27,7 +27,7 @@ from analysis.report.wording import (
     format_total_bytes,
 )
 from analysis.results import summary
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
 from analysis.results.summary import RunSummary
 
@@ -70,7 +70,7 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     folder = RunFolder(run_folder)
     if pool is None:
         with create_process_pool(folder.log_bytes) as own_pool:
-            own_pool.preload_module("analysis.results.trial")
+            own_pool.preload_module("analysis.results.analyse_trial")
             return write_report(run_folder, own_pool)
     table, run_summary = analyse_run(folder, pool, write=True)
     pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures

@@ -10,19 +10,19 @@ from itertools import groupby, takewhile
 
 import numpy as np
 
-from analysis.metrics.comparison import (
+from analysis.metrics.speedup import SpeedupCurve
+from analysis.metrics.strategy_comparison import (
     StrategyDifference,
     check_samples_to_target,
     explain_unchecked_groups,
     find_strategy_difference,
 )
-from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import describe_excluded_trials
-from analysis.results.result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
 from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TIMES_SIGN, TimeMetric, TrialGroup, choose_time_metric, have_same_seeds
 from analysis.statistics.bootstrap import Interval, ratio_interval
-from analysis.statistics.guard import SIGNIFICANCE_LEVEL
+from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 
 EXPECTED_EFFICIENCY = 0.6  # efficiency that platform engineers ask for
 MIN_SHOWN_P_VALUE = 0.001  # smaller p-values are not shown: they depend on the tail of the assumed distribution

@@ -9,18 +9,18 @@ from typing import Any
 
 from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of_link_property
 from analysis.checks.verdict import VerdictLevel, worst_level
+from analysis.metrics.achieved_properties import AchievedProperty
 from analysis.metrics.balance import BalancePoint, balance_points
-from analysis.metrics.comparison import StrategyDifference, compare_strategies
-from analysis.metrics.proof import AchievedProperty
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
+from analysis.metrics.strategy_comparison import StrategyDifference, compare_strategies
 from analysis.metrics.switch import StrategySwitchResult, staleness_cost_s
-from analysis.metrics.worth import final_model_qualities, judge_strategy_switch
+from analysis.metrics.switch_verdict import final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable
 from analysis.reading.switch_record import NEVER_SWITCHED
-from analysis.results.result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
-from services.scenario.published import PublishedCurve
+from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
+from services.scenario.published_curves import PublishedCurve
 
 SUMMARY_SCHEMA = "ensayo-summary-1"
 SWITCH_TIME_KEYS = ("when", "fraction")  # keys of a switching strategy that determine when it switches

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.report.wording import format_number, join_names
-from analysis.results.result import TrialGroup
 from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TrialGroup
 
 COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions
 MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a sentence lists only two

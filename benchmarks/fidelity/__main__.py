@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from analysis.exports.believed import TrialVerdict
+from analysis.exports.trial_verdict import TrialVerdict
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import read_logs, read_trial
 from benchmarks.fidelity.bench import main

@@ -36,7 +36,7 @@ from compose.calibration.capacity import HostFingerprint
 from compose.engines.local import LocalEngine
 from compose.runs.certificates import issue_certificates
 from compose.runs.interrupt import raise_on_first_stop_signal
-from services.transport.planes import DATA_PLANES
+from services.transport.data_planes import DATA_PLANES
 
 DEFAULT_ROUNDS, MIN_ROUNDS = 7, 7
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "transport.md"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from benchmarks.transport.jobs import RankOperation
-from services.transport.planes import DATA_PLANES
+from services.transport.data_planes import DATA_PLANES
 
 BOUND, GLOO, RAW, TEXTBOOK, BARE = "bound", "gloo", "raw TCP", "textbook gRPC", "bare gRPC"
 RIVALS_BY_OPERATION: Mapping[RankOperation, tuple[str, ...]] = {

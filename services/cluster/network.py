@@ -5,10 +5,10 @@ pairs of nodes. `build_network` turns them into a `Network` (`network_model`): s
 that delay and lose packets. Engines enforce the `Network` and know no other part of the declaration.
 """
 
+from services.cluster.access_link import AccessLink, AccessLinkOverride
+from services.cluster.build_network import build_network
 from services.cluster.impairments import AnyJitter, AnyPacketLoss
 from services.cluster.network_model import Network, NetworkPath, SharedLink
-from services.cluster.port import AccessLink, AccessLinkOverride
-from services.cluster.resolve import build_network
 from services.cluster.round_trips import ExpectedRoundTripTime, expected_round_trip_time
 from services.cluster.topologies import AnyTopology, NetworkNode, PairLink, StarTopology, Topology
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from services.cluster.link_properties import LinkProperties
 from services.cluster.network_model import NetworkPath, SharedLink
-from services.cluster.spans import LinkProperties
 from services.schema.component import Component, FrozenRecord
 from services.schema.conflicts import Conflict, prefix_conflict_paths
 from services.schema.units import Duration, Rate

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from services.collectives.base import Schedule, Transfer
 from services.collectives.folding import add_folding_rounds, folding_time_s, power_of_two_ranks
-from services.collectives.swapping import PairwiseExchange
+from services.collectives.pairwise_exchange import PairwiseExchange
 
 
 class RecursiveDoubling(PairwiseExchange):

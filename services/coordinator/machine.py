@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import inf, nan
 from typing import TypeAlias
 
-from services.coordinator import switchover
-from services.coordinator.switchover import CallHandOver, RecordJudgement, SwitchMachine
+from services.coordinator import switch_machine as switchover
+from services.coordinator.switch_machine import CallHandOver, RecordJudgement, SwitchMachine
 from services.runtime.control import EpochReport, HandOverState
 from services.scenario.target import QualityTarget
 from services.schema.errors import AuthenticationError, ProtocolError

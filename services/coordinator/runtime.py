@@ -18,7 +18,7 @@ from services.coordinator.machine import (
     RunMachine,
     SendWorkerToHandOver,
 )
-from services.coordinator.switchover import AnnounceDecision, CallHandOver, RecordJudgement
+from services.coordinator.switch_machine import AnnounceDecision, CallHandOver, RecordJudgement
 from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES

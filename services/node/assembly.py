@@ -14,14 +14,14 @@ from services.cluster.events import WorkerPause
 from services.cluster.link_conditions import LinkConditions
 from services.coordinator.machine import RunMachine
 from services.coordinator.runtime import CoordinatorRuntime
-from services.coordinator.switchover import SwitchMachine
+from services.coordinator.switch_machine import SwitchMachine
 from services.learning.data_order import apportion
 from services.node.event_runner import EventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.hand_over import SwitchingServer
-from services.ps_shard.loop import ServerRuntime
 from services.ps_shard.machine import ShardMachine
+from services.ps_shard.runtime import ServerRuntime
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalState
 from services.runtime.core_share import CoreShare
@@ -35,11 +35,11 @@ from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import SinglePhaseStrategy, WorkerContext
 from services.strategies.switching.hand_over import HandOverTimeout
-from services.transport.loopback import SelfDeliveryTransport
 from services.transport.mailbox import Mailbox
-from services.transport.pausing import PausableTransport
+from services.transport.pausable_transport import PausableTransport
+from services.transport.self_delivery import SelfDeliveryTransport
 from services.worker.hand_over import WorkerHandOver
-from services.worker.loop import WorkerPhase, WorkerRuntime
+from services.worker.runtime import WorkerPhase, WorkerRuntime
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.scenario.scenario import TransportName
 from services.schema.component import FrozenRecord
-from services.transport.planes import DATA_PLANES
+from services.transport.data_planes import DATA_PLANES
 from services.transport.shaping import FluidLinkShaping, NodeLinks
-from services.transport.wired import SocketTransport
+from services.transport.socket_transport import SocketTransport
 
 REQUESTER, RESPONDER = "asks", "answers"  # names of the two nodes
 WARM_UP_ROUND_TRIPS, ROUND_TRIPS = 50, 400

@@ -22,9 +22,9 @@ from services.runtime.host_facts import find_interface, read_bytes_sent
 from services.runtime.identity import NodeIdentity
 from services.runtime.run_log import RunLog
 from services.schema.errors import DeadlineExceeded, EnsayoError
+from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, open_channel
-from services.transport.grpc.control import GrpcCoordinatorClient
-from services.transport.planes import DATA_PLANES
+from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
 from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks, TransportShaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 

@@ -15,7 +15,7 @@ from services.scenario.workload import learning_task_of
 from services.strategies import SinglePhaseStrategy, TrainingPhases
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepPrediction
-from services.strategies.served_prediction import ServerBasedPrediction
+from services.strategies.server_based_prediction import ServerBasedPrediction
 
 EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import UpdateRule
-from services.ps_shard.loop import ServerRuntime
+from services.ps_shard.runtime import ServerRuntime
 from services.runtime.control import CoordinatorClient, HandOverDecision, HandOverStage, HandOverState
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 
 from services.cluster.cluster import Cluster, WorkerSpec, data_node_names
 from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, events_of_present_nodes
-from services.scenario.published import PublishedCurve, unknown_strategy_conflicts
+from services.scenario.published_curves import PublishedCurve, unknown_strategy_conflicts
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
     ScenarioDocument,

@@ -23,8 +23,8 @@ from services.strategies.base import (
 )
 from services.strategies.easgd import Easgd
 from services.strategies.local_sgd import LocalSgd
-from services.strategies.none import SingleWorker
 from services.strategies.parameter_server import ParameterServer
+from services.strategies.single_worker import SingleWorker
 from services.strategies.switching.strategy_switch import StrategySwitch
 from services.strategies.switching.sync_switch import SyncSwitch
 

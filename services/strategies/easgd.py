@@ -20,7 +20,7 @@ from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
 from services.strategies.base import Gradient, PhaseProperties, ScenarioFacts, StepResult, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
-from services.strategies.served import ServerBasedStrategy
+from services.strategies.server_based import ServerBasedStrategy
 
 DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 

@@ -20,7 +20,7 @@ from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
 from services.strategies.base import Gradient, PhaseProperties, ScenarioFacts, StepResult, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
-from services.strategies.served import ServerBasedStrategy
+from services.strategies.server_based import ServerBasedStrategy
 
 
 class ParameterServer(ServerBasedStrategy):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.exports.sound import read_readable_trials
+from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_trial
 from services.cluster.addresses import InProcessAddresses

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.comparison import check_samples_to_target, compare_strategies, explain_unchecked_groups
+from analysis.metrics.strategy_comparison import check_samples_to_target, compare_strategies, explain_unchecked_groups
 from analysis.reading.run_table import TrialTable
-from analysis.results.result import TrialResult, group_trials, measure_trial
+from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
 LUCK = (0.8, 1.0, 1.3, 0.9, 1.1)
 

@@ -14,7 +14,7 @@ from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import TrialTable
 from analysis.report import report
 from analysis.report.wording import format_number
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 from ensayo.cli import app
 
 MakeRun = Callable[..., RunFolder]

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.exports.sound import read_readable_trials
+from analysis.exports.readable_trials import read_readable_trials
 from analysis.figures.base import AnalysedRun
 from analysis.figures.timeline import draw_step_times_with_events
 from analysis.reading.run_folder import RunFolder
 from analysis.report import report
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 
 MakeRun = Callable[..., RunFolder]
 AT_S, LASTS_S = 0.2, 0.3

@@ -21,8 +21,8 @@ from analysis.exports.chakra import reason_not_exportable
 from analysis.exports.export import export_run
 from analysis.exports.hta import HtaExporter
 from analysis.exports.mlperf import system_name_of_trial
-from analysis.exports.sound import read_readable_trials
-from analysis.exports.system import describe_system
+from analysis.exports.readable_trials import read_readable_trials
+from analysis.exports.system_description import describe_system
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_folder import RunFolder, read_json

@@ -24,7 +24,7 @@ from analysis.checks.network.shared_links import check_shared_link_rates
 from analysis.checks.training.event_horizon import check_event_horizon
 from analysis.checks.training.event_lateness import check_event_lateness
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.proof import achieved_properties
+from analysis.metrics.achieved_properties import achieved_properties
 from analysis.reading.run_table import TrialTable
 
 MakeTrial = Callable[..., TrialTable]

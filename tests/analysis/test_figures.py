@@ -32,9 +32,9 @@ from analysis.reading.run_table import RunTable
 from analysis.report import report
 from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
-from analysis.results.examine import analyse_run
-from analysis.results.result import measure_trial
+from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import build_summary
+from analysis.results.trial_result import measure_trial
 
 RunWriter = Callable[..., RunFolder]
 PIXEL = 1.0  # about half a line's width

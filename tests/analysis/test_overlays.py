@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from analysis.comparison import changes as compare
-from analysis.comparison.alike import differing_settings
-from analysis.comparison.figures import (
+from analysis.comparison.curves import (
+    ComparedRun,
+    build_compared_curves,
+    find_published_series,
+    read_runs,
+    run_letter_of_index,
+)
+from analysis.comparison.differing_settings import differing_settings
+from analysis.comparison.overlays import (
     ComparisonOverlay,
     _loss_title,
     draw_efficiency_overlay,
@@ -18,16 +25,9 @@ from analysis.comparison.figures import (
     draw_speedup_overlay,
     draw_time_to_target_overlay,
 )
-from analysis.comparison.lines import (
-    ComparedRun,
-    build_compared_curves,
-    find_published_series,
-    read_runs,
-    run_letter_of_index,
-)
 from analysis.comparison.page import write_comparison_page
 from analysis.reading.run_folder import RunFolder
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 from ensayo import cli
 from services.schema.errors import UserError
 

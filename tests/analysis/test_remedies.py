@@ -9,7 +9,7 @@ import pytest
 from analysis.checks import fidelity
 from analysis.checks.fidelity import collect_remedies, list_remedies, run_trial_checks
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.proof import achieved_properties
+from analysis.metrics.achieved_properties import achieved_properties
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import TrialTable
 

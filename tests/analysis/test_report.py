@@ -18,7 +18,7 @@ from analysis.reading import mllog
 from analysis.reading.run_folder import RunFolder
 from analysis.report import headline, report
 from analysis.results import summary
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]

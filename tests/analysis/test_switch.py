@@ -13,7 +13,7 @@ from analysis.checks.host.host_share import check_host_overhead
 from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
 from analysis.checks.training.replicas import check_replicas_agree
 from analysis.checks.verdict import VerdictLevel
-from analysis.exports.sound import read_readable_trials
+from analysis.exports.readable_trials import read_readable_trials
 from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_steps
 from analysis.figures.switch import draw_time_saved_by_switch
@@ -24,7 +24,7 @@ from analysis.metrics.switch import (
     describe_switch_outcomes,
     measure_strategy_switch,
 )
-from analysis.metrics.worth import FinalModelQualities, final_model_qualities, judge_strategy_switch
+from analysis.metrics.switch_verdict import FinalModelQualities, final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable
@@ -32,9 +32,9 @@ from analysis.reading.training_phases import training_phases
 from analysis.report.headline import headline_sentences
 from analysis.report.report import render_page
 from analysis.report.wording import format_milliseconds, format_number
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
+from analysis.results.analyse_trial import analyse_trial
 from analysis.results.summary import RunSummary
-from analysis.results.trial import analyse_trial
 from services.cluster.fluid_link import goodput_bytes_per_s
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}

@@ -12,7 +12,7 @@ from benchmarks.transport.network_namespaces import RankNetwork
 from benchmarks.transport.rank_processes import CallCost, start_ranks
 from compose.runs.certificates import issue_certificates
 from services.schema.errors import HostError
-from services.transport.planes import DATA_PLANES
+from services.transport.data_planes import DATA_PLANES
 
 
 def free_ports(count: int) -> list[int]:

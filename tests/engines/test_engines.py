@@ -22,7 +22,7 @@ from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
-from services.transport.planes import DATA_PLANES
+from services.transport.data_planes import DATA_PLANES
 
 Document: TypeAlias = dict[str, Any]
 

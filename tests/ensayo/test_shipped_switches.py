@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_1samp, ttest_rel
 
-from analysis.exports.sound import read_readable_trials
+from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable
 from analysis.report.headline import headline_sentences
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from compose.engines import choose_engine
 from compose.runs.run import ScenarioSource, run_scenario

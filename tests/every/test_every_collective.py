@@ -38,8 +38,8 @@ from services.collectives.execution.executor import UNCOMPRESSED, all_reduce
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
 from services.collectives.folding import power_of_two_ranks
 from services.collectives.grouped import GroupedCollective, RankGroups
+from services.collectives.pairwise_exchange import PairwiseExchange
 from services.collectives.rendezvous import RendezvousCollective
-from services.collectives.swapping import PairwiseExchange
 from services.compressors import Compressor, Fp16
 from services.runtime.transport import Message, SentTraffic
 from services.schema.arrays import HostArray

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from analysis.exports import EXPORTERS
 from analysis.exports.export import export_run
-from analysis.exports.sound import read_readable_trials
+from analysis.exports.readable_trials import read_readable_trials
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading.run_folder import RunFolder
 from compose.engines import choose_engine

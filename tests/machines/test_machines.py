@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from services.coordinator.machine import RunMachine
-from services.coordinator.switchover import SwitchMachine
+from services.coordinator.switch_machine import SwitchMachine
 from services.parameter_server.placement import ColocatedPlacement
 from services.parameter_server.staleness import CutOffWeighting, UniformWeighting
 from services.parameter_server.synchronisers import (

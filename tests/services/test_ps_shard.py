@@ -10,8 +10,8 @@ import numpy as np
 from services.compressors import IdentityCompressor
 from services.parameter_server.synchronisers import Gba
 from services.parameter_server.update_rules import Contribution, UpdateRule
-from services.ps_shard.loop import ServerRuntime
 from services.ps_shard.machine import ShardMachine
+from services.ps_shard.runtime import ServerRuntime
 from services.runtime.clock import WallClock
 from services.runtime.run_log import UPDATE_COLUMNS, EventBatch, RunLog
 from services.runtime.transport import Message, MessageKind, MessageTag, SentTraffic, Transport

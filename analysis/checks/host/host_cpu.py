@@ -1,6 +1,6 @@
 """Check that the host had CPU capacity to spare."""
 
-from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 

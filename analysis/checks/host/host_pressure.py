@@ -1,6 +1,6 @@
 """Check that neither the host's kernel nor its hypervisor kept tasks waiting."""
 
-from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 

@@ -1,6 +1,6 @@
 """Check that steps took as long as the declared links and devices need, without time that only this host adds."""
 
-from analysis.checks.evidence import ran_in_virtual_time
+from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 from analysis.reading.training_phases import TrainingPhase, training_phases

@@ -1,6 +1,6 @@
 """Check that workers whose speed is set by a CPU quota were as slow as declared."""
 
-from analysis.checks.evidence import ran_in_containers
+from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 

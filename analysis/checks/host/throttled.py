@@ -1,6 +1,6 @@
 """Check that CPU quotas did not slow down nodes that were not declared slow."""
 
-from analysis.checks.evidence import ran_in_containers
+from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 

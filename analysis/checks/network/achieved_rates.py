@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaping
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable

@@ -1,6 +1,6 @@
 """Check that queues dropped no packets where no loss is declared."""
 
-from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaping
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable

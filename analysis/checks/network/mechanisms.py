@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from analysis.checks.evidence import ran_in_containers
+from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import (
     NOT_ENFORCED_REMEDY,
     CheckVerdict,

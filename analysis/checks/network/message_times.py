@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaping
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 

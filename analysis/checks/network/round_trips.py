@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.evidence import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaping
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 from services.cluster.network import expected_round_trip_time

@@ -3,7 +3,6 @@
 `CHAPTERS` lists these functions in the order of the report.
 """
 
-from analysis.mlperf.chapters.absent import unanswered_questions_chapter
 from analysis.mlperf.chapters.balance import balance_chapter
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
 from analysis.mlperf.chapters.clusters import clusters_chapter
@@ -14,6 +13,7 @@ from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.chapters.scaling import speedup_chapter
 from analysis.mlperf.chapters.sources import sources_chapter
 from analysis.mlperf.chapters.systems import systems_chapter
+from analysis.mlperf.chapters.unanswered import unanswered_questions_chapter
 
 CHAPTERS: tuple[ChapterWriter, ...] = (
     systems_chapter,

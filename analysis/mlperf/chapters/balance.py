@@ -6,7 +6,7 @@ import pandas as pd
 from analysis.laws import BestBatchLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import fit_law_to_all_sizes
-from analysis.mlperf.reading.learning import find_study_series
+from analysis.mlperf.reading.run_samples import find_study_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_percentage

@@ -20,7 +20,7 @@ from analysis.mlperf.forecasts import (
     evaluate_laws,
     is_scored_forecast,
 )
-from analysis.mlperf.reading.learning import find_study_series
+from analysis.mlperf.reading.run_samples import find_study_series
 from analysis.mlperf.series import (
     APPENDIX_SERIES_PATH,
     SECONDS_PER_MINUTE,

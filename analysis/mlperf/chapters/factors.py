@@ -4,7 +4,7 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.factors import draw_efficiency_factors
-from analysis.mlperf.reading.learning import find_study_series
+from analysis.mlperf.reading.run_samples import find_study_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number

@@ -10,7 +10,7 @@ from analysis.laws import CriticalBatchLaw, LawFit, StepTimeLaw
 from analysis.laws.backtest import HoldoutError
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import LAWS, MAX_FITTED_ACCELERATORS, LawEvaluation, evaluate_laws, fit_law_to_all_sizes
-from analysis.mlperf.reading.learning import find_study_series
+from analysis.mlperf.reading.run_samples import find_study_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_number, format_percentage

@@ -18,7 +18,7 @@ from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
 from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_number
-from analysis.results.result import TIMES_SIGN
+from analysis.results.trial_result import TIMES_SIGN
 
 HEIGHT_IN = 4.4
 CAPTION = (

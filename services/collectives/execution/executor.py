@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from services.collectives.base import Schedule
-from services.collectives.execution.payloads import UNCOMPRESSED, PayloadCodec, create_payload_codec
+from services.collectives.execution.payload_codec import UNCOMPRESSED, PayloadCodec, create_payload_codec
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
 from services.compressors import Compressor
 from services.runtime.transport import (

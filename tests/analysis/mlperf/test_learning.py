@@ -13,7 +13,7 @@ from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
 from analysis.mlperf.chapters.factors import efficiency_factors_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.learning import find_study_series, read_run_samples
+from analysis.mlperf.reading.run_samples import find_study_series, read_run_samples
 from analysis.mlperf.study import make_study
 from analysis.reading import mllog
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import ttest_ind, ttest_rel, wilcoxon
 
-from analysis.statistics.guard import compare_samples_with_reference
+from analysis.statistics.convergence_check import compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired import compare_paired_times
 

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.comparison.alike import differing_settings
-from analysis.comparison.lines import ComparedCurve, ComparedCurvePoint, ComparedRun
+from analysis.comparison.curves import ComparedCurve, ComparedCurvePoint, ComparedRun
+from analysis.comparison.differing_settings import differing_settings
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import (
     BASELINE_GREY,
@@ -34,7 +34,7 @@ from analysis.report.wording import (
     format_worker_count,
     join_names,
 )
-from analysis.results.result import TIMES_SIGN, TrialResult
+from analysis.results.trial_result import TIMES_SIGN, TrialResult
 
 LINE_STYLE_NAMES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
 MAX_LOSS_CURVE_POINTS = 400  # points are dropped from longer curves, because a page has no more pixels

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from services.scenario.scenario import TransportName
-from services.transport.grpc.data import GrpcTransport
-from services.transport.tcp.data import TcpTransport
-from services.transport.wired import SocketTransport
+from services.transport.grpc.data_plane import GrpcTransport
+from services.transport.socket_transport import SocketTransport
+from services.transport.tcp.data_plane import TcpTransport
 
 DATA_PLANES: Mapping[TransportName, type[SocketTransport]] = {"grpc": GrpcTransport, "tcp": TcpTransport}

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.happened import EventOutcome, event_outcomes
+from analysis.metrics.event_outcomes import EventOutcome, event_outcomes
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_median_step_s
 from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
 from analysis.metrics.staleness import staleness_statistics

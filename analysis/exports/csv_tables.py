@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from analysis.exports.base import Exporter
-from analysis.exports.believed import TrialVerdict
-from analysis.metrics.happened import event_outcomes
+from analysis.exports.trial_verdict import TrialVerdict
+from analysis.metrics.event_outcomes import event_outcomes
 from analysis.reading.run_table import RunTable, TrialTable
 
 EVENT_TABLE_NAMES = ("steps", "evals", "updates")

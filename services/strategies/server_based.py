@@ -17,7 +17,7 @@ from services.schema.arrays import HostArray
 from services.schema.conflicts import Conflict
 from services.strategies.base import BytesPerStep, ScenarioFacts, SinglePhaseStrategy, average_bytes_per_step
 from services.strategies.cost_model import CostModel, StepPrediction
-from services.strategies.served_prediction import ServerBasedPrediction
+from services.strategies.server_based_prediction import ServerBasedPrediction
 
 
 class ServerBasedStrategy(SinglePhaseStrategy, ABC):

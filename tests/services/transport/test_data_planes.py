@@ -18,14 +18,14 @@ from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
 from services.strategies.switching.hand_over import HandOverTimeout, send_model_vectors
+from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
-from services.transport.grpc.data import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
-from services.transport.planes import DATA_PLANES
+from services.transport.grpc.data_plane import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
 from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks
+from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
-from services.transport.tcp.data import TcpTransport
+from services.transport.tcp.data_plane import TcpTransport
 from services.transport.tcp.sender import open_stream
-from services.transport.wired import SocketTransport
 from services.wire.data_pb2 import StreamReceipt
 
 Transports: TypeAlias = dict[str, SocketTransport]

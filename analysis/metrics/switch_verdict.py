@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from analysis.report.wording import format_number
-from analysis.results.result import TrialResult
+from analysis.results.trial_result import TrialResult
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 
 SwitchVerdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]

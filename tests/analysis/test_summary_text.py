@@ -12,8 +12,8 @@ from analysis.metrics.balance import balance_points
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTable
 from analysis.report.summary_text import fastest_strategies, summary_sentences
-from analysis.results.result import TrialResult, group_trials, measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
+from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
 Trials = Callable[..., TrialResult]
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.transport.turns import SMALL_MESSAGE_BYTES, SmallFirstLock
+from services.transport.send_order import SMALL_MESSAGE_BYTES, SmallFirstLock
 
 Run = Callable[[Any], Any]
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from analysis.checks import fidelity
-from analysis.metrics.proof import AchievedProperty, achieved_properties
+from analysis.metrics.achieved_properties import AchievedProperty, achieved_properties
 from analysis.reading import trial_record as record
 from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_logs, read_trial
-from analysis.results.result import TrialResult, measure_trial
+from analysis.results.trial_result import TrialResult, measure_trial
 
 FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
 

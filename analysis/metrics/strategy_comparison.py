@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.results.result import (
+from analysis.results.trial_result import (
     TimeMetric,
     TrialGroup,
     choose_time_metric,
@@ -14,7 +14,7 @@ from analysis.results.result import (
     have_same_seeds,
     restrict_to_shared_seeds,
 )
-from analysis.statistics.guard import ConvergenceCheck, compare_samples_with_reference
+from analysis.statistics.convergence_check import ConvergenceCheck, compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired import PairedComparison, compare_paired_times
 

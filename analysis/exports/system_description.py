@@ -7,7 +7,7 @@ MLCommons' checker requires strings.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.exports.believed import TrialVerdict
+from analysis.exports.trial_verdict import TrialVerdict
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.report.wording import format_quantity
 

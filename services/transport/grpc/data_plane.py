@@ -22,9 +22,9 @@ from services.transport.grpc.channels import (
     open_channel,
     translate_grpc_errors,
 )
+from services.transport.send_order import SmallFirstLock
 from services.transport.shaping import TransportShaping
-from services.transport.turns import SmallFirstLock
-from services.transport.wired import SocketTransport
+from services.transport.socket_transport import SocketTransport
 from services.wire.data_pb2 import StreamReceipt
 
 SEND_METHOD = "/ensayo.wire.Data/SendMessages"

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
-from analysis.comparison.lines import ComparedRun
+from analysis.comparison.curves import ComparedRun
 from analysis.reading.plan_view import PlanView
 
 

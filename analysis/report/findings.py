@@ -17,10 +17,10 @@ from analysis.metrics.switch import (
     median_switch_result,
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
-from analysis.results.result import TrialGroup, choose_time_metric
 from analysis.results.summary import RunSummary
 from analysis.results.swept_conditions import groups_across_conditions, seconds_per_sample, shorten_conditions
-from analysis.statistics.guard import SIGNIFICANCE_LEVEL
+from analysis.results.trial_result import TrialGroup, choose_time_metric
+from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired import paired_t_test
 

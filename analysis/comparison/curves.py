@@ -12,7 +12,7 @@ from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
 from analysis.mlperf.series import ScalingSeries, read_shipped_series
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable
-from analysis.results.examine import analyse_run
+from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, percentile_interval
 from analysis.statistics.efficiency import EfficiencyFactors

@@ -14,8 +14,8 @@ from services.runtime.transport import (
     SentTraffic,
     Transport,
 )
-from services.transport.loopback import SelfDeliveryTransport
 from services.transport.mailbox import Mailbox
+from services.transport.self_delivery import SelfDeliveryTransport
 
 WORD = Message(MessageTag(1, MessageKind.PARTIAL_SUM), b"word")
 

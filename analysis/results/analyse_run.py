@@ -2,14 +2,14 @@
 
 from functools import partial
 
-from analysis.metrics.proof import merge_achieved_properties
+from analysis.metrics.achieved_properties import merge_achieved_properties
 from analysis.reading.damage import FileDamage
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable
 from analysis.results import summary
+from analysis.results.analyse_trial import AnalysedTrial, analyse_trial
 from analysis.results.summary import RunSummary
-from analysis.results.trial import AnalysedTrial, analyse_trial
 
 
 def analyse_run(

@@ -10,11 +10,11 @@ from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.metrics.switch import StrategySwitchResult
 from analysis.reading.run_table import TrialTable
-from analysis.report.answers import FINDING_FUNCTIONS, main_finding
+from analysis.report.findings import FINDING_FUNCTIONS, main_finding
 from analysis.report.headline import headline_sentences
-from analysis.results.result import TrialResult, group_trials, measure_trial
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
-from services.scenario.published import PublishedCurve
+from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from services.scenario.published_curves import PublishedCurve
 
 Trials = Callable[..., TrialResult]
 REACHED = {"target": "loss ≤ 0.2", "samples_to_target": 1000}

@@ -9,11 +9,11 @@ from services.cluster.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSiz
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.codec import PREFIX_BYTES, encode_message_prefix
+from services.transport.send_order import SmallFirstLock
+from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
 from services.transport.tcp.receiver import StreamReceiver
 from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_stream
-from services.transport.turns import SmallFirstLock
-from services.transport.wired import SocketTransport
 
 
 @dataclass

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 
+from services.cluster.access_link import AccessLink
 from services.cluster.network_model import Network, NetworkPath, SharedLink
-from services.cluster.port import AccessLink
 from services.cluster.topologies import NetworkNode, PairLink, Topology
 
 
