@@ -18,7 +18,7 @@ NAMES = {  # public name -> module:attribute
     "find": "compose.scenario_files.load:find_scenario",
     "load": "compose.scenario_files.load:load_scenario",
     "schema": "compose.scenario_files.json_schema:scenario_schema",
-    "plan": "services.plan.plan:make_plan",
+    "plan": "services.plan.make_plan:make_plan",
     "rehearse": "ensayo.rehearsal:rehearse",
     "report": "analysis.report.report:write_report",
     "compare": "analysis.comparison.changes:compare_runs",

@@ -170,9 +170,8 @@ def report_run(run_folder: RunFolderArgument) -> None:
     from analysis.reading.run_folder import RunFolder
 
     with create_process_pool(RunFolder(run_folder).log_bytes) as team:
-        team.preload_module(
-            "analysis.results.analyse_trial"
-        )  # started before the import below, because both take seconds
+        # Started before the import below, because both take seconds.
+        team.preload_module("analysis.results.analyse_trial")
         from analysis.report.report import write_report
 
         page = write_report(run_folder, team)

@@ -1,8 +1,8 @@
 """Comparison of runs with each other and with published series, for the command `ensayo compare`.
 
-lines     speedup curves of runs and of published series, in a common format
-alike     settings in which runs differ; times and losses of such runs are not ranked
-figures   figures that show the curves of all runs together
-changes   table of the differences between two runs
-page      output folder: report.html and figures
+curves              speedup curves of runs and of published series, in a common format
+differing_settings  settings in which runs differ; times and losses of such runs are not ranked
+overlays            figures that show the curves of all runs together
+changes             table of the differences between two runs
+page                output folder: report.html and figures
 """

@@ -2,11 +2,11 @@
 
 `AnyExporter` is the registry: its members are the formats that `ensayo export` offers.
 
-base         contract of an exporter
-believed     verdict on an exported trial: valid, degraded or invalid
-sound        reading of a run's undamaged data
-activities   begin and end of each activity (compute, wait, …) in a training step
-system       MLCommons' description of a system
+base                contract of an exporter
+trial_verdict       verdict on an exported trial: valid, degraded or invalid
+readable_trials     reading of a run's undamaged data
+activities          begin and end of each activity (compute, wait, …) in a training step
+system_description  MLCommons' description of a system
 """
 
 from typing import Annotated, TypeAlias, get_args

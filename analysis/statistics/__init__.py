@@ -7,5 +7,5 @@ balance             the number of workers that is worth its cost, by three rules
 paired              comparison of two strategies over the same seeds
 holm                correction of p-values for the number of comparisons
 rounding            variance that remains where runs agree because their times were rounded to the same value
-guard               check for strategies that need fewer samples than the reference
+convergence_check   check for strategies that need fewer samples than the reference
 """
