@@ -29,7 +29,7 @@ def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial
     """Payload as the plan says, and an interface that has sent at least that and not much more."""
     trial = run_trial("docker", smoke, strategy)
 
-    steps = {node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.nodes_of_role("worker")}
+    steps = {node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.node_plans_of_role("worker")}
     mean = sum(steps.values()) / len(steps)  # a server answers everybody's
     for node, per_step in trial.plan.bytes_per_step.items():
         stop = trial.value(node, "node_stop")

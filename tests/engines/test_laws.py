@@ -108,7 +108,7 @@ def test_one_asynchronous_worker_is_serial_training(run_trial: RunTrial, laws: P
 
 def assert_bytes_are_the_routes(trial: Any) -> None:
     """Payload exactly as counted before the run; framing is told apart."""
-    steps = {node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.nodes_of_role("worker")}
+    steps = {node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.node_plans_of_role("worker")}
     for node, per_step in trial.plan.bytes_per_step.items():
         stop = trial.value(node, "node_stop")
         assert stop["payload_bytes_sent"] * 3 == per_step * (3 * steps[node] if node in steps else sum(steps.values()))

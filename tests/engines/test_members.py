@@ -182,7 +182,7 @@ def expected_bytes(done: Any, node: str) -> float:
     """By the plan's routes: before the switch if there is one, in it, and after it; who leaves exchanges once more."""
     steps = {
         each.name: [row["step"] for row in done.rows(each.name, "node_steps")]
-        for each in done.plan.nodes_of_role("worker")
+        for each in done.plan.node_plans_of_role("worker")
     }
     every = done.plan.exchange_period
     if done.plan.second_phase is None:

@@ -124,7 +124,7 @@ def test_a_varying_device_takes_other_times_and_repeats_them(rehearse: Rehearse)
 
     done, again = (rehearse(RING, 2, cluster=varying) for _ in range(2))
 
-    variation = done.plan.nodes_of_role("worker")[1].variation
+    variation = done.plan.node_plans_of_role("worker")[1].variation
     expected = [0.1 * variation.duration_factor(done.plan.seed, 1, step) for step in range(6)]
     assert [row["compute_s"] for row in done.steps(1)[:6]] == pytest.approx(expected, abs=1e-6)
     assert steps(done, 0) == steps(again, 0)

@@ -47,15 +47,15 @@ def test_an_epoch_apart_ends_with_the_mean_by_samples(rehearse: Rehearse, collec
     strategy = local(EPOCH, collective={"kind": collective})
     done = rehearse(strategy, 3, batch=batch, epochs=1, precision="fp64")
     plan, data = done.plan, done.plan.dataset.load("float64")
-    begin = plan.model.init(data.task, plan.seed, plan.dtype)
+    begin = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
 
     ends, counts = [], []
     for rank in range(3):
-        params, state = begin, plan.optimiser.init(begin)
-        shares = [plan.data_order.rank_indices(step, rank, (1,) * 3) for step in range(EPOCH)]
+        params, state = begin, plan.optimiser.init_state(begin)
+        shares = [plan.data_order.rank_sample_indices(step, rank, (1,) * 3) for step in range(EPOCH)]
         for share in shares:
             _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
-            params, state = plan.optimiser.step(params, gradient, state)
+            params, state = plan.optimiser.update_params(params, gradient, state)
         ends.append(params)
         counts.append(sum(map(len, shares)))
 

@@ -401,7 +401,7 @@ def test_an_elastic_worker_without_a_spring_trains_alone(rehearse: Rehearse) -> 
         common = min(map(len, losses))  # who exchanges seldom learns late that the budget is spent
         assert common > 15
         assert losses[0][:common] == losses[1][:common]
-    first = often.plan.model.init(often.plan.dataset.load("float32").task, often.plan.seed, "float32")
+    first = often.plan.model.init_parameters(often.plan.dataset.load("float32").task, often.plan.seed, "float32")
     assert often.params.tobytes() == seldom.params.tobytes() == first.tobytes()
 
 

@@ -288,14 +288,14 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
         switch("ring", "asp", at(step=5), optimiser_state=policy), 1, optimiser={"kind": "adam", "rate": 0.01}
     )
     plan, data = done.plan, done.plan.dataset.load(done.plan.dtype)
-    params = plan.model.init(data.task, plan.seed, plan.dtype)
-    state = plan.optimiser.init(params)
+    params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
+    state = plan.optimiser.init_state(params)
     for step in range(plan.steps):
         if step == 5:
             state = plan.strategy.training_phases().switch.optimiser_state_after_switch(plan.optimiser, params, state)
-        share = plan.data_order.batch_indices(step)
+        share = plan.data_order.batch_sample_indices(step)
         _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
-        params, state = plan.optimiser.step(params, gradient, state)
+        params, state = plan.optimiser.update_params(params, gradient, state)
 
     assert done.params.tobytes() == params.tobytes()
     assert state.update_count == plan.steps - (5 if policy == "reset" else 0)
@@ -566,7 +566,7 @@ def test_every_sample_of_an_epoch_is_seen_once_though_workers_become_servers(
         (step // done.plan.steps_per_epoch, int(sample))
         for rank in range(4)
         for step in (row["step"] for row in done.steps(rank))
-        for sample in done.plan.data_order.rank_indices(
+        for sample in done.plan.data_order.rank_sample_indices(
             step, rank, (1,) * 4 if step < switched(done) else done.plan.second_phase.worker_weights
         )
     )
