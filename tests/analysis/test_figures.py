@@ -94,6 +94,7 @@ def test_all_lines_lie_inside_their_frame(unlike: Callable[..., list[Drawing]], 
     assert outside == []
 
 
+@pytest.mark.slow
 def test_another_process_saves_the_same_bytes(unlike: Callable[..., list[Drawing]], tmp_path: Path) -> None:
     """Figures of a large run are saved by whichever process has time; a drawing must stand being sent to it."""
     for drawing in unlike("ring", "ps_asp"):

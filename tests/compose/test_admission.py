@@ -393,6 +393,7 @@ baseline: false
 """
 
 
+@pytest.mark.slow
 def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_the_refusal_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

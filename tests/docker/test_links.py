@@ -144,6 +144,7 @@ def test_members_share_their_racks_uplink_and_not_what_stays_inside(stand: Calla
 
 
 @pytest.mark.wall_clock
+@pytest.mark.slow
 def test_a_pair_is_limited_inside_its_nodes_limit(stand: Callable[..., Standing]) -> None:
     """Towards one peer 20 Mbit/s, towards all together no more than 100."""
     standing = stand(3, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]})
@@ -169,6 +170,7 @@ def test_round_trips_are_those_that_were_declared(stand: Callable[..., Standing]
 
 
 @pytest.mark.wall_clock
+@pytest.mark.slow
 def test_lost_packets_are_sent_again(stand: Callable[..., Standing]) -> None:
     """TCP sees the loss: it is at the receiver, and packet by packet."""
     loss = {"kind": "independent", "share": 0.02}
@@ -218,6 +220,7 @@ def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Ca
         standing.nodes.probe_links()
 
 
+@pytest.mark.slow
 def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callable[..., Standing]) -> None:
     """Its packets are dropped, not let through early; the trial must not wait for them."""
     standing = stand(2, LINKED | {"delay": "1ms"})

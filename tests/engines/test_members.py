@@ -120,6 +120,7 @@ def test_nobody_is_left_out_of_the_trials(family: str) -> None:
     assert all(fits(strategy, workers(strategy)) for strategy in MEMBERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [key for key in FAMILIES if key != "placement"])
 def test_every_part_of_a_server_makes_a_difference_in_its_trials(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
     """One that has nothing to do in any would show nothing: ages of zero, no straggler, numbers that are exact."""

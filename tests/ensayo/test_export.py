@@ -79,7 +79,12 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
 
 
 @pytest.mark.parametrize(
-    "of", ["simulated", "local", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow])]
+    "of",
+    [
+        "simulated",
+        pytest.param("local", marks=pytest.mark.slow),
+        pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow]),
+    ],
 )
 def test_mlcommons_checker_accepts_the_quickstart_of_every_engine(
     of: str, pytestconfig: pytest.Config, request: pytest.FixtureRequest, tmp_path: Path

@@ -78,6 +78,7 @@ def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why:
         find_switch_fraction(scenario)
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_sequence_and_the_answer(tmp_path: Path) -> None:
     """Through the ordinary machinery: every try leaves a run with its report."""
     path = tmp_path / "early.yaml"

@@ -539,6 +539,7 @@ def test_two_rings_switch_without_a_server(rehearse: Callable[..., Any]) -> None
     assert done.plan.servers == 0
 
 
+@pytest.mark.slow
 def test_a_run_of_64_workers_repeats_to_the_last_bit(rehearse: Callable[..., Any]) -> None:
     """Virtual time is deterministic, also where many come to a hand-over at once."""
     work = {"batch": 64, "epochs": 10, "cluster": SLOW}
