@@ -81,7 +81,7 @@ class WorkerGroup(AccessLinkOverride):
     def key_conflicts(
         self, worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[Conflict]:
-        """Yield a conflict for each contradiction in this worker group; key paths start at the key `cluster`.
+        """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
             worker_spec: the properties that the group inherits.

@@ -123,8 +123,8 @@ class RateLimiter:
     def pass_message(self, arrival: MessagePassage, size_bytes: int) -> MessagePassage:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
-        `arrival` contains the times at which the message arrives. The message occupies the limiter for size / rate and
-        no longer: a message that arrives slowly leaves room for other messages.
+        Both times are those of the first and the last byte. The message occupies the limiter for size / rate and no
+        longer: a message that arrives slowly leaves room for other messages.
         """
         before, free_at = self.free_at_number.update(
             lambda free_at: max(arrival.begin_s, free_at) + size_bytes / self.bytes_per_s

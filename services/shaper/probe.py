@@ -117,7 +117,7 @@ def send_flood(targets: Mapping[str, float], since: float, until: float) -> None
     """Send datagrams to each address between two times of the monotonic clock, as fast as the link takes them.
 
     Args:
-        targets: address -> largest rate in bit/s of frames; a flood that no link limits must not use the whole host.
+        targets: address -> largest rate of frames in bit/s, so that no flood uses the whole host.
         since: time at which the floods begin.
         until: time at which the floods end.
 
