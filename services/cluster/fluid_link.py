@@ -123,7 +123,7 @@ class RateLimiter:
     def pass_message(self, arrival: MessagePassage, size_bytes: int) -> MessagePassage:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
-        Both times are those of the first and the last byte. The message occupies the limiter for size / rate and no
+        The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
         longer: a message that arrives slowly leaves room for other messages.
         """
         before, free_at = self.free_at_number.update(

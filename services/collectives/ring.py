@@ -77,7 +77,7 @@ class Ring(Collective):
         """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
 
         It is (1 - 1/m)·min(latency, (1 - s/c)·transfer) with m = 2(n-1) hops, and pieces of s in chunks of c bytes.
-        Over short distances, links are idle for one latency only. Over long ones, only one piece per hop keeps them busy.
+        Over short distances, links are idle for one latency only. Over long ones, they are busy for one piece per hop.
         """
         if rank_count == 1:
             return 0.0
