@@ -1,4 +1,4 @@
-"""Access links: the link of one node to the network, declared key by key or by the name of a known link."""
+"""Access links: the link of one node to the network, declared key by key or by the name of a link profile."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -15,7 +15,7 @@ JITTER_NEEDS_DELAY = f"jitter needs delay; add for example delay: {Duration.exam
 
 
 class AccessLinkOverride(FrozenRecord):
-    """The declared keys of an access link; a key that is left out is inherited or has its default."""
+    """Access link as declared in a scenario; a key that is left out is inherited or gets its default value."""
 
     link: LinkProfileName | None = Field(None, description="name of a known link; the other keys override its values")
     uplink: Rate | None = Field(None, description="rate at which the node sends; unlimited when absent")
@@ -30,7 +30,7 @@ class AccessLinkOverride(FrozenRecord):
 
 
 class AccessLink(AccessLinkOverride):
-    """The link of one node to the network."""
+    """Link between one node and the network: rates, delay, jitter, packet loss and buffer size."""
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:

@@ -1,4 +1,4 @@
-"""Construction of a trial's network from access links, a topology and links between pairs of nodes."""
+"""Construction of the emulated network from access links, a topology and links between pairs of nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ def build_network(
     nodes: Sequence[NetworkNode],
     access_links: Mapping[str, AccessLink],
 ) -> Network:
-    """Return the network between the nodes of a trial.
+    """Return the emulated network: all links with a shared rate, and delay and loss between each pair of nodes.
 
     Args:
         topology: the network between the access links.
@@ -52,7 +52,7 @@ def _paths_of_pair_link(pair_link: PairLink) -> Iterable[NetworkPath]:
 def _combine_partial_paths(
     nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], partial_paths: Iterable[NetworkPath]
 ) -> Iterable[NetworkPath]:
-    """Yield one network path for every ordered pair of nodes between which messages have a delay or a loss.
+    """Yield delay, jitter and loss from node to node, for every ordered pair of nodes that has a delay or a loss.
 
     Delays, jitters and losses of both access links and of all partial paths of the pair are combined.
     """

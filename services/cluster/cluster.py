@@ -29,7 +29,7 @@ class WorkerSpec(AccessLink):
     )
     throughput: Throughput | None = Field(
         None,
-        description="compute speed to which the worker is paced; with a profile, that of an A100. A worker without a "
+        description="compute speed that is emulated; with a profile, the speed of an A100. A worker without a "
         "throughput is as fast as this host",
     )
     profile: DeviceName | None = Field(
@@ -42,7 +42,7 @@ class WorkerSpec(AccessLink):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Declared compute speed in training samples per second; None for a worker that is as fast as this host."""
+        """Declared compute speed in training samples per second; None if the worker computes as fast as this host."""
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
@@ -55,7 +55,7 @@ class WorkerSpec(AccessLink):
 
 
 class WorkerGroup(AccessLinkOverride):
-    """A group of workers with properties of their own; keys that are left out are inherited from `worker`."""
+    """Group of workers with settings of their own; a key that is left out has its value under `cluster.worker`."""
 
     name: str = Field(min_length=1, description="unique name of the group")
     ranks: tuple[NonNegativeInt, ...] = Field(
@@ -70,7 +70,7 @@ class WorkerGroup(AccessLinkOverride):
     cpus: PositiveFloat | None = None
 
     def apply_to(self, worker_spec: WorkerSpec) -> WorkerSpec:
-        """Return `worker_spec` with the keys that this group declares.
+        """Return a copy of `worker_spec` in which the values that this group of workers declares replace the old ones.
 
         A group that names a link inherits none of the link keys of `worker_spec`.
         """
@@ -81,7 +81,7 @@ class WorkerGroup(AccessLinkOverride):
     def key_conflicts(
         self, worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[Conflict]:
-        """Yield a conflict for each contradiction in this worker group, with a key path that starts at the cluster.
+        """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
             worker_spec: the properties that the group inherits.
@@ -129,13 +129,13 @@ class Cluster(FrozenRecord):
         return next((group.apply_to(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
-        """Return the access link of a worker or server, with the values of its named link filled in."""
+        """Return the access link of a worker or server; its link profile supplies the values that are not declared."""
         role, _, rank = node_name.rpartition("-")
         return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_link_profile_values
 
     @property
     def has_link_rates(self) -> bool:
-        """Whether a rate is declared for any access link of a worker, any pair of nodes or the topology."""
+        """Whether any link rate is declared: for a worker, for a pair of nodes, or for the links of the topology."""
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
         return any(_declared_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
@@ -158,7 +158,7 @@ class Cluster(FrozenRecord):
                 yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
     def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
-        """Return a copy of this cluster with these numbers of nodes, without the declarations for other nodes."""
+        """Return a copy for this number of workers and servers, without the settings of nodes that do not exist."""
         group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
         node_names = data_node_names(worker_count, server_count)
         update = {
@@ -176,7 +176,7 @@ def data_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
 
 
 def _declared_link_rates(document: object) -> Iterator[object]:
-    """Yield all link rates in a document of nested dicts and lists."""
+    """Yield every value of `uplink`, `downlink` and `rate` in nested dicts and lists, unless it is None."""
     if isinstance(document, dict):
         yield from (document[key] for key in ("uplink", "downlink", "rate") if document.get(key) is not None)
         document = tuple(document.values())

@@ -16,7 +16,7 @@ MAX_RANDOM_OCCURRENCES = 10_000
 
 
 class EventTrigger(FrozenRecord):
-    """The moment at which an event begins. Exactly one of the keys is declared."""
+    """Moment at which an event begins: exactly one of the keys `time`, `step`, `share` and `random` is declared."""
 
     time: Duration | None = Field(None, description="virtual time since the start of training")
     step: NonNegativeInt | None = Field(
@@ -35,12 +35,12 @@ class EventTrigger(FrozenRecord):
 
     @property
     def declared_keys(self) -> tuple[str, ...]:
-        """Names of the trigger's keys that the scenario declares."""
+        """Names of those keys, of `time`, `step`, `share` and `random`, that the scenario declares."""
         return tuple(key for key, value in self if value is not None)
 
 
 class DeclaredEvent(Component):
-    """An event as a scenario declares it."""
+    """Change of links or workers that begins during a trial, as a scenario declares it."""
 
     at: EventTrigger = Field(description="moment at which the event begins")
     lasts: Duration | None = Field(
@@ -56,7 +56,7 @@ class DeclaredEvent(Component):
         return names
 
     def without_absent_nodes(self, present_node_names: Collection[str]) -> Self:
-        """Return a copy of this event that changes only those of its nodes that are in `present_node_names`."""
+        """Return a copy of this event that changes only the nodes in `node_names`."""
         return self.model_copy(
             update={self.node_key: tuple(name for name in self.node_names if name in present_node_names)}
         )
@@ -85,7 +85,7 @@ class NetworkPartition(DeclaredEvent):
 
 
 class WorkerSlowdown(DeclaredEvent):
-    """Slowdown of the compute of some paced workers."""
+    """Slower compute of some workers; the scenario must declare their compute speed."""
 
     kind: Literal["slowdown"] = "slowdown"
     of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
@@ -106,7 +106,7 @@ AnyDeclaredEvent: TypeAlias = Annotated[
 
 
 class PlannedEvent(FrozenRecord):
-    """One occurrence of a declared event. It begins either at a virtual time or with a training step."""
+    """One planned occurrence of an event. It begins either at a virtual time or with a training step."""
 
     number: int  # position in the plan's list of events
     time_s: float | None  # virtual, since the start of training
@@ -115,7 +115,7 @@ class PlannedEvent(FrozenRecord):
 
     @property
     def is_link_event(self) -> bool:
-        """Whether the event changes links; the link shaper applies link events, and workers apply all other events."""
+        """Whether the event changes links. The link shaper applies such events; workers apply all other events."""
         return isinstance(self.change, LinkChange | NetworkPartition)
 
 
@@ -145,7 +145,7 @@ def plan_events(
 def _event_occurrences(
     declared_event: AnyDeclaredEvent, event_index: int, steps: int, horizon_s: float, seed: int
 ) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
-    """Yield (virtual time in seconds, step, event) for every occurrence of an event; the time or the step is None."""
+    """Yield every occurrence of an event: (virtual time in seconds, None, event) or (None, step, event)."""
     trigger = declared_event.at
     if trigger.time is not None:
         yield float(trigger.time), None, declared_event
@@ -184,7 +184,7 @@ def too_frequent_event_conflicts(
 def events_of_present_nodes(
     declared_events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
 ) -> tuple[AnyDeclaredEvent, ...]:
-    """Return the events, each limited to nodes in `node_names`; an event without any of these nodes is left out."""
+    """Return the events that change nodes in `node_names`, each limited to these nodes."""
     return tuple(
         event.without_absent_nodes(node_names) for event in declared_events if set(event.node_names) & set(node_names)
     )

@@ -1,9 +1,9 @@
-"""Fluid model of a shaped link: it computes when a message passes. The virtual transport and engine `local` use it.
+"""Fluid model of a link with a limited rate: it computes when each message has passed the link.
 
-A message passes rate limiters one after the other: its sender's uplink, the shared links on its path, its receiver's
-downlink. It leaves one limiter while it enters the next. So a flow alone is as fast as the slowest limiter on its path,
-and n flows through one limiter take n times as long. A limiter has no buffer that could overflow: waiting messages stay
-with their senders.
+The virtual transport and engine `local` use it. A message passes rate limiters one after the other: its sender's
+uplink, the shared links on its path, its receiver's downlink. It leaves one limiter while it enters the next. So a flow
+alone is as fast as the slowest limiter on its path, and n flows through one limiter take n times as long. A limiter has
+no buffer that could overflow: waiting messages stay with their senders.
 """
 
 import fcntl
@@ -36,12 +36,12 @@ MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than 
 
 
 def longest_message_bytes(vector_bytes: int) -> int:
-    """Return the size in bytes of the messages into which a transport that shapes links cuts a vector."""
+    """Return the size in bytes of the messages into which a vector is cut where the fluid model limits link rates."""
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
 def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
-    """Return the bytes of the last message when a range of a vector is sent in messages of `longest_message_bytes`."""
+    """Return the size in bytes of the last message, if a range of a vector is sent in messages of equal size."""
     return range_bytes % longest_message_bytes(vector_bytes) or min(range_bytes, longest_message_bytes(vector_bytes))
 
 
@@ -53,7 +53,7 @@ class MessagePassage(NamedTuple):
 
 
 class AtomicNumber(ABC):
-    """A number with an atomic update, such as the time at which a rate limiter becomes free."""
+    """Number that is read and replaced atomically, such as the time at which a rate limiter becomes free."""
 
     @abstractmethod
     def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class SharedNumberFile:
     _NUMBER = struct.Struct("=d")
 
     def __init__(self, path: Path) -> None:
-        """Open a file of numbers that `create` has written; the file stays open until the process ends."""
+        """Open a file of shared numbers, written by `create`; the file stays open until the process ends."""
         self._file = os.open(path, os.O_RDWR)
         self._memory = mmap(self._file, 0)
 
@@ -87,7 +87,7 @@ class SharedNumberFile:
         path.write_bytes(bytes(max(1, number_count) * cls._NUMBER.size))
 
     def number_at(self, index: int) -> AtomicNumber:
-        """Return the number at an index, counted from 0."""
+        """Return the atomic number at this index of the file, counted from 0."""
         return _SharedNumber(self, index * self._NUMBER.size)
 
     def update(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
@@ -104,7 +104,7 @@ class SharedNumberFile:
 
 @dataclass(frozen=True, slots=True)
 class _SharedNumber(AtomicNumber):
-    """One number of a `SharedNumberFile`."""
+    """Atomic number in a file that several processes share."""
 
     file: SharedNumberFile
     offset_bytes: int
@@ -123,8 +123,8 @@ class RateLimiter:
     def pass_message(self, arrival: MessagePassage, size_bytes: int) -> MessagePassage:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
-        `arrival` contains the times at which the message arrives. The message occupies the limiter for size / rate and
-        no longer: a message that arrives slowly leaves room for other messages.
+        The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
+        longer: a message that arrives slowly leaves room for other messages.
         """
         before, free_at = self.free_at_number.update(
             lambda free_at: max(arrival.begin_s, free_at) + size_bytes / self.bytes_per_s

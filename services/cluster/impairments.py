@@ -1,4 +1,4 @@
-"""Random jitter and packet loss of network paths. Equal seeds give equal sequences on all engines."""
+"""Random jitter and packet loss of network paths. Equal seeds give equal delays and losses on all engines."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Jitter(Component):
 
 
 class NormalJitter(Jitter):
-    """Normally distributed delay. Negative delays become zero, which raises a mean below three deviations."""
+    """Normally distributed delay. Negative values become zero, so a mean below three deviations increases."""
 
     kind: Literal["normal"] = "normal"
 
@@ -52,7 +52,7 @@ AnyJitter: TypeAlias = Annotated[NormalJitter | LognormalJitter, Field(discrimin
 
 
 class PacketLoss(Component):
-    """Random loss of packets."""
+    """Random loss of packets on a network path."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Active link events, and the rates, delays and partitions that they cause at this moment."""
+"""Link events that are active at this moment, and the link rates, delays and partitions that result."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ Direction: TypeAlias = Literal["uplink", "downlink"]
 
 @dataclass
 class LinkConditions:
-    """The link events that are active at this moment, as known to one node.
+    """Link events (changes of rate or delay, partitions) that are active at this moment, as known to one node.
 
     Where two active events change the same rate, the one that began last counts.
     """
@@ -22,12 +22,12 @@ class LinkConditions:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begin_event(self, event: PlannedEvent) -> None:
-        """Make an event active."""
+        """Mark a link event as active, and call all listeners."""
         self._active_events[event.number] = event
         self._notify_listeners()
 
     def end_event(self, event: PlannedEvent) -> None:
-        """Make an active event inactive, which undoes its change."""
+        """Remove a link event from the active events, which undoes its change, and call all listeners."""
         del self._active_events[event.number]
         self._notify_listeners()
 
@@ -45,7 +45,7 @@ class LinkConditions:
         return sum(change.delay or 0.0 for node in (source, target) for change in self._active_link_changes(node))
 
     def is_partitioned(self, source: str, target: str) -> bool:
-        """Return whether an active partition separates the two nodes."""
+        """Return whether an active network partition prevents messages between the two nodes."""
         changes = (event.change for event in self._active_events.values())
         return any(
             isinstance(change, NetworkPartition) and (source in change.apart) != (target in change.apart)
@@ -53,7 +53,7 @@ class LinkConditions:
         )
 
     async def wait_until_connected(self, source: str, target: str) -> None:
-        """Wait until no active partition separates the two nodes."""
+        """Wait until no active network partition prevents messages between the two nodes."""
         while self.is_partitioned(source, target):
             await self._changed.wait()
 

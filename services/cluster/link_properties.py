@@ -1,4 +1,4 @@
-"""Properties of a link between two places: rate, delay, jitter and loss. A named distance can supply the delay."""
+"""Rate, delay, jitter and loss of a link between two regions or nodes. A named distance can supply the delay."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -15,7 +15,7 @@ DistanceName: TypeAlias = Literal["metro", "wan-us-east-west", "wan-eu-us", "wan
 
 
 class LinkProperties(FrozenRecord):
-    """Properties of a link between two places, which add to those of the access links at its ends."""
+    """Rate, delay, jitter and loss of a link between two regions or nodes, in addition to their access links."""
 
     link: DistanceName | None = Field(None, description="name of a known distance, which gives the delay")
     rate: Rate | None = Field(None, description="rate in each direction; unlimited when absent")
@@ -25,7 +25,7 @@ class LinkProperties(FrozenRecord):
 
     @property
     def with_distance_delay(self) -> Self:
-        """Copy of these link properties in which the named distance supplies the delay if none is declared."""
+        """Copy of these properties in which an undeclared delay is that of the named distance, such as `wan-eu-us`."""
         if self.link is None:
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})

@@ -1,4 +1,4 @@
-"""Public names of the network records: what a scenario declares about links, and the network that engines enforce.
+"""Records of the emulated network: the links that a scenario declares, and the network that engines enforce.
 
 A scenario gives each node an access link (`access_link`), chooses a topology (`topologies`) and may add links between
 pairs of nodes. `build_network` turns them into a `Network` (`network_model`): shared links that limit rates, and paths

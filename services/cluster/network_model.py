@@ -25,7 +25,7 @@ class SharedLink(FrozenRecord):
         return len(self.sources) * len(self.targets) > 1
 
     def carries_flow(self, source: str, target: str) -> bool:
-        """Return whether messages from `source` to `target` pass this link."""
+        """Return whether messages from the first node to the second node pass this link."""
         return source in self.sources and target in self.targets
 
 
@@ -54,20 +54,20 @@ class NetworkPath(FrozenRecord):
 
 
 class Network(FrozenRecord):
-    """Shared links and paths between the access links of a trial's nodes."""
+    """Network between the nodes: links whose rate several flows share, and delay and packet loss of each path."""
 
     shared_links: tuple[SharedLink, ...] = ()
     paths: tuple[NetworkPath, ...] = ()  # of pairs of nodes with a delay or a loss
 
     def shared_links_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
-        """Return the shared links that messages from `source` to `target` pass, in the order of passage."""
+        """Return the shared links that messages between two nodes pass in this direction, in the order of passage."""
         return tuple(link for link in self.shared_links if link.carries_flow(source, target))
 
     def path_between(self, source: str, target: str) -> NetworkPath:
-        """Return the network path from `source` to `target`; it has no delay and no loss if none is declared."""
+        """Return the path from one node to another node; without delay and loss if the network declares none."""
         matches = (path for path in self.paths if (path.source, path.target) == (source, target))
         return next(matches, NetworkPath(source=source, target=target))
 
     def paths_to(self, target: str) -> tuple[NetworkPath, ...]:
-        """Return all declared network paths that end at the node `target`."""
+        """Return all network paths with a delay or a loss that end at this node."""
         return tuple(path for path in self.paths if path.target == target)

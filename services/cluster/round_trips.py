@@ -16,13 +16,13 @@ TOLERATED_STANDARD_ERRORS = 4.0  # of the mean of the echoes, where delays vary
 
 
 class ExpectedRoundTripTime(FrozenRecord):
-    """Round-trip time that the plan declares between two nodes, in virtual seconds."""
+    """Mean and deviation of the round-trip time between two nodes, as planned, in virtual seconds."""
 
     mean_s: float
     deviation_s: float = 0.0  # standard deviation of one echo
 
     def estimate_round_trip_s(self, echo_times_s: Sequence[float]) -> float:
-        """Return the round-trip time in seconds, estimated from measured echo times; infinite without an echo.
+        """Return the round-trip time in seconds, estimated from measured echo times; infinite if no echo came back.
 
         The estimate is the mean of the echo times where delays vary, and their median otherwise.
         """
@@ -40,7 +40,7 @@ class ExpectedRoundTripTime(FrozenRecord):
         return max(wall_tolerance_s / dilation, TOLERATED_RELATIVE_ERROR * self.mean_s) + random_error_s
 
     def mismatch_message(self, source: str, target: str, measured_s: float) -> str:
-        """Return the error message for a round trip that differs too much from the declared one."""
+        """Return the error message for a round-trip time that differs too much from the declared round-trip time."""
         measured = "no echo came back" if measured_s == inf else f"echoes took {measured_s * 1e3:.2f} ms"
         return f"round trip between {source} and {target}: declared {self.mean_s * 1e3:.2f} ms, {measured}"
 

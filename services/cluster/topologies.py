@@ -15,7 +15,7 @@ from services.schema.units import Duration, Rate
 
 
 class NetworkNode(Protocol):
-    """The properties of a node that a topology reads."""
+    """Name, role and rank of a node, which decide its place in a topology."""
 
     @property
     def name(self) -> str:
@@ -27,22 +27,22 @@ class NetworkNode(Protocol):
 
     @property
     def rank(self) -> int:
-        """Number of the node among the nodes of its role, from 0."""
+        """Number of the node among all nodes with the same role, counted from 0."""
 
 
 class Topology(Component):
-    """Network between the access links of the nodes."""
+    """Network topology: how the access links of all nodes are connected."""
 
     @abstractmethod
     def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
-        """Return the names of all nodes in groups of nodes that are near each other; each node is in one group."""
+        """Return the node names of each rack or region; all nodes are one group if the network has neither."""
 
     @abstractmethod
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         """Return the links whose rate several nodes share."""
 
     def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
-        """Return the paths between pairs of nodes, without the delays and losses of the nodes' access links."""
+        """Return delay and loss between pairs of nodes, not counting the delay and loss of their access links."""
         return ()
 
     def key_conflicts(self) -> Iterator[Conflict]:
@@ -123,7 +123,7 @@ class RackTopology(Topology):
         )
 
     def _rack_links(self, rack_number: int, racks: Sequence[tuple[str, ...]]) -> tuple[SharedLink, SharedLink]:
-        """Return the uplink and the downlink of a rack."""
+        """Return the uplink and the downlink that all nodes of one rack share."""
         inside = racks[rack_number]
         outside = tuple(name for rack in racks if rack != inside for name in rack)
         downlink = self.downlink or self.uplink
@@ -253,7 +253,7 @@ class RegionTopology(Topology):
 
 
 class _DirectedRegionLink(NamedTuple):
-    """One direction of a link between regions."""
+    """One direction of a link between two regions, and the nodes at both ends."""
 
     link: RegionLink
     source_region: str
@@ -266,7 +266,7 @@ AnyTopology: TypeAlias = Annotated[StarTopology | RackTopology | RegionTopology,
 
 
 class PairLink(LinkProperties):
-    """Additional limits, delay and loss between two nodes."""
+    """Additional rate limit, delay, jitter and packet loss between two nodes."""
 
     nodes: tuple[str, str] = Field(description="names of sender and receiver, such as [worker-0, worker-3]")
     both_ways: bool = Field(default=True, description="whether the properties hold in the other direction too")

@@ -1,4 +1,4 @@
-"""Collectives: all-reduce algorithms as data, one per file. `AnyCollective` is the registry."""
+"""Collectives: all-reduce algorithms, each of which is a schedule of transfers. `AnyCollective` lists all."""
 
 from typing import Annotated, TypeAlias
 

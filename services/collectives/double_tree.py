@@ -53,7 +53,7 @@ class DoubleBinaryTree(Collective):
         )
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: latency of all levels, and the bytes that the busiest rank sends.
+        """Return the run time in seconds: latency of all tree levels, and time to send the busiest rank's bytes.
 
         An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of the other tree.
         From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
@@ -65,7 +65,7 @@ class DoubleBinaryTree(Collective):
     def hidden_latency_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, transfer_s: float, latency_s: float
     ) -> float:
-        """Return the seconds of latency that overlap with data transfer: the smaller of two limits.
+        """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
 
         Over short distances, links are idle only while the trees fill. Over long distances, they are always idle
         except for half of the bytes that they carry. Measured on the virtual transport for 2 to 16 ranks, run times
@@ -92,7 +92,7 @@ def _max_vectors_sent(rank_count: int) -> float:
 
 
 def _pieces_until_trees_full(rank_count: int) -> int:
-    """Return how many pieces a link carries before all levels of both trees have data to send."""
+    """Return how many pieces of the vector a link carries before every level of both trees is sending."""
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
@@ -112,9 +112,9 @@ def _tree_edges(rank_count: int, vector_half: int) -> Iterator[TreeEdge]:
 
 
 def _binary_tree_edges(first_number: int, last_number: int, depth: int) -> Iterator[TreeEdge]:
-    """Yield the edges of an in-order binary tree over the numbers from `first_number` to `last_number`.
+    """Yield the edges of an in-order binary tree with the nodes `first_node`, …, `last_node`.
 
-    `first_number` is odd, and odd numbers are leaves.
+    `first_node` is odd, and odd numbers are leaves.
     """
     root = _subtree_root(first_number, last_number)
     for low, high in ((first_number, root - 1), (root + 1, last_number)):
@@ -124,12 +124,12 @@ def _binary_tree_edges(first_number: int, last_number: int, depth: int) -> Itera
 
 
 def _subtree_root(first_number: int, last_number: int) -> int:
-    """Return the root of a range of numbers: `first_number` - 1 + the largest power of two that fits into the range."""
+    """Return the root of a subtree: `first_node` - 1 + the largest power of two up to its number of nodes."""
     return first_number - 1 + (1 << ((last_number - first_number + 1).bit_length() - 1))
 
 
 def _transfers_at_depth(trees: list[list[TreeEdge]], depth: int, transfer_kind: TransferKind) -> Round:
-    """Return all transfers between the nodes at `depth` and their parents, in both trees."""
+    """Return all transfers between the ranks at `depth` and their parents, in both trees."""
     return tuple(
         Transfer(*((child, parent) if transfer_kind == "reduce" else (parent, child)), half, half + 1, transfer_kind)
         for half, tree in enumerate(trees)

@@ -1,4 +1,4 @@
-"""Folding: how an algorithm for a power of two of ranks runs on any number of ranks.
+"""Folding: how a collective that needs a power of two as number of ranks runs on any number of ranks.
 
 The remaining ranks are folded: each sends its vector to a neighbour, waits, and receives the total.
 """
@@ -9,7 +9,7 @@ from services.collectives.base import Round, Transfer
 
 
 def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
-    """Return the ranks that run an algorithm for a power of two of ranks; all other ranks are folded.
+    """Return the ranks, a power of two in number, that run the algorithm; the other ranks are folded.
 
     Folded ranks are the odd ones among the first ranks, one per rank beyond the power of two.
     """
@@ -21,10 +21,10 @@ def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
 def add_folding_rounds(
     rank_count: int, chunk_count: int, rounds: Iterable[Round], *, with_tokens: bool
 ) -> tuple[Round, ...]:
-    """Return `rounds` after a round that adds the folded ranks' vectors, and before one that sends them the total.
+    """Return `rounds` with a first round that adds the folded ranks' vectors, and a last that sends them the total.
 
     Each folded rank sends to the even rank before it. With `with_tokens`, ranks that receive no folded vector wait for
-    a token before their first message, so that it does not share a link with a folded vector.
+    an empty message before their first message, so that it does not share a link with a folded vector.
     """
     folded = range(1, 2 * (rank_count - len(power_of_two_ranks(rank_count))), 2)
     if not folded:

@@ -33,7 +33,7 @@ class HalvingDoubling(PairwiseExchange):
         )
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: S/2 + S/4 + … = (p-1)/p·S in each direction; folding adds 2S.
+        """Return the run time in seconds: p ranks send (p-1)/p of the vector twice; folding adds two vectors.
 
         The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
@@ -66,6 +66,6 @@ def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def _aligned_chunk_block(position: int, chunk_count: int) -> tuple[int, int]:
-    """Return start and stop of the aligned block of `chunk_count` chunks that contains chunk number `position`."""
+    """Return first chunk and end of the aligned block of `chunk_count` chunks that contains `chunk_number`."""
     first = position // chunk_count * chunk_count
     return first, first + chunk_count

@@ -49,7 +49,7 @@ class HierarchicalAllReduce(GroupedCollective):
 
 
 def _reduce_scatter_transfers(group: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
-    """Yield the transfers that sum slice k at the k-th rank of a group; each rank sends to its successor first."""
+    """Yield transfers that sum slice k of the vector at a group's k-th rank; each rank sends to its successor first."""
     for turn in range(1, len(group)):
         for position, rank in enumerate(group):
             owner = (position + turn) % len(group)

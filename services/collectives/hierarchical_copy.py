@@ -28,7 +28,7 @@ class HierarchicalCopyAllReduce(GroupedCollective):
         return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: the busiest leader's link carries one vector per other rank of each level.
+        """Return the run time in seconds: at each level, the busiest leader's link carries one vector per other rank.
 
         With a rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.
         """

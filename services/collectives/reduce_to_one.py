@@ -21,7 +21,7 @@ class ReduceToOne(Collective):
     senders: Literal["concurrent", "serial"] = Field(
         "concurrent",
         description="concurrent: all ranks send to rank 0 at the same time; serial: one after another, each when it "
-        "has a token from rank 0",
+        "has an empty message (token) from rank 0",
     )
     fused: bool = Field(
         default=True, description="whether the whole gradient is one message; otherwise one message per array"
@@ -56,7 +56,7 @@ class ReduceToOne(Collective):
         return Schedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: until rank 0 has sent the last total.
+        """Return the run time in seconds: until rank 0 has received all vectors and sent the last total.
 
         Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So
         the run time is the largest sum, over all arrays, of two times: until the array has been received from all
@@ -82,7 +82,7 @@ class ReduceToOne(Collective):
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for rank in range(1, rank_count))
 
     def _serial_reduce_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
-        """Yield two rounds per rank: a token from rank 0, then all chunks to rank 0."""
+        """Yield two rounds per rank: an empty message from rank 0 as permission, then all chunks to rank 0."""
         for rank in range(1, rank_count):
             yield (Transfer(0, rank, 0, chunk_count, "token"),)
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for chunk in range(chunk_count))

@@ -29,7 +29,7 @@ class BinomialTree(RendezvousCollective):
         return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: ⌈lg n⌉ rounds in each direction; rank 0 waits for a token between broadcasts.
+        """Return the run time in seconds: ⌈lg n⌉ rounds each way for n ranks; rank 0 awaits confirmation between sends.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its
         round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.

@@ -1,4 +1,4 @@
-"""Contract of a compressor: a number format for vectors on the wire. A compressor never communicates."""
+"""Base class of compressors: number formats for vectors on the wire. A compressor never communicates."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Payload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, without framing."""
+        """Size of the payload in bytes, without framing."""
         return sum(array.nbytes for array in self.arrays)
 
 
@@ -33,11 +33,11 @@ class Compressor(Component):
 
     @abstractmethod
     def init_state(self, entries: int) -> CompressorState:
-        """Return the compressor's state before the first vector; all vectors have `entries` entries."""
+        """Return the compressor's state before the first vector; all vectors have `entry_count` entries."""
 
     @abstractmethod
     def compress(self, vector: Vector, state: CompressorState) -> tuple[Payload, CompressorState]:
-        """Return `vector` as a payload, and the next state.
+        """Return the compressed `vector`, and the compressor's state for the next vector.
 
         `vector` stays unchanged; the payload may share its memory.
         """
@@ -48,10 +48,10 @@ class Compressor(Component):
 
     @abstractmethod
     def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:
-        """Return the formats of the arrays in the payload of any vector with `entries` entries of `dtype`."""
+        """Return type and length of each array in the payload of a vector with `entry_count` entries of `dtype`."""
 
     def compressed_size_bytes(self, entries: int, dtype: str) -> int:
-        """Return the bytes on the wire of a vector with `entries` entries of `dtype`."""
+        """Return the compressed size in bytes of a vector with `entry_count` entries of `dtype`."""
         return sum(np.dtype(name).itemsize * size for name, size in self.array_formats(entries, dtype))
 
 

@@ -49,7 +49,7 @@ class VectorRange(NamedTuple):
 
 
 def equal_vector_ranges(entries: int, range_count: int) -> tuple[VectorRange, ...]:
-    """Cut a vector of `entries` entries into `range_count` contiguous ranges; sizes differ by one entry at most.
+    """Cut a vector into `range_count` contiguous ranges; their sizes differ by one entry at most.
 
     Range k of n is [⌊entries·k/n⌋, ⌊entries·(k+1)/n⌋). The ranges cover the whole vector and do not overlap.
     """
@@ -57,7 +57,7 @@ def equal_vector_ranges(entries: int, range_count: int) -> tuple[VectorRange, ..
 
 
 def proportional_vector_ranges(entries: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
-    """Cut a vector of `entries` entries into ranges whose sizes are proportional to `shares`, within one entry.
+    """Cut a vector into contiguous ranges whose sizes are proportional to `shares`, within one entry.
 
     Range k ends at ⌊entries·(share₀ + … + shareₖ)/(sum of shares)⌋. The ranges cover the whole vector and do not
     overlap.

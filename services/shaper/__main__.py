@@ -1,4 +1,4 @@
-"""Commands of the shaper: one JSON request per input line, one JSON response per output line, until the input ends.
+"""Commands of the link shaper: one JSON request per input line, one JSON response per output line.
 
 script     {script}                      run a shell script now; response: its output
 at         {number, moment, programs, delays}   change the link at a time of the monotonic clock: first the queues of
@@ -79,7 +79,7 @@ class RequestHandler:
         return {"said": process.stdout}
 
     def set_delays(self, delays: dict[str, Any]) -> Response:
-        """Send descriptions of queues to the delay line, and wait until it has applied them.
+        """Send delay settings to the delay line (process that delays packets), and wait until they are applied.
 
         Raises:
             RuntimeError: the delay line has ended.
@@ -88,7 +88,7 @@ class RequestHandler:
         return {}
 
     def read_delays(self, queues: list[str]) -> Response:
-        """Respond with the descriptions of the delay line's queues; unknown queues are left out.
+        """Respond with the delay settings of the given packet queues; unknown queues are left out.
 
         Raises:
             RuntimeError: the delay line has ended.
@@ -141,7 +141,7 @@ class RequestHandler:
 
 
 def _exit_with_delay_line(delay_line: "subprocess.Popen[str]") -> None:
-    """Exit this process with an error message when the delay line exits: no packet would reach the node."""
+    """Exit this process when the process that delays packets exits: no packet would reach the node."""
     exit_code = delay_line.wait()
     sys.stderr.write(f"the delay line has ended with exit code {exit_code}\n")
     sys.stderr.flush()
@@ -149,7 +149,7 @@ def _exit_with_delay_line(delay_line: "subprocess.Popen[str]") -> None:
 
 
 def main() -> int:
-    """Handle requests until the input ends; all started programs end with this process."""
+    """Handle requests from standard input until it ends; all started programs end with this process."""
     handler = RequestHandler()
     for line in sys.stdin:
         arguments = json.loads(line)

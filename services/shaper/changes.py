@@ -32,7 +32,7 @@ class ScheduledChange:
         self._delays = delays
 
     def apply(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
-        """Wait for the time of the change, apply it, and wait until all programs have ended."""
+        """Wait for the time of this link change, apply it, and wait until its programs have ended."""
         while time.monotonic() < self.moment:
             pass
         try:
@@ -49,7 +49,7 @@ class ScheduledChange:
             self.result.set_result({"applied": time.monotonic()})
 
     def cancel(self) -> None:
-        """Kill the programs without applying the change."""
+        """Cancel this change of the link: kill its programs before they start their work."""
         for process, _ in self._processes:
             process.kill()
             if process.stdin:
@@ -62,7 +62,7 @@ class ChangeSchedule:
     """Pending changes of one link, and the thread that applies them."""
 
     def __init__(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
-        """Create an empty schedule; the function sends new queue settings to the delay line."""
+        """Create an empty schedule; `send_delays` sends new delay settings to the process that delays packets."""
         self._send_delays = send_delays
         self._pending: dict[int, ScheduledChange] = {}
         self._is_applying = False
@@ -73,7 +73,7 @@ class ChangeSchedule:
     def add(
         self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
     ) -> "Future[Response]":
-        """Schedule a change for a time of the monotonic clock, and return its future response.
+        """Schedule a link change for a time of the monotonic clock, and return its future response.
 
         The response has the time when the change was applied, or is `NOT_APPLIED` if the change was replaced or
         cancelled.
@@ -94,7 +94,7 @@ class ChangeSchedule:
         return change.result
 
     def cancel_all(self) -> Response:
-        """Cancel all pending changes, and respond with the number of the last applied change."""
+        """Cancel all pending link changes, and respond with the number of the last applied change."""
         with self._changed:
             cancelled = list(self._pending.values())
             self._pending.clear()
@@ -113,7 +113,7 @@ class ChangeSchedule:
                 self._changed.notify_all()
 
     def _wait_for_next_change(self) -> ScheduledChange:
-        """Wait until shortly before the time of the next change, and return the change."""
+        """Wait until shortly before the time of the next link change, and return this change."""
         with self._changed:
             while True:
                 first = min(self._pending.values(), key=lambda change: (change.moment, change.number), default=None)

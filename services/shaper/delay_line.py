@@ -1,4 +1,4 @@
-"""Delay line: delays and drops packets on hosts whose kernel has no netem.
+"""Delay line: a process that delays and drops packets on hosts whose kernel has no netem.
 
 Packets wait in queues of the kernel until this process sends a verdict: accept or drop. There is one queue per source,
 so that each path has its own delay and losses, and packets of a path keep their order. A packet is as large as TCP made
@@ -55,16 +55,16 @@ class DelayQueue:
 
     @property
     def next_due_s(self) -> float | None:
-        """Time at which the next packet is due; None without packets."""
+        """Time at which the next packet must be released; None if no packet waits."""
         return self._waiting_packets[0][0] if self._waiting_packets else None
 
     def copy_settings(self, source: "DelayQueue") -> None:
-        """Copy delays, losses and description from another queue; waiting packets keep their due times."""
+        """Copy delay and loss settings from another queue; packets that already wait keep their due times."""
         self.delays_s, self.loss_draws, self.description = source.delays_s, source.loss_draws, source.description
 
 
 def make_delay_queue(queue_number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
-    """Return a queue made from its description: a path (`services.cluster.network.NetworkPath`) and a seed."""
+    """Return a packet queue with the delay and loss of a `NetworkPath`; its description has the path and a seed."""
     if not description["path"]["jitters"] and not description["path"]["losses"]:
         delay_s = float(description["path"]["delay_s"])
         return DelayQueue(queue_number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
@@ -123,7 +123,7 @@ def _receive_packets(netlink_socket: Any, queues: dict[int, DelayQueue], now_s: 
 def _handle_input_line(
     netlink_socket: Any, queues: dict[int, DelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
 ) -> None:
-    """Handle one input line: a mapping from queue number to description sets queues, a list requests them."""
+    """Handle one input line: a mapping (queue number -> settings) sets queues, a list requests them."""
     if isinstance(request, dict):
         _apply_queue_descriptions(netlink_socket, queues, request, wake_early_s)
         response = {}
@@ -136,7 +136,7 @@ def _handle_input_line(
 def _apply_queue_descriptions(
     netlink_socket: Any, queues: dict[int, DelayQueue], descriptions: dict[str, Any], wake_early_s: float
 ) -> None:
-    """Create new queues and change the settings of existing queues, from descriptions by queue number."""
+    """Create packet queues, or change the settings of existing ones; `descriptions` has settings by queue number."""
     for key, description in descriptions.items():
         number = int(key)
         queue = make_delay_queue(number, description, wake_early_s)
@@ -148,7 +148,7 @@ def _apply_queue_descriptions(
 
 
 def _measure_oversleep_s() -> float:
-    """Return by how many seconds a sleep of this process ends late, at least.
+    """Return by how many seconds even the most punctual sleep of this process ends late.
 
     The least of several sleeps, because most sleeps on a busy host measure the load of the host.
     """

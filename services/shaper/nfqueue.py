@@ -22,7 +22,7 @@ _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields 
 
 
 def encode_queue_binding(queue_number: int) -> bytes:
-    """Return the messages that bind a queue to this process; large packets from TCP arrive unsplit."""
+    """Return the messages that bind a kernel packet queue to this process; large TCP packets arrive unsplit."""
     return b"".join(
         (
             _encode_message(

@@ -31,7 +31,7 @@ _ECHO, _SIZE = struct.Struct("=Id"), struct.Struct(">Q")
 
 @dataclass
 class ProbeReceiver:
-    """Receiver of the probes of a node's links: echoes datagrams, counts floods, acknowledges messages."""
+    """Receiver of link probes at one node: it echoes datagrams, counts floods, and acknowledges messages."""
 
     address: str
     _received_frames: list[tuple[float, str, int]] = field(default_factory=list)  # time, source address, bytes
@@ -117,7 +117,7 @@ def send_flood(targets: Mapping[str, float], since: float, until: float) -> None
     """Send datagrams to each address between two times of the monotonic clock, as fast as the link takes them.
 
     Args:
-        targets: address -> largest rate in bit/s of frames; a flood that no link limits must not use the whole host.
+        targets: address -> largest rate of frames in bit/s, so that no flood uses the whole host.
         since: time at which the floods begin.
         until: time at which the floods end.
 
@@ -151,7 +151,7 @@ def measure_message_seconds(address: str, size_bytes: int) -> float:
 
 
 def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> None:
-    """Send datagrams in batches that the kernel splits; a full send buffer limits the rate."""
+    """Send datagrams to one address, in batches that the kernel splits; a full send buffer limits the rate."""
     reduce_wakeup_latency()
     segments = max(1, min(MAX_FRAMES_PER_PACKET, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:

@@ -1,4 +1,4 @@
-"""Executor of all collectives: it runs one rank's operations and moves pieces of the vector."""
+"""Executor of all collectives: it runs the sends and receives of one rank in an all-reduce."""
 
 import asyncio
 from collections import deque
@@ -77,7 +77,7 @@ class _SendLock:
         return self._owner == operation_index
 
     def release(self) -> int | None:
-        """Pass the lock to the first queued operation and return its index; None if no operation is queued.
+        """Pass the lock to the first waiting send and return its index; None if no send waits.
 
         The lock has its next owner at once, so no operation that arrives later overtakes the queue.
         """
@@ -86,7 +86,7 @@ class _SendLock:
 
 
 class _RankExecution:
-    """Execution of one rank's operations on one vector.
+    """Execution of one rank's sends and receives in one all-reduce.
 
     Operations are not tasks: the end of one starts those that waited for it. A received message is added and forwarded
     in the same iteration of the event loop. Tasks and futures for every piece would cost more than its sum.
@@ -114,7 +114,7 @@ class _RankExecution:
         self._is_starting = False
 
     async def run(self) -> None:
-        """Run all operations of the rank, each as soon as the operations on which it depends are complete.
+        """Run all sends and receives of the rank, each as soon as those on which it depends are complete.
 
         Raises:
             NetworkError: the first error of an operation; the remaining ones are cancelled.
@@ -138,7 +138,7 @@ class _RankExecution:
         await asyncio.gather(*futures, return_exceptions=True)
 
     def _start_ready_operations(self) -> None:
-        """Start all operations that are ready, also those that become ready meanwhile."""
+        """Start all sends and receives whose prerequisites are complete, also those that become ready meanwhile."""
         if self._is_starting:
             return
         self._is_starting = True
@@ -209,12 +209,12 @@ class _RankExecution:
         return self._start_ready_operations()
 
     def _apply_payload(self, operation: RankOperation, receive_buffer: Buffer | None, payload: Buffer) -> None:
-        """Apply a received payload, unless the transport has written it into the vector already."""
+        """Add or copy a received payload into the vector, unless the transport has written it there already."""
         if operation.kind != "token" and payload is not receive_buffer:
             self._payloads.apply_received_payload(operation, payload)
 
     def _complete_operation(self, operation_index: int) -> None:
-        """Mark an operation as complete; dependents that wait for no other operation become ready."""
+        """Mark a send or receive as complete; operations that waited only for it become ready."""
         self._unfinished_count -= 1
         if not self._unfinished_count:
             self._result.set_result(None)

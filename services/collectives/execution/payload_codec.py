@@ -15,7 +15,7 @@ UNCOMPRESSED = IdentityCompressor()
 
 
 class PayloadCodec(ABC):
-    """Conversion between one vector and the payloads of a rank's messages. Tokens have no payload and no codec."""
+    """Conversion between a vector and the payloads of one rank's messages. Empty messages need no codec."""
 
     @abstractmethod
     def encode_payload(self, operation: RankOperation) -> Buffer:
@@ -26,14 +26,14 @@ class PayloadCodec(ABC):
         """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
     def receive_buffer(self, operation: RankOperation) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
-        """Return memory of the vector into which the transport may write a received payload, or None.
+        """Return the part of the vector into which the transport may write a received payload directly, or None.
 
         `apply_received_payload` is called only for payloads that the transport has not written there.
         """
         return None
 
     def finalise_vector(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Replace totals in the vector by their final values; called when all operations are complete."""
+        """Replace sums in the vector by their final values; called when all sends and receives are complete."""
 
 
 def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:
@@ -75,7 +75,7 @@ class UncompressedPayloadCodec(PayloadCodec):
 
 
 class CompressedPayloadCodec(PayloadCodec):
-    """Codec that compresses every piece.
+    """Codec that compresses every piece of the vector separately.
 
     The sender also keeps the rounded values that it has sent, and totals are forwarded as they were received. So all
     ranks end with the same bits.
@@ -88,7 +88,7 @@ class CompressedPayloadCodec(PayloadCodec):
         self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
     def encode_payload(self, operation: RankOperation) -> Buffer:
-        """Return the payload of a send operation; the total of each piece is encoded once only."""
+        """Return the compressed payload of a send operation; the total of each piece is compressed once only."""
         encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_total
         data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)

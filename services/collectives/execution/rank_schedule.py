@@ -25,7 +25,7 @@ class RankOperation(NamedTuple):
 
 
 class RankSchedule(NamedTuple):
-    """Pieces into which the vector is cut, and the operations of one rank in order."""
+    """Pieces into which the vector is cut, and the sends and receives of one rank in order."""
 
     pieces: tuple[VectorRange, ...]
     operations: tuple[RankOperation, ...]
@@ -35,7 +35,7 @@ class RankSchedule(NamedTuple):
 def build_rank_schedule(
     schedule: Schedule, rank: int, entries: int, max_message_entries: int, entry_bytes: int
 ) -> RankSchedule:
-    """Return the operations of `rank` for vectors of `entries` entries.
+    """Return the sends and receives of one rank in an all-reduce of vectors with this number of entries.
 
     Args:
         schedule: transfers of all ranks.
@@ -63,7 +63,7 @@ def _cut_chunk(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange,
 
 
 def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
-    """Return the operations with a limited number of partial sums in flight.
+    """Return the operations, limited to `window_pieces` partial sums that are sent before a total comes back.
 
     The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
     """
@@ -112,7 +112,7 @@ class _RankOperationBuilder:
         *,
         waits_for_whole_transfers: bool,
     ) -> None:
-        """Create a builder without operations.
+        """Create a builder that has no sends and receives yet.
 
         With `waits_for_whole_transfers`, a send waits until all pieces of the transfers that it depends on have been
         received, and until this rank has sent everything of earlier rounds.
@@ -134,12 +134,12 @@ class _RankOperationBuilder:
         self._previous_round = sends or self._previous_round
 
     def add_receives(self, transfers: Iterable[Transfer]) -> None:
-        """Add all receives of one round, in this order."""
+        """Add all receives of one round, in the order of `transfers`."""
         for transfer in transfers:
             self._add_receive(transfer)
 
     def _add_send(self, transfer: Transfer, prerequisites: set[int]) -> Iterable[int]:
-        """Add the send of each message of a transfer and yield their indices."""
+        """Add one send per message of a transfer, and yield the index of each send."""
         if transfer.kind == "token":
             prerequisites = prerequisites | set(self._last_receive_by_piece.values())
         for number, pieces in enumerate(self._message_pieces(transfer)):
@@ -150,7 +150,7 @@ class _RankOperationBuilder:
             yield index
 
     def _add_receive(self, transfer: Transfer) -> None:
-        """Add the receive of each message of a transfer; the transfer is complete with the last message."""
+        """Add one receive per message of a transfer, which is complete with its last message."""
         previous: set[int] = set()
         for number, pieces in enumerate(self._message_pieces(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
@@ -181,14 +181,14 @@ class _RankOperationBuilder:
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_to_await(self, transfer: Transfer, piece_numbers: range) -> range:
-        """Return the pieces that must be complete before a message of `piece_numbers` counts as complete."""
+        """Return the pieces of the vector that must have arrived before a message of `piece_numbers` is complete."""
         return self._transfer_pieces(transfer) if self._waits_for_whole_transfers else piece_numbers
 
     def _transfer_pieces(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _message_pieces(self, transfer: Transfer) -> list[range]:
-        """Return the pieces in each message of a transfer: as many as fit; a token is one message for all pieces."""
+        """Return the pieces in each message of a transfer: as many as fit; an empty message (token) counts for all."""
         pieces = self._transfer_pieces(transfer)
         if transfer.kind == "token":
             return [pieces]

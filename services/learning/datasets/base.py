@@ -1,4 +1,4 @@
-"""Contract of a dataset: samples and targets in host memory, split into training and test data, and their task."""
+"""Base class of datasets: samples and targets in host memory, split into training and test data."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ def stratified_split(labels: HostArray, test_fraction: float, seed: int) -> tupl
 
 
 def standardise(x: HostArray, reference: HostArray) -> HostArray:
-    """Return (x - mean) / deviation by column, with mean and standard deviation of the columns of `reference`."""
+    """Return (x - mean) / deviation by column; mean and standard deviation are those of `training_samples`."""
     return np.asarray((x - reference.mean(axis=0)) / reference.std(axis=0))
 
 

@@ -1,4 +1,4 @@
-"""Contract of a model: outputs, loss and gradient as functions of one flat parameter vector."""
+"""Base class of models: outputs, loss and gradient as functions of one flat parameter vector."""
 
 from abc import abstractmethod
 
@@ -37,4 +37,4 @@ class Model(Component):
 
     @abstractmethod
     def predict_outputs(self, learning_task: LearningTask, params: Vector, x: Array) -> Array:
-        """Return the outputs (B, task.outputs): scores before the softmax for classes, values for regression."""
+        """Return the outputs (B, task.outputs) for B samples: class scores before the softmax, or predicted values."""

@@ -1,4 +1,4 @@
-"""Layers of a network, each a forward pass together with its backward pass.
+"""Layers of a neural network, each with its forward pass and its backward pass.
 
 B samples · C channels · H side of an image · I inputs, O outputs · K side of a kernel · P = H - K + 1, its positions.
 Rows of numbers are (B, I). Images are (C, H, H, B), samples last: then a convolution is one matrix product for the
@@ -48,7 +48,7 @@ class LayerBackwardPass(NamedTuple):
 
 
 class Layer(ABC):
-    """A differentiable function of a batch and of the layer's own arrays (weights and biases)."""
+    """Layer of a neural network: a differentiable function of a batch and of the layer's weights and biases."""
 
     @abstractmethod
     def array_shapes(self) -> dict[str, Shape]:
@@ -195,7 +195,7 @@ def extract_patches(images: Array, kernel_side: int) -> Array:
 
 
 def sum_patches(columns: Array, image_shape: Shape, kernel_side: int) -> Array:
-    """Return images of `image_shape` (C, H, H, B) in which each pixel is the sum of its patches in `columns`.
+    """Return images of `image_shape` (C, H, H, B) in which each pixel is the sum of its patches.
 
     It is the adjoint of `extract_patches` (col2im).
     """
