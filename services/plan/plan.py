@@ -25,7 +25,7 @@ from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
 class SecondPhasePlan(FrozenRecord):
-    """Plan of the second training phase of a strategy that switches; `Plan` has the same fields for the first phase."""
+    """Plan of the training phase after a strategy switch; `Plan` has the same fields for the first phase."""
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
@@ -112,7 +112,7 @@ class Plan(FrozenRecord):
 
     @property
     def message_size_limits(self) -> MessageSizeLimits:
-        """Sizes of the messages into which the transport cuts long vectors."""
+        """Limits on the size of the messages into which the transport cuts long vectors."""
         return choose_message_size_limits(self.engine, self.transport, self.vector_bytes)
 
     @property
@@ -127,7 +127,7 @@ class Plan(FrozenRecord):
 
     @property
     def estimated_wall_s(self) -> float:
-        """Estimated wall seconds of the training budget on this host, without start and evaluation."""
+        """Estimated real seconds of training on this host, without the start of nodes and evaluations."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
@@ -144,7 +144,7 @@ class Plan(FrozenRecord):
 
     @property
     def push_flows(self) -> tuple[Flow, ...]:
-        """Pairs (worker, shard owner) of node names for all pushes that cross the network."""
+        """Names of each worker and shard owner (worker, owner) between which pushes cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)

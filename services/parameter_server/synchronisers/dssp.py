@@ -48,7 +48,7 @@ class Dssp(Synchroniser):
 
 
 def _wait_for_next_period_s(ready_s: float, first_s: float, period_s: float) -> float:
-    """Return the seconds that a worker waits for the next of the times first_s, first_s + period_s, and so on."""
+    """Return the seconds that a worker waits until the slowest worker finishes one of its next steps."""
     periods = (ready_s - first_s) / period_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0
