@@ -67,7 +67,7 @@ class SwitchMachine:
     )
 
     def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
-        """Apply the switch rule to an evaluation of the model; start the strategy switch if the rule fires."""
+        """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
         judgement, self._rule_memory = self.switch.rule.decide(evaluation_point, self._rule_memory)
         action = RecordJudgement(evaluation_point, judgement)
         return [action, *self._start_hand_over()] if judgement.fires and may_switch else [action]
@@ -182,7 +182,7 @@ class SwitchMachine:
                 yield report.node_name
 
     def _make_decision(self, decided_action: Literal["load", "commit"]) -> HandOverDecision:
-        """Return the decision to load or commit, with the first step after the switch: that of the fastest worker.
+        """Return the decision to load or commit, with the first step after the switch: the fastest worker's next.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
         identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are

@@ -314,7 +314,7 @@ def make_server(
 
 
 def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int) -> dict[int, int]:
-    """Return the number of samples in each worker's first push, by rank, as the server expects it."""
+    """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
     order = plan.data_order
     batch_sizes = Counter(
         order.count_samples_before(step + 1) - order.count_samples_before(step) for step in range(exchange_period)
@@ -327,7 +327,7 @@ def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int
 
 
 def _core_share_facts(core_share: CoreShare | None) -> dict[str, float | None]:
-    """Return the log fields for the measured share of a CPU core that a node gets; None if not measured."""
+    """Return the log fields for the share of a CPU core that a node gets; all are None if it was not measured."""
     return core_share._asdict() if core_share else dict.fromkeys(CoreShare._fields)
 
 

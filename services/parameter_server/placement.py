@@ -122,7 +122,7 @@ class SparePlacement(Placement):
 
 
 class PromotedPlacement(Placement):
-    """Equal shards on the workers of highest rank, which a strategy switch turns into servers.
+    """Equal shards on the workers of highest rank, which compute no gradients after a strategy switch.
 
     N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as implemented in public code. That code promotes the
     nodes with the shortest round trips. We promote the last ranks, so that a scenario determines which they are. The

@@ -86,7 +86,7 @@ class Synchroniser(Component):
         slowest_remaining_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
-        """Return how many steps a worker may still start although it is too far ahead of the slowest worker.
+        """Return how many steps, the next one included, a worker may start although it is too far ahead of the slowest.
 
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
