@@ -1,4 +1,4 @@
-"""Construction of a coordinator, worker or server from the plan and the interfaces that an engine provides."""
+"""Construction of a coordinator, worker or server from the plan of a trial and what the engine provides."""
 
 import asyncio
 import platform
@@ -271,7 +271,7 @@ def make_server(
     version: int = 0,
     samples: int = 0,
 ) -> ServerRuntime:
-    """Return the server of this node's shard for one training phase.
+    """Return the server of one node's shard of the parameter vector, for one training phase.
 
     Args:
         plan: plan of the trial.

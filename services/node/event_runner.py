@@ -24,7 +24,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 
 @dataclass
 class EventRunner:
-    """Runner of the scenario's events in one node: link changes, slowdowns and pauses."""
+    """Applies the scenario's events in one node: link changes, slowdowns and pauses."""
 
     plan: Plan
     node: NodePlan

@@ -70,7 +70,7 @@ def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseEx
 
 
 def check_health(plan: Plan, node_name: str, secrets_folder: Path) -> int:
-    """Return 0 if a node reports that it is serving, otherwise 1."""
+    """Return 0 if the node `node_name` reports that it is ready to serve, otherwise 1."""
     return asyncio.run(_check_health(plan, node_name, NodeIdentity.read(node_name, secrets_folder)))
 
 

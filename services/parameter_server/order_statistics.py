@@ -33,7 +33,7 @@ def expected_kth_finish_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float) ->
 
 
 def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
-    """Return the mean seconds of a round that ends when `kth` of n workers have finished.
+    """Return the mean seconds of a training round that ends when `kth` of n workers have finished their compute.
 
     Workers that are still busy with the previous round start late.
 

@@ -25,7 +25,7 @@ class Contribution(NamedTuple):
 
 
 class UpdateRule(ABC):
-    """Base class of update rules: the parameters of a shard, and how pushed vectors update them.
+    """Base class of update rules: a server's parameters, and how the vectors that workers push update them.
 
     An update replaces `params` by a new array and never changes the array in place: replies may still be sending it.
     """

@@ -40,7 +40,7 @@ class SecondPhasePlan(FrozenRecord):
 
 
 class Plan(FrozenRecord):
-    """Plan of one trial. All nodes of the trial read the same plan."""
+    """Plan of one trial: all decisions made before its start. All nodes of the trial read the same plan."""
 
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder
@@ -117,12 +117,12 @@ class Plan(FrozenRecord):
 
     @property
     def longest_message_bytes(self) -> int:
-        """Size in bytes of the longest message on a transport that shapes links."""
+        """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
         return longest_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
-        """Virtual seconds that a node waits for a message: the step timeout, times the steps of an exchange period."""
+        """Virtual seconds that a node waits for a message: the step timeout, times the steps between two exchanges."""
         return self.timeouts.step * self.exchange_period
 
     @property
@@ -132,7 +132,7 @@ class Plan(FrozenRecord):
 
     @property
     def cost_model(self) -> CostModel:
-        """Cost model of the planned cluster, for closed forms of the step time."""
+        """Cost model of the planned cluster, from which the step time is predicted."""
         return build_cost_model(
             self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_size_limits
         )
@@ -150,9 +150,9 @@ class Plan(FrozenRecord):
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)
 
     def node_plan(self, node_name: str) -> NodePlan:
-        """Return the plan of the node with this name."""
+        """Return the plan of the node `node_name`."""
         return next(node for node in self.nodes if node.name == node_name)
 
     def node_plans_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
-        """Return the plans of all nodes with this role, by rank."""
+        """Return the plans of all nodes with the role `role`, such as all workers, by rank."""
         return tuple(node for node in self.nodes if node.role == role)

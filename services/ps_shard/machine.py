@@ -47,7 +47,7 @@ class DropPush:
 
 @dataclass(frozen=True)
 class SendReply:
-    """Action: send a worker the current parameters, as the reply to its push of `step`."""
+    """Action: send a worker the current parameters, as the reply to the vector that it pushed in `step`."""
 
     worker: int  # rank
     step: int
@@ -68,7 +68,7 @@ class StepTiming(NamedTuple):
 
 @dataclass
 class ShardMachine:
-    """State machine of the protocol between one server and its workers.
+    """State machine of a parameter server: when it updates its shard and replies to workers.
 
     A worker's clock is the number of steps that it has pushed. Invariant: every push is part of exactly one update or
     is dropped, and gets exactly one reply. Times are arguments, in seconds since any moment. Only dynamic synchronisers
@@ -109,7 +109,7 @@ class ShardMachine:
         """
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
-            raise ProtocolError(f"a server can't resume before it has updated with, and replied to, {pushes}")
+            raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
         self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
         self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
         self._stopping_workers.clear()
@@ -236,7 +236,7 @@ class ShardMachine:
                 yield SendReply(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
 
     def _may_start_step(self, worker: int, step: int, now_s: float) -> bool:
-        """Return whether a worker may start a step at the time `now_s`."""
+        """Return whether a worker may start its next step at the time `now_s`."""
         slowest_clock = min(self._worker_clocks.values())
         if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker, -1):
             return True

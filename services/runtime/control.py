@@ -25,7 +25,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class FinalState:
-    """State that a node sends to the coordinator when it leaves the run."""
+    """Final state that a node sends to the coordinator: for a server, the parameters of its shard."""
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
     version: int = 0
@@ -97,7 +97,7 @@ class CoordinatorClient(ABC):
 
     @abstractmethod
     async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
-        """Report a finished epoch and return the coordinator's decision on how the worker continues."""
+        """Report a finished epoch; the reply is the coordinator's decision to continue, stop or switch strategy."""
 
     @abstractmethod
     async def await_hand_over_call(self) -> bool:

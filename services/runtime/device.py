@@ -40,7 +40,7 @@ class Device(ABC):
 
 @dataclass(frozen=True)
 class CpuDevice(Device):
-    """NumPy on the host's processor."""
+    """Compute device that is the host's processor, used through NumPy."""
 
     name: ClassVar[str] = "cpu"
 
@@ -56,7 +56,7 @@ class CpuDevice(Device):
 
 @dataclass(frozen=True)
 class CudaDevice(Device):
-    """CuPy on the first GPU that this process sees."""
+    """Compute device that is the first visible GPU, used through CuPy."""
 
     name: ClassVar[str] = "cuda"
 

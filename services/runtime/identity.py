@@ -31,7 +31,7 @@ class NodeIdentity:
 
     @classmethod
     def read(cls, node_name: str, folder: Path) -> "NodeIdentity":
-        """Read the identity of a node from the files that an engine has written into `folder`."""
+        """Read a node's identity (certificates and private key) from files that an engine has written."""
         return cls(node_name, *((folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
     def make_identity_proof(self, receiver_name: str) -> bytes:
@@ -61,7 +61,7 @@ class NodeIdentity:
             ) from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
             raise AuthenticationError(
-                f"the stream's identity is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
+                f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
             )
         return sender_name
 

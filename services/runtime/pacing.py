@@ -83,7 +83,7 @@ class HostSpeedPacer(Pacer):
 
 
 def constant_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
-    """Return 1.0, the factor on the step duration of a device whose speed does not vary."""
+    """Return 1.0: the duration of a step does not vary on a device of constant speed."""
     return 1.0
 
 

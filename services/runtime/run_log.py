@@ -57,7 +57,7 @@ class RunLog:
 
 @dataclass
 class EventBatch:
-    """Events of one key, logged together as the rows of a table: one log line per step would cost too much time."""
+    """Batch of events with one log key, logged as rows of a table: one line per step would cost too much time."""
 
     log: RunLog
     key: str

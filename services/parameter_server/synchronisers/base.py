@@ -64,7 +64,7 @@ class Synchroniser(Component):
 
     @abstractmethod
     def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
-        """Return whether a worker may start this step without waiting for slower workers.
+        """Return whether a worker may start a step without waiting for slower workers.
 
         Args:
             step: number of the step, from 0.
@@ -73,10 +73,10 @@ class Synchroniser(Component):
 
     @abstractmethod
     def gradients_per_update(self, worker_count: int) -> int:
-        """Return how many gradients a server averages in one update, for this number of workers."""
+        """Return how many gradients a server averages in one update if there are `worker_count` workers."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most accept every gradient
-        """Return whether a gradient with this staleness, counted in updates, is used; otherwise it is dropped."""
+        """Return whether an update may use a gradient of this staleness (in updates); otherwise it is dropped."""
         return True
 
     def extra_steps(
@@ -97,7 +97,7 @@ class Synchroniser(Component):
         return 0
 
     def conflict_reason(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
-        """Return why this synchroniser can't be used with this number of workers; None if it can."""
+        """Return why this synchroniser can't be used with `worker_count` workers; None if it can."""
         return None
 
     def required_gradients(self, worker_count: int, straggler_count: int) -> int:  # noqa: ARG002 - most ignore stragglers

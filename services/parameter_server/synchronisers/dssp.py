@@ -10,7 +10,7 @@ from services.schema.conflicts import Conflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
-    """Dynamic SSP: a bound on the steps ahead between `low` and `high`, chosen so that a worker waits least.
+    """Dynamic SSP: a worker may be `low` to `high` steps ahead of the slowest, so many that it waits least.
 
     X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
     predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The
