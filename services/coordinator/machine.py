@@ -1,6 +1,6 @@
-"""State machine of a run: joined nodes, start gate, epochs, stop rule and switch of strategies.
+"""State machine of a training run in the coordinator: joined nodes, epochs, early stop and strategy switch.
 
-Each event of the run is a method call that returns the actions to take. There is no clock, socket or model in here.
+Each event of the run is a method call that returns the actions to take. This module uses no clock, socket or model.
 """
 
 from collections.abc import Collection
@@ -20,12 +20,12 @@ NO_STOP_REASON = ""  # training continues
 
 @dataclass(frozen=True)
 class ReleaseNodes:
-    """Action: let all nodes start training."""
+    """Action of the coordinator: let all nodes start training."""
 
 
 @dataclass(frozen=True)
 class EvaluateParameters:
-    """Action: evaluate the parameters of an epoch report, then call `RunMachine.handle_evaluation`."""
+    """Action: evaluate the parameters that a worker reported, then call `RunMachine.handle_evaluation`."""
 
     epoch: EpochReport
 
@@ -40,7 +40,7 @@ class ReportTrainLoss:
 
 @dataclass(frozen=True)
 class ReplyEpochEnd:
-    """Action: reply to a worker's epoch report; the worker stops if the reply has a stop reason, else it continues."""
+    """Action: reply to a worker's epoch report; a reply with a stop reason stops the worker."""
 
     node_name: str
     epoch_number: int
@@ -49,7 +49,7 @@ class ReplyEpochEnd:
 
 @dataclass(frozen=True)
 class SendWorkerToHandOver:
-    """Action: reply to a worker's epoch report that the worker takes part in a hand-over before its next step."""
+    """Action: tell a worker, in the reply to its epoch report, to switch its strategy before the next step."""
 
     node_name: str
     epoch_number: int
@@ -64,12 +64,12 @@ class AnnounceStop:
 
 @dataclass(frozen=True)
 class FinishRun:
-    """Action: finish the run, because all nodes have left."""
+    """Action: log the end of the run, because all nodes have left it."""
 
 
 @dataclass(frozen=True)
 class ReleaseHandOverWaiters:
-    """Action: release the nodes that wait for a hand-over, because all workers have left."""
+    """Action: end the waiting of nodes for a strategy switch, because all workers have left the run."""
 
 
 RunAction: TypeAlias = (
@@ -87,7 +87,7 @@ RunAction: TypeAlias = (
 
 @dataclass
 class RunMachine:
-    """State machine of one run in its coordinator: joined nodes, epochs, stop rule and switch of strategies.
+    """State machine of one training run in the coordinator: joined nodes, epochs, early stop and strategy switch.
 
     In synchronous training all workers wait for the evaluation of an epoch, so that all stop after the same step. In
     asynchronous training only the evaluation worker (the worker whose parameters are evaluated) waits for it. The other
@@ -111,14 +111,14 @@ class RunMachine:
     _last_evaluated_epoch: int = 0
     _validation_loss: float = nan  # of the last evaluated epoch
     _last_decided_epoch: int = 0  # last epoch after which continue or stop is decided; synchronous training only
-    _hand_over_epoch: int = 0  # epoch after which workers hand over to the second phase; 0: none
+    _hand_over_epoch: int = 0  # epoch after which workers switch to the second phase; 0: none
     _pass_reports: list[EpochReport] = field(
         default_factory=list
     )  # epoch reports of the current pass over the data; asynchronous training only
     _finished_passes: int = 0
 
     def handle_join(self, node_name: str, plan_sha256: str) -> list[RunAction]:
-        """Record that a node is ready to start; a repeated call changes nothing.
+        """Record that a node is ready to start training; a repeated call changes nothing.
 
         Raises:
             AuthenticationError: the node does not belong to this run, or was started with another plan.
@@ -131,7 +131,7 @@ class RunMachine:
         return self._release_nodes_when_ready()
 
     def handle_start_gate_open(self) -> list[RunAction]:
-        """Record that the start gate is open: the network is set up as planned."""
+        """Record the engine's signal that the network is set up, so that training may start."""
         self._is_start_gate_open = True
         return self._release_nodes_when_ready()
 
@@ -170,7 +170,7 @@ class RunMachine:
         return actions
 
     def _add_report_to_data_pass(self, epoch_report: EpochReport) -> list[RunAction]:
-        """Add an asynchronous worker's epoch report to the current pass through the data; finish a complete pass.
+        """Count an asynchronous worker's epoch report towards the current pass over the training data.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
@@ -189,7 +189,7 @@ class RunMachine:
         ]
 
     def handle_evaluation(self, epoch_report: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
-        """Record the metrics that the evaluation of the parameters after an epoch has given."""
+        """Record the quality metrics of the parameters after an epoch, and decide whether training stops."""
         self._last_evaluated_epoch = epoch_report.epoch
         self._validation_loss = metrics.get("loss", nan)
         is_target_reached = self.target is not None and self.target.is_reached(metrics)
@@ -206,7 +206,7 @@ class RunMachine:
         return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, metrics: dict[str, float]) -> list[RunAction]:
-        """Record the metrics of the servers' final parameters, which are evaluated after all nodes have left.
+        """Record the quality metrics of the servers' final parameters; all nodes have left before.
 
         This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
         """
@@ -220,18 +220,18 @@ class RunMachine:
 
     @property
     def _computing_workers(self) -> tuple[str, ...]:
-        """Names of the workers that compute gradients; a worker that became a server at a switch is not among them."""
+        """Names of the workers that compute gradients, without workers that a strategy switch turned into servers."""
         if self.switch_machine is None or not self.switch_machine.is_committed:
             return self.worker_names
         weights = self.switch_machine.switch.batch_weights_after_switch(len(self.worker_names))
         return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
-        """Return whether every worker that computes gradients is among the given workers, which are names."""
+        """Return whether every worker that computes gradients is among `reporting_workers`, a list of names."""
         return set(self._computing_workers) <= set(reporting_workers)
 
     def _does_rule_use(self, loss_source: LossSource) -> bool:
-        """Return whether the switch rule uses the validation loss, or the training loss."""
+        """Return whether the rule that decides about a strategy switch uses this loss (`validation` or `train`)."""
         return self.switch_machine is not None and self.switch_machine.switch.rule.loss_source == loss_source
 
     def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyEpochEnd | SendWorkerToHandOver:
@@ -240,7 +240,7 @@ class RunMachine:
         return ReplyEpochEnd(node_name, epoch_number, self.stop_reason)
 
     def _decide_after_epoch(self, epoch_number: int) -> list[RunAction]:
-        """Decide whether synchronous training stops, switches or continues, once all losses of the epoch are known."""
+        """Decide whether synchronous training stops, switches its strategy or continues after an epoch."""
         reports = self._epoch_reports[epoch_number]
         awaits_losses = self._does_rule_use("train") and not self._have_all_workers_reported(reports)
         if self._last_evaluated_epoch < epoch_number or self._last_decided_epoch >= epoch_number or awaits_losses:
@@ -257,7 +257,7 @@ class RunMachine:
         ]
 
     def _apply_switch_rule(self, evaluation_point: EvaluationPoint) -> list[RunAction]:
-        """Evaluate the switch rule at an evaluation point; no switch starts at the end of training."""
+        """Evaluate the rule that decides about a strategy switch; at the end of training no switch starts."""
         if self.switch_machine is None:
             return []
         is_over = (
@@ -273,13 +273,13 @@ class RunMachine:
         return actions
 
     def handle_hand_over_report(self, report: HandOverState) -> list[RunAction]:
-        """Record a node's report that it has stopped for a hand-over, or has loaded the model.
+        """Record that a node has stopped for a strategy switch, or has loaded the model that was sent to it.
 
         Raises:
             ProtocolError: the run has no switch, or the node is ahead of other nodes.
         """
         if self.switch_machine is None:
-            raise ProtocolError(f"{report.node_name} can't hand over: this run has no switch of strategies")
+            raise ProtocolError(f"{report.node_name} can't switch its strategy: this run has only one strategy")
         actions = self.switch_machine.handle_hand_over_report(report)
         if self.switch_machine.is_committed:
             self.is_synchronous = self.switch_machine.switch.second.phase_properties().is_synchronous
@@ -292,11 +292,11 @@ class RunMachine:
         return self.switch_machine is not None and self.switch_machine.is_committed
 
     def abort_switch(self, reason: str) -> list[RunAction]:
-        """Abort the switch of strategies if it is neither committed nor aborted yet."""
+        """Abort the strategy switch unless it is already committed or aborted."""
         return [*self.switch_machine.abort_switch(reason)] if self.switch_machine else []
 
     def handle_leave(self, node_name: str) -> list[RunAction]:
-        """Record that a node has finished its work; a repeated call changes nothing.
+        """Record that a node has left the run after its work; a repeated call changes nothing.
 
         Raises:
             ProtocolError: the node does not belong to this run.
@@ -319,10 +319,10 @@ class RunMachine:
 
 
 def _loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
-    """Return the sum of losses and the number of samples in each epoch report."""
+    """Return (sum of losses, number of samples) of each worker's epoch report."""
     return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
 
 
 def _mean_loss(epoch_reports: Collection[EpochReport]) -> float:
-    """Return the mean loss over the samples of all epoch reports."""
+    """Return the mean loss over all samples in the epoch reports of several workers."""
     return sum(report.loss_sum for report in epoch_reports) / sum(report.loss_samples for report in epoch_reports)

@@ -1,4 +1,4 @@
-"""gRPC service of the coordinator: converts each gRPC call of a node to a call of the coordinator runtime."""
+"""gRPC service of the coordinator: passes each gRPC call of a node on to `CoordinatorRuntime`."""
 
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +15,7 @@ from services.wire.control_pb2_grpc import ControlServicer
 
 
 class ControlService(ControlServicer):  # type: ignore[misc]  # generated code has no types
-    """gRPC service that nodes call. The TLS certificate of a caller must contain the node name in the request."""
+    """gRPC service of the coordinator. The caller's TLS certificate must contain the node name in the request."""
 
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime
@@ -80,7 +80,7 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
         return wire.LeaveAck()
 
     async def _check_caller(self, node_name: str, context: Any) -> None:
-        """Abort the call if its TLS certificate belongs to a node other than `node_name`."""
+        """Abort a gRPC call if the caller's TLS certificate is not that of the node `node_name`."""
         certificates = context.auth_context().get("x509_pem_cert", ())
         certificate_names = [_certificate_node_name(certificate) for certificate in certificates]
         if node_name not in certificate_names:
@@ -89,16 +89,16 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
 
 
 def _read_hand_over_state(request: wire.HandOverState) -> HandOverState:
-    """Return a node's hand-over report from its request.
+    """Return a node's state in a strategy switch from its gRPC request.
 
     Raises:
-        ProtocolError: the round does not exist.
+        ProtocolError: the stage of the switch does not exist.
     """
     stage = next((stage for stage in HAND_OVER_STAGES if stage == request.stage), None)
     if stage is None:
         rounds = ", ".join(HAND_OVER_STAGES)
         raise ProtocolError(
-            f"{request.node_name}: hand-over round {request.stage!r} does not exist; rounds are {rounds}"
+            f"{request.node_name}: stage {request.stage!r} of a strategy switch does not exist; use {rounds}"
         )
     return HandOverState(
         node_name=request.node_name,

@@ -1,14 +1,14 @@
-"""State machine of the switch between training phases: applies the switch rule, compares the models of all nodes.
+"""State machine of a strategy switch during training: when it starts, and whether all nodes have the same model.
 
 Stages:
 
-- `waiting`: the switch rule has not fired, and no node has come to a planned hand-over.
-- `stopping`: at least one node has come to the hand-over; all nodes are called to it.
+- `waiting`: the switch rule has not fired, and no node has reached a planned switch.
+- `stopping`: at least one node has stopped for the switch; the others get the request to stop.
 - `loading`: all nodes have stopped and agree on the model; the nodes that lack parts of it receive them.
 - `over`: committed if all nodes have the same model, aborted if anything differs or fails.
 
-Nothing changes before the commit: after an abort all nodes continue with the first phase. There is no clock, socket or
-model in here.
+Nothing changes before the commit: after an abort all nodes continue with the first phase. This module uses no
+clock, socket or model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ Participant: TypeAlias = tuple[str, bool]
 
 @dataclass(frozen=True)
 class RecordJudgement:
-    """Action: log the result of the switch rule at an evaluation point."""
+    """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
 
     point: EvaluationPoint
     judgement: SwitchRuleDecision
@@ -36,12 +36,12 @@ class RecordJudgement:
 
 @dataclass(frozen=True)
 class CallHandOver:
-    """Action: call all nodes to the hand-over between two training phases."""
+    """Action: tell all nodes to stop for a strategy switch between two training steps."""
 
 
 @dataclass(frozen=True)
 class AnnounceDecision:
-    """Action: send the decision of a hand-over round to all nodes that report in this round, now or later."""
+    """Action: send the decision about a strategy switch to all nodes that have reported, or will report, one stage."""
 
     round: HandOverStage
     decision: HandOverDecision
@@ -54,7 +54,7 @@ SwitchAction: TypeAlias = RecordJudgement | CallHandOver | AnnounceDecision
 
 @dataclass
 class SwitchMachine:
-    """State machine of one switch between training phases, which is either committed or aborted."""
+    """State machine of one strategy switch during training, which all nodes commit or all nodes abort."""
 
     switch: Switch
     worker_names: tuple[str, ...]  # node names by rank
@@ -67,20 +67,20 @@ class SwitchMachine:
     )
 
     def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
-        """Evaluate the switch rule at an evaluation point; start the hand-over if it fires and a switch is allowed."""
+        """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
         judgement, self._rule_memory = self.switch.rule.decide(evaluation_point, self._rule_memory)
         action = RecordJudgement(evaluation_point, judgement)
         return [action, *self._start_hand_over()] if judgement.fires and may_switch else [action]
 
     def handle_hand_over_report(self, report: HandOverState) -> list[SwitchAction]:
-        """Record a node's report that it has stopped, or has loaded the model; repeated or late reports are ignored.
+        """Record that a node has stopped, or has loaded the model; repeated or late reports are ignored.
 
         Raises:
             ProtocolError: the node does not belong to this run, or is ahead of other nodes.
         """
         if report.node_name not in (self.server_names if report.is_server else self.worker_names):
             role = "server" if report.is_server else "worker"
-            raise ProtocolError(f"{report.node_name} can't report to this switch: it is not a {role} of the run")
+            raise ProtocolError(f"{report.node_name} can't switch its strategy: it is not a {role} of the run")
         participant = report.node_name, report.is_server
         if self.stage == "over" or participant in self._reports[report.stage]:
             return []
@@ -92,7 +92,7 @@ class SwitchMachine:
         return [*self._start_hand_over(), *self._decide_round(report.stage)]
 
     def abort_switch(self, reason: str) -> list[SwitchAction]:
-        """Abort the switch unless it is over: all nodes continue with the first training phase."""
+        """Abort the strategy switch unless it is over: all nodes continue with the strategy before the switch."""
         if self.stage == "over":
             return []
         self.stage, decision = "over", HandOverDecision("abort", reason)
@@ -105,7 +105,7 @@ class SwitchMachine:
         return [CallHandOver()]
 
     def _decide_round(self, round_name: HandOverStage) -> list[SwitchAction]:
-        """Return the action that announces the decision of a hand-over round; empty until all nodes have reported."""
+        """Return the announcement of the decision once all nodes have reported this stage; before, an empty list."""
         reports = self._reports[round_name]
         if len(reports) < len(self.worker_names) + len(self.server_names):
             return []
@@ -124,20 +124,20 @@ class SwitchMachine:
         return [AnnounceDecision(round_name, self._make_decision("load"), param_digests, state_digests)]
 
     def _worker_reports(self, reports: Mapping[Participant, HandOverState]) -> list[HandOverState]:
-        """Return the hand-over reports of the workers, by rank."""
+        """Return the reports of all workers in a strategy switch, in the order of their ranks."""
         return [reports[name, False] for name in self.worker_names]
 
     def _server_reports(self, reports: Mapping[Participant, HandOverState]) -> list[HandOverState]:
-        """Return the hand-over reports of the servers, by shard."""
+        """Return the reports of all servers in a strategy switch, in the order of their shards."""
         return [reports[name, True] for name in self.server_names]
 
     @property
     def _is_model_on_servers(self) -> bool:
-        """Whether servers own the model in the first phase."""
+        """Whether servers, not workers, own the model parameters before the strategy switch."""
         return self.switch.first.server_algorithm() is not None
 
     def _model_inconsistencies(self, reports: Mapping[Participant, HandOverState]) -> Iterator[str]:
-        """Yield the reasons why the replicas of the workers or the shards of the servers differ."""
+        """Yield each difference between the workers' copies of the model, or between the servers' versions."""
         workers, servers = self._worker_reports(reports), self._server_reports(reports)
         is_synchronous = self.switch.first.phase_properties().is_synchronous
         if (
@@ -156,7 +156,7 @@ class SwitchMachine:
             yield "workers and servers have different parameters"
 
     def _model_digests(self, reports: Mapping[Participant, HandOverState]) -> tuple[Digests, Digests]:
-        """Return the digests of the parameters and of the optimiser's state before the switch, one per shard range.
+        """Return the digests of the parameters and of the optimiser's state before the strategy switch, one per shard.
 
         They come from the servers if servers own the model, otherwise from the worker with rank 0.
         """
@@ -171,7 +171,7 @@ class SwitchMachine:
     def _incomplete_nodes(
         self, reports: Mapping[Participant, HandOverState], param_digests: Digests, state_digests: Digests
     ) -> Iterator[str]:
-        """Yield the names of the nodes that lack a part of the model which the second phase needs in them."""
+        """Yield the names of the nodes that lack parameters or optimiser state for the strategy after the switch."""
         transfer = self.switch.hand_over_transfer
         receivers = {"servers": self._server_reports(reports), "workers": self._worker_reports(reports), "none": []}
         for number, report in enumerate(receivers[transfer.receivers]):
@@ -182,7 +182,7 @@ class SwitchMachine:
                 yield report.node_name
 
     def _make_decision(self, decided_action: Literal["load", "commit"]) -> HandOverDecision:
-        """Return a decision with the first step of the second phase, which follows the step of the fastest worker.
+        """Return the decision to load or commit, with the first step after the switch: the fastest worker's next.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
         identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are

@@ -22,7 +22,7 @@ EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
 
 
 def main() -> int:
-    """Run the command that the arguments select, and return the exit code."""
+    """Run the node command that the command line selects, and return the exit code."""
     arguments = _parse_arguments()
     try:
         return int(arguments.start(arguments))

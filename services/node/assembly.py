@@ -1,4 +1,4 @@
-"""Construction of a coordinator, worker or server from the plan and the interfaces that an engine provides."""
+"""Construction of a coordinator, worker or server from the plan of a trial and what the engine provides."""
 
 import asyncio
 import platform
@@ -44,7 +44,7 @@ from services.worker.runtime import WorkerPhase, WorkerRuntime
 
 @dataclass(frozen=True)
 class NodeInterfaces:
-    """Interfaces of a node to its environment, which the engine provides: transport, coordinator, clock, log."""
+    """Environment of a node, which the engine provides: transport, client of the coordinator, clock and log."""
 
     transport: Transport
     control: CoordinatorClient
@@ -56,7 +56,7 @@ class NodeInterfaces:
 
 
 async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a worker from start to end; if it owns a shard, also run the server of the shard in the same process."""
+    """Run a worker from start to end; if it owns a parameter shard, run the shard's server in the same process."""
     device = select_device(node.device)
     event_runner = _make_event_runner(plan, node, interfaces)
     make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
@@ -92,7 +92,7 @@ async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
 
 
 def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
-    """Return the names of the nodes to which a worker sends messages, before and after a switch."""
+    """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
     algorithms = [
         worker.current_algorithm,
         *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ()),
@@ -101,7 +101,7 @@ def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
 
 
 async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a server that has its own process, from start to end."""
+    """Run a parameter server that has its own process, from start to end."""
     server = _make_server_for_first_phase(plan, node, interfaces.transport, interfaces)
     _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
     await interfaces.transport.connect(server.worker_names)
@@ -145,7 +145,7 @@ async def _serve_phases(
 
 
 def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
-    """Return the coordinator of a trial, and log the description of the run."""
+    """Return the coordinator of a trial, and log the description of the workload."""
     _log_run_init(plan, log)
     machine = RunMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
@@ -220,7 +220,7 @@ def _make_worker(
 def _transport_factory(
     plan: Plan, node: NodePlan, interfaces: NodeInterfaces, slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
-    """Return a function that makes a transport for the worker, or for the server in the same process.
+    """Return a function that makes the transport of a worker, or of the server in the worker's process.
 
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
@@ -249,7 +249,7 @@ def _make_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowd
 def _make_server_for_first_phase(
     plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces
 ) -> ServerRuntime:
-    """Return the server of this node's shard for the first training phase with servers, with initial parameters."""
+    """Return the server of a node's shard, with initial parameters, for the first training phase with servers."""
     phase = plan.strategy.training_phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
@@ -271,7 +271,7 @@ def make_server(
     version: int = 0,
     samples: int = 0,
 ) -> ServerRuntime:
-    """Return the server of this node's shard for one training phase.
+    """Return the server of one node's shard of the parameter vector, for one training phase.
 
     Args:
         plan: plan of the trial.
@@ -327,7 +327,7 @@ def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int
 
 
 def _core_share_facts(core_share: CoreShare | None) -> dict[str, float | None]:
-    """Return the log fields of the share of a CPU core that a node has got."""
+    """Return the log fields for the share of a CPU core that a node gets; all are None if it was not measured."""
     return core_share._asdict() if core_share else dict.fromkeys(CoreShare._fields)
 
 
@@ -342,7 +342,7 @@ def _log_node_start(log: RunLog, **facts: object) -> None:
 
 
 def _log_node_stop(interfaces: NodeInterfaces, interface_bytes_before: int | None, **facts: object) -> None:
-    """Log the bytes that the node has sent and the CPU time that it has used.
+    """Log the bytes that a node has sent and the CPU time that it has used.
 
     Interface bytes include headers, acknowledgements and retransmissions.
     """
@@ -362,7 +362,7 @@ def _log_node_stop(interfaces: NodeInterfaces, interface_bytes_before: int | Non
 
 
 def _log_run_init(plan: Plan, log: RunLog) -> None:
-    """Log the keys that MLCommons' compliance checker requires before a run starts."""
+    """Log the keys that the compliance checker of MLCommons requires before the start of training."""
     log.log_event("cache_clear", value=True)
     log.log_start("init_start")
     for key, value in _mllog_description(plan).items():
@@ -370,7 +370,7 @@ def _log_run_init(plan: Plan, log: RunLog) -> None:
 
 
 def _mllog_description(plan: Plan) -> dict[str, object]:
-    """Return the description of the workload under MLPerf's log keys."""
+    """Return the workload's properties, such as batch size and optimiser, by MLPerf log key."""
     return {
         "submission_org": "ensayo",
         "submission_platform": f"{plan.engine} engine, emulated",

@@ -1,4 +1,4 @@
-"""Event runner: applies the events of a trial in one node at their times, and logs the lateness of each event.
+"""Scenario events in one node: applies slowdowns, pauses and link changes in time, and logs their lateness.
 
 - A worker applies its own slowdowns and pauses. An event that waits for a step begins when this worker begins the step.
   The planned times stretch the compute exactly, without a timer, so the logged lateness is that of the log line.
@@ -24,7 +24,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 
 @dataclass
 class EventRunner:
-    """Runner of the scenario's events in one node: link changes, slowdowns and pauses."""
+    """Applies the scenario's events in one node: link changes, slowdowns and pauses."""
 
     plan: Plan
     node: NodePlan
@@ -39,7 +39,7 @@ class EventRunner:
 
     @asynccontextmanager
     async def run_events(self, training_start_s: float) -> AsyncIterator[None]:
-        """Run events during the `async with` block; event times count from `training_start_s`."""
+        """Apply the scenario's events during the `async with` block; event times count from `training_start_s`."""
         self._training_start_s = training_start_s
         for event in self.plan.events:
             if event.is_link_event and self.link_conditions is not None:
@@ -57,7 +57,7 @@ class EventRunner:
                     raise result
 
     async def begin_events_of_step(self, step: int) -> None:
-        """Begin the events that are declared for this step: events of this worker, and link events of the trial.
+        """Begin the scenario's events that are declared for this step: slowdowns, pauses and link changes.
 
         Events of skipped steps begin as well: after a switch all workers continue after the step of the fastest worker.
         """
@@ -79,7 +79,7 @@ class EventRunner:
         self._tasks.add(task)
 
     def _run_worker_event(self, event: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
-        """Apply a slowdown or pause to this worker, and return the coroutine that logs its beginning and end."""
+        """Apply a slowdown or pause to this worker; return the coroutine that logs when it begins and ends."""
         factor = event.change.factor if isinstance(event.change, WorkerSlowdown) else inf
         self.slowdowns.add_slowdown(start_s, event.change.lasts, factor)
         return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
@@ -114,7 +114,7 @@ class EventRunner:
             self._log_event_change(event, "end", start_s + event.change.lasts, applied_by)
 
     def _log_event_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:
-        """Log the beginning or the end of an event that affects this node."""
+        """Log when a scenario event that affects this node begins or ends."""
         if self.node.name not in event.change.node_names:
             return
         value = {

@@ -38,7 +38,7 @@ SUM_REPEATS = 20
 
 
 class MessageCost(FrozenRecord):
-    """Measured costs of messages between two nodes; times in wall seconds, CPU times of both nodes together."""
+    """Measured costs of a message between two nodes: wall seconds, and CPU seconds of both nodes together."""
 
     round_trip_s: float  # median of messages without payload
     message_cpu_s: float  # CPU time to send and receive one message
@@ -50,7 +50,7 @@ class MessageCost(FrozenRecord):
 
 @dataclass(frozen=True)
 class ProbeTask:
-    """Settings of one of the two nodes that measure the costs of messages."""
+    """Settings of one of the two node processes that measure the cost of a message."""
 
     node_name: str
     addresses: dict[str, Address]
@@ -61,12 +61,12 @@ class ProbeTask:
 
     @property
     def peer_name(self) -> str:
-        """Name of the other one of the two measuring nodes."""
+        """Name of the node with which this node exchanges messages to measure their cost."""
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
 def measure_message_costs(probe_task: ProbeTask) -> MessageCost | None:
-    """Run one of the two measuring nodes, and return the costs of messages; None in the node that only replies."""
+    """Measure the cost of messages as one of two nodes; the node that only replies returns None."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         return runner.run(_run_probe_node(probe_task))
 
@@ -119,7 +119,7 @@ async def _run_requester(transport: SocketTransport, probe_task: ProbeTask) -> M
 
 
 async def _measure_round_trips(transport: SocketTransport, steps: range) -> tuple[list[float], float]:
-    """Return the round trips in seconds, and the CPU time that both nodes together need for one message."""
+    """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
     round_trips_s, cpu_before_s = [], _process_cpu_s()
     for step in steps:
         started_s = time.perf_counter()
@@ -130,7 +130,7 @@ async def _measure_round_trips(transport: SocketTransport, steps: range) -> tupl
 
 
 async def _run_responder(transport: SocketTransport, probe_task: ProbeTask) -> None:
-    """Reply to each request with the CPU time used so far, then receive the bulk transfers."""
+    """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
         if step == WARM_UP_ROUND_TRIPS:
@@ -148,7 +148,7 @@ async def _run_responder(transport: SocketTransport, probe_task: ProbeTask) -> N
 
 
 async def _wait_for_start_gate() -> None:
-    """Wait until the engine signals that the link is ready."""
+    """Wait for the engine's signal that the link between the two nodes is set up."""
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     print("ready", flush=True)  # noqa: T201 - the engine waits for this line
@@ -157,7 +157,7 @@ async def _wait_for_start_gate() -> None:
 
 
 async def _measure_both_ways(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
-    """Send and receive at the same time, and return the payload rate of both directions together, in bit/s."""
+    """Send and receive at once; return the payload rate of both directions together, in bit/s."""
     started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(_send_pieces(transport, peer_name, piece_count, step=BOTH_WAYS_STEP))
@@ -183,7 +183,7 @@ async def _receive_pieces(
 
 
 def _bulk_piece_count(transport: SocketTransport, probe_task: ProbeTask) -> int:
-    """Return the number of pieces of a bulk transfer."""
+    """Return the number of messages in a bulk transfer that measures a link's rate."""
     send_bytes = (
         UNSHAPED_SEND_BYTES
         if probe_task.link_rate_bps is None

@@ -1,4 +1,4 @@
-"""Process of one node: event loop, gRPC servers, transport, health check and exit code."""
+"""Process of one node of a trial: event loop, gRPC server, transport, health check and exit code."""
 
 import asyncio
 import sys
@@ -36,7 +36,7 @@ EXIT_FAILED = 4
 
 
 def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path: Path | None = None) -> int:
-    """Run one node until the run is over, and return the exit code of its process.
+    """Run one node of a trial until the run is over, and return the exit code of the node's process.
 
     Args:
         plan: plan of the trial.
@@ -61,7 +61,7 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path
 
 
 def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
-    """Yield the errors in an exception group, also those in nested groups."""
+    """Yield all errors in an exception group, including the errors in nested groups."""
     for error in error_group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaf_errors(error)
@@ -70,7 +70,7 @@ def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseEx
 
 
 def check_health(plan: Plan, node_name: str, secrets_folder: Path) -> int:
-    """Return 0 if a node reports that it is serving, otherwise 1."""
+    """Return 0 if the node `node_name` reports that it is ready to serve, otherwise 1."""
     return asyncio.run(_check_health(plan, node_name, NodeIdentity.read(node_name, secrets_folder)))
 
 
@@ -112,7 +112,7 @@ async def _run_coordinator(
 
 
 async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
-    """Wait for an event with a time limit in virtual seconds, so that no coordinator outlives a dead engine.
+    """Wait for an event with a time limit in virtual seconds: a coordinator must not outlive a dead engine.
 
     Raises:
         DeadlineExceeded: the event did not happen in time; the error starts with `timeout_message`.
@@ -159,7 +159,7 @@ async def _run_worker_or_server(
 def _make_shaping(
     plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkConditions | None, shared_links_path: Path | None
 ) -> TransportShaping | None:
-    """Return the part of link shaping that the transport of a node does; None if the kernel does all of it.
+    """Return the link shaping that a node's transport does; None if the kernel shapes all links.
 
     Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
     """

@@ -1,4 +1,4 @@
-"""Trial in virtual time: all nodes in one process, connected by a virtual network."""
+"""Simulation of a trial: all nodes run in one process and in virtual time, over a virtual network."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -29,7 +29,7 @@ NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeInterfaces], Coroutine[Non
 
 @dataclass(frozen=True)
 class InProcessCoordinatorClient(CoordinatorClient):
-    """Coordinator client of a node whose coordinator runs in the same process: calls its methods directly."""
+    """Client of a coordinator that runs in the same process: calls the coordinator's methods directly."""
 
     runtime: CoordinatorRuntime
     node_name: str

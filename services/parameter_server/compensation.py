@@ -18,17 +18,17 @@ CompensationState: TypeAlias = Any  # what a compensation keeps between two grad
 
 
 class DelayCompensation(Component):
-    """Base class of corrections of a stale gradient. All vectors have the same length, shape (n,)."""
+    """Base class of methods that correct a stale gradient. All vectors have the same length, shape (n,)."""
 
     @abstractmethod
     def init(self, params: Vector) -> CompensationState:
-        """Return the state of the compensation before the first gradient."""
+        """Return the initial state of the delay compensation, before the first gradient."""
 
     @abstractmethod
     def compensate(
         self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
-        """Return an estimate of the gradient at the server's current parameters, and the next state.
+        """Return the estimated gradient at the server's current parameters, and the compensation's next state.
 
         Args:
             gradient: computed by the worker from older parameters.
@@ -39,7 +39,7 @@ class DelayCompensation(Component):
 
     @property
     def needs_stale_params(self) -> bool:
-        """Whether a server must keep the parameters from which each worker computes: one more copy per worker."""
+        """Whether a server must keep a copy of the parameters that each worker has read last."""
         return True
 
 
@@ -49,7 +49,7 @@ class NoCompensation(DelayCompensation):
     kind: Literal["none"] = "none"
 
     def init(self, params: Vector) -> CompensationState:
-        """Return None: there is no state."""
+        """Return None: without compensation there is no state."""
 
     def compensate(
         self,
@@ -72,7 +72,7 @@ class DcAsgd(DelayCompensation):
     strength: float = Field(default=0.04, ge=0, description="factor λ of the correction")
 
     def init(self, params: Vector) -> CompensationState:
-        """Return None: a constant λ has no state."""
+        """Return None: compensation with a constant factor λ has no state."""
 
     def compensate(
         self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState

@@ -33,7 +33,7 @@ def expected_kth_finish_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float) ->
 
 
 def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
-    """Return the mean seconds of a round that ends when `kth` of n workers have finished.
+    """Return the mean seconds of a training round that ends when `kth` of n workers have finished their compute.
 
     Workers that are still busy with the previous round start late.
 
@@ -53,7 +53,7 @@ def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_b
         return expected_kth_finish_s(cdfs, kth, time_scale_s)
     draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(cdfs), CHAIN_COUNT))
     grid_s = _time_grid(cdfs, len(cdfs), time_scale_s)
-    probabilities = {cdf: cdf(grid_s) for cdf in set(cdfs)}  # computed once for all workers with equal distributions
+    probabilities = {cdf: cdf(grid_s) for cdf in set(cdfs)}  # once for all workers with equal distributions
     times_s = np.stack(
         [grid_s[np.searchsorted(probabilities[cdf], draws[:, rank])] for rank, cdf in enumerate(cdfs)], axis=1
     )
@@ -83,7 +83,7 @@ def _probability_of_fewer_finished(cdfs: Sequence[Cdf], kth: int, times_s: Times
     """
     exactly = np.zeros((kth, times_s.size))  # [j]: P(exactly j of the workers so far); k or more are not tracked
     exactly[0] = 1.0
-    probabilities = {cdf: cdf(times_s) for cdf in set(cdfs)}  # computed once for all workers with equal distributions
+    probabilities = {cdf: cdf(times_s) for cdf in set(cdfs)}  # once for all workers with equal distributions
     for cdf in cdfs:
         finished = probabilities[cdf]
         exactly[1:] = exactly[1:] * (1 - finished) + exactly[:-1] * finished

@@ -17,7 +17,7 @@ NodeT = TypeVar("NodeT")  # a node's name or number
 
 
 class ShardProportions(NamedTuple):
-    """Relative sizes of the shards of all nodes. Only ratios count; a node with size 0 owns no shard."""
+    """Relative shard sizes of all servers and workers. Only ratios count; a node with size 0 owns no shard."""
 
     servers: tuple[int, ...]  # by rank
     workers: tuple[int, ...]  # by rank
@@ -30,19 +30,19 @@ class Placement(Component):
     """
 
     def server_count(self, declared_servers: int) -> int:
-        """Return the number of nodes that own a shard and compute no gradients from the start of the run."""
+        """Return the number of dedicated servers: nodes that own a shard and never compute gradients."""
         return declared_servers
 
     @abstractmethod
     def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
-        """Return the relative size of each node's shard."""
+        """Return the relative size of the shard that each server and each worker owns."""
 
     def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - most take any number
-        """Return why shards can't be placed on these numbers of nodes; None if they can."""
+        """Return why shards can't be placed on this many workers and servers; None if they can."""
         return None
 
     def conflict_reason_after_switch(self, worker_count: int, declared_servers: int) -> str | None:
-        """Return why shards can't be placed on these nodes after a switch from a strategy without servers."""
+        """Return why this placement can't follow a strategy without servers at a strategy switch; None if it can."""
         return self.conflict_reason(worker_count, declared_servers)
 
     def computing_worker_count(self, worker_count: int) -> int:
@@ -50,7 +50,7 @@ class Placement(Component):
         return worker_count
 
     def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
+        """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
         proportions = self.shard_proportions(len(workers), len(servers))
         nodes = zip((*servers, *workers), (*proportions.servers, *proportions.workers), strict=True)
         return tuple(node for node, proportion in nodes if proportion)
@@ -64,7 +64,7 @@ class Placement(Component):
 
 
 class DedicatedPlacement(Placement):
-    """Equal shards on dedicated servers.
+    """Equal shards on dedicated servers, which are not workers.
 
     M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
     """
@@ -76,7 +76,7 @@ class DedicatedPlacement(Placement):
 
 
 class ColocatedPlacement(Placement):
-    """Equal shards on the workers, one in each worker's process.
+    """Equal shards on the workers; each worker's process also runs the server of one shard.
 
     Messages from a worker to its own shard stay inside the process and are not counted. Per step a node sends 2(n-1)/n
     of the vector, as in a ring.
@@ -122,7 +122,7 @@ class SparePlacement(Placement):
 
 
 class PromotedPlacement(Placement):
-    """Equal shards on the last workers, which become servers at a switch and compute no gradients after it.
+    """Equal shards on the workers of highest rank, which compute no gradients after a strategy switch.
 
     N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as implemented in public code. That code promotes the
     nodes with the shortest round trips. We promote the last ranks, so that a scenario determines which they are. The

@@ -33,15 +33,15 @@ class ServerAlgorithm:
 
     @property
     def server_count(self) -> int:
-        """Number of nodes that own a shard and compute no gradients from the start of the run."""
+        """Number of dedicated servers: nodes that own a shard and never compute gradients."""
         return self.placement.server_count(self.servers)
 
     def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
+        """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
         return self.placement.shard_owners(workers, servers)
 
     def shard_ranges(self, worker_count: int, entries: int) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a parameter vector of this length."""
+        """Return each shard's range of a parameter vector with this number of entries."""
         return self.placement.shard_ranges(worker_count, self.servers, entries)
 
     def computing_worker_count(self, worker_count: int) -> int:
@@ -49,5 +49,5 @@ class ServerAlgorithm:
         return self.placement.computing_worker_count(worker_count)
 
     def gradients_per_update(self, worker_count: int) -> int:
-        """Return the number of gradients that a server averages in one update."""
+        """Return the number of gradients that a server averages in one update of its shard."""
         return self.synchroniser.gradients_per_update(self.computing_worker_count(worker_count))

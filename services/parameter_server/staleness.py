@@ -17,11 +17,11 @@ from services.schema.component import Component
 
 
 class StalenessWeighting(Component):
-    """Base class of weightings: a weight in (0, 1] for each staleness, which does not grow with the staleness."""
+    """Base class of gradient weights that depend on staleness: in (0, 1], and never larger for a staler gradient."""
 
     @abstractmethod
     def weight(self, staleness: int) -> float:
-        """Return the weight of a gradient with this staleness, in updates."""
+        """Return the weight of a gradient whose staleness, in updates, is `staleness`."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most weightings only reduce the weight
         """Return whether a gradient with this staleness is used in an update; otherwise it is dropped."""
@@ -29,7 +29,7 @@ class StalenessWeighting(Component):
 
     @property
     def divides_rate_by_workers(self) -> bool:
-        """Whether the weights reduce the learning rate of asynchronous updates to about 1/n for n workers.
+        """Whether the weights reduce the learning rate of asynchronous training to about 1/n for n workers.
 
         The mean staleness of n workers that never wait is n - 1.
         """

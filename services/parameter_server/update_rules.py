@@ -1,4 +1,4 @@
-"""Update rules: how a server computes new parameters from the vectors that workers have pushed.
+"""Update rules: how a parameter server computes new parameters from the vectors that workers push.
 
 Servers and replays of their logs use the same rules. Vectors are as long as the server's shard and lie in host memory.
 """
@@ -25,7 +25,7 @@ class Contribution(NamedTuple):
 
 
 class UpdateRule(ABC):
-    """Base class of update rules: the parameters of a shard, and how pushed vectors update them.
+    """Base class of update rules: a server's parameters, and how the vectors that workers push update them.
 
     An update replaces `params` by a new array and never changes the array in place: replies may still be sending it.
     """
@@ -35,12 +35,12 @@ class UpdateRule(ABC):
 
     @property
     def needs_stale_params(self) -> bool:
-        """Whether contributions must include the parameters from which workers computed: one more copy per worker."""
+        """Whether the server must keep a copy of the parameters from which each worker computes."""
         return False
 
     @abstractmethod
     def update(self, contributions: Sequence[Contribution]) -> None:
-        """Update the parameters from the contributions of one or more workers, in rank order."""
+        """Update the shard's parameters from vectors that one or more workers have pushed, in rank order."""
 
     @abstractmethod
     def reply_vector(self, rank: int) -> HostArray:
@@ -49,7 +49,7 @@ class UpdateRule(ABC):
 
 @dataclass
 class GradientRule(UpdateRule):
-    """One step of the optimiser with the mean gradient over all samples, compensated and weighted by staleness."""
+    """Update by one optimiser step with the mean gradient, after delay compensation and staleness weights."""
 
     params: HostArray
     optimiser: AnyOptimiser
@@ -96,7 +96,7 @@ class GradientRule(UpdateRule):
         return gradient
 
     def _learning_rate_share(self, gradient_count: int) -> float:
-        """Return the share of the learning rate that an update from this number of gradients uses."""
+        """Return the part of the learning rate that an update from this number of gradients uses."""
         return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 
     def _optimiser_with_scaled_rate(self, rate_factor: float) -> AnyOptimiser:
@@ -106,9 +106,10 @@ class GradientRule(UpdateRule):
 
 @dataclass
 class ElasticAveragingRule(UpdateRule):
-    """Elastic averaging: the centre moves towards the parameters of every worker by α times their difference.
+    """Elastic averaging: the server's parameters move towards each worker's by α times their difference.
 
-    The reply to a worker is the centre from which that difference was taken. With it the worker computes the same move.
+    The reply to a worker is the centre (the server's parameters) from which the difference was taken. With it the
+    worker computes the same move.
     """
 
     params: HostArray
@@ -127,7 +128,7 @@ class ElasticAveragingRule(UpdateRule):
 
 
 def elastic_move(moving_rate: float, params: Vector, centre: Vector) -> Vector:
-    """Return α·(x - c), by which a worker's parameters x and the centre c move towards each other.
+    """Return α·(x - c), by which a worker's parameters x and the server's parameters c approach each other.
 
     Worker and server compute the same bits.
     """
@@ -135,7 +136,7 @@ def elastic_move(moving_rate: float, params: Vector, centre: Vector) -> Vector:
 
 
 def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:
-    """Return the sum of vectors of shape (n,), each times its weight, added in the given order."""
+    """Return the weighted sum of vectors of shape (n,), added in the given order."""
     total: HostArray = vectors[0] * vectors[0].dtype.type(weights[0])
     for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total += vector * vector.dtype.type(weight)

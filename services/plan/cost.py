@@ -1,4 +1,4 @@
-"""Choice of message sizes, and cost model of a planned cluster, from which step times are predicted."""
+"""Message sizes and cost model of a planned cluster; step times are predicted from the cost model."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
 def choose_message_size_limits(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageSizeLimits:
-    """Return the sizes of the messages into which a vector of `vector_bytes` is cut.
+    """Return the limits on the size of the messages into which a vector of `vector_bytes` is cut.
 
     Messages are short where no kernel shapes the links, so that streams share links evenly.
     """
@@ -34,7 +34,7 @@ def build_cost_model(
     alpha_s: float,
     message_size_limits: MessageSizeLimits,
 ) -> CostModel:
-    """Return the cost model from which closed forms predict step times.
+    """Return the cost model of a planned cluster, from which step times are predicted.
 
     Args:
         nodes: all nodes of the trial.

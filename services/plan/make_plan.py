@@ -1,4 +1,4 @@
-"""Planning of a trial: all decisions that are possible before the trial starts."""
+"""Planning of a trial: makes all decisions that are possible before the trial starts."""
 
 from math import isfinite
 
@@ -39,8 +39,8 @@ def make_plan(
         run_id: identifier of the run.
         engine: name of the engine that will start the nodes.
         address_allocator: source of addresses that are free for the nodes.
-        question: question of the scenario, for the report.
-        dilation: dilation of a scenario with `dilation: auto`.
+        question: research question that the scenario states, shown in the report.
+        dilation: factor by which virtual time is slower than real time, for a scenario with `dilation: auto`.
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
     """
     scenario = trial.scenario
@@ -117,7 +117,7 @@ def make_plan(
 
 
 def random_event_horizon_s(trial: TrialSpec) -> float:
-    """Return the virtual time in seconds until which random events of a trial are drawn; no event changes it."""
+    """Return the virtual seconds of a trial for which random events are drawn; events don't change it."""
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", InProcessAddresses())
     return plan.predicted_s * EVENT_HORIZON_FACTOR
@@ -126,7 +126,7 @@ def random_event_horizon_s(trial: TrialSpec) -> float:
 def _plan_second_phase(
     phases: TrainingPhases, trial: TrialSpec, cost_model: CostModel, steps: int
 ) -> SecondPhasePlan | None:
-    """Return the plan of the training phase after the switch; None for a strategy without a switch."""
+    """Return the plan of the training phase after a strategy switch; None without a switch."""
     switch = phases.switch
     if switch is None:
         return None
@@ -151,7 +151,7 @@ def _plan_second_phase(
 
 
 def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float | None:
-    """Return the number of workers that saturate the servers' links in the asynchronous phase; None without a limit.
+    """Return the number of asynchronous workers that saturate the servers' links; None if no number does.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
     """
@@ -168,7 +168,7 @@ def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float 
 
 
 def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> float:
-    """Return the predicted virtual seconds of an exchange over links of unlimited rate."""
+    """Return the predicted virtual seconds of a gradient exchange over links of unlimited rate."""
     s_per_byte = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
     network = cost_model.network.model_copy(update={"shared_links": ()})
     unlimited = cost_model.model_copy(
@@ -184,7 +184,7 @@ def _predict_training_s(
     batch_samples: int,
     worker_count: int,
 ) -> float:
-    """Return the predicted virtual seconds of a training budget of `steps` steps.
+    """Return the predicted virtual seconds of training for `steps` steps.
 
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
@@ -205,7 +205,7 @@ def _reply_bytes_by_worker(sent_bytes: BytesPerStep) -> dict[str, float]:
 
 
 def _sent_bytes_by_node(sent_bytes: BytesPerStep, server_count: int) -> dict[str, float]:
-    """Return the payload bytes that each node sends per step, by node name; 0 for servers of the other phase."""
+    """Return the payload bytes that each node sends per step, by node name; 0 for servers that are not used."""
     worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes.workers)}
     server_bytes = sent_bytes.servers or (0,) * server_count
     return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}

@@ -48,9 +48,9 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
 
 
 def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> NodePlan:
-    """Return the plan of one worker.
+    """Return the plan of one worker: addresses, device, compute speed and link rates.
 
-    Compute slots are staggered, so that paced workers do not all compute at the same time on the host's cores.
+    Compute slots are staggered, so that workers with emulated compute speed do not all use the host's cores at once.
     """
     worker = scenario.worker_spec(rank)
     return NodePlan(
@@ -69,13 +69,13 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
 
 
 def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
-    """Return the link fields of a node's plan: rates and buffer. Delay and loss belong to the network's paths."""
+    """Return the link fields of a node's plan: rates and buffer size. Delay and loss belong to network paths."""
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
 
 
 def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
-    """Return the network between all workers and servers."""
+    """Return the emulated network between all workers and servers."""
     cluster, data_nodes = scenario.cluster, _data_network_nodes(nodes)
     access_links = {node.name: cluster.access_link(node.name) for node in data_nodes}
     return build_network(cluster.network, cluster.links, data_nodes, access_links)
@@ -88,7 +88,7 @@ def collect_network_and_model_facts(
     entry_bytes: int,
     cost_model: CostModel,
 ) -> NetworkAndModelFacts:
-    """Return the facts about network and model from which collectives fill in their open fields.
+    """Return the facts about network and model from which a collective chooses its `auto` values.
 
     These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
@@ -104,7 +104,7 @@ def collect_network_and_model_facts(
 
 
 def _data_network_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
-    """Return the nodes on the data network: all but the coordinator."""
+    """Return the nodes that exchange training data: all except the coordinator."""
     return [node for node in nodes if node.role != "coordinator"]
 
 

@@ -25,7 +25,7 @@ from services.strategies.cost_model import CostModel, Flow, StepPrediction
 
 
 class SecondPhasePlan(FrozenRecord):
-    """Plan of the second training phase of a strategy that switches; `Plan` has the same fields for the first phase."""
+    """Plan of the training phase after a strategy switch; `Plan` has the same fields for the first phase."""
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
@@ -40,7 +40,7 @@ class SecondPhasePlan(FrozenRecord):
 
 
 class Plan(FrozenRecord):
-    """Plan of one trial. All nodes of the trial read the same plan."""
+    """Plan of one trial: all decisions made before its start. All nodes of the trial read the same plan."""
 
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder
@@ -112,27 +112,27 @@ class Plan(FrozenRecord):
 
     @property
     def message_size_limits(self) -> MessageSizeLimits:
-        """Sizes of the messages into which the transport cuts long vectors."""
+        """Limits on the size of the messages into which the transport cuts long vectors."""
         return choose_message_size_limits(self.engine, self.transport, self.vector_bytes)
 
     @property
     def longest_message_bytes(self) -> int:
-        """Size in bytes of the longest message on a transport that shapes links."""
+        """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
         return longest_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
-        """Virtual seconds that a node waits for a message: the step timeout, times the steps of an exchange period."""
+        """Virtual seconds that a node waits for a message: the step timeout, times the steps between two exchanges."""
         return self.timeouts.step * self.exchange_period
 
     @property
     def estimated_wall_s(self) -> float:
-        """Estimated wall seconds of the training budget on this host, without start and evaluation."""
+        """Estimated real seconds of training on this host, without the start of nodes and evaluations."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
     def cost_model(self) -> CostModel:
-        """Cost model of the planned cluster, for closed forms of the step time."""
+        """Cost model of the planned cluster, from which the step time is predicted."""
         return build_cost_model(
             self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_size_limits
         )
@@ -144,15 +144,15 @@ class Plan(FrozenRecord):
 
     @property
     def push_flows(self) -> tuple[Flow, ...]:
-        """Pairs (worker, shard owner) of node names for all pushes that cross the network."""
+        """Names of each worker and shard owner (worker, owner) between which pushes cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)
 
     def node_plan(self, node_name: str) -> NodePlan:
-        """Return the plan of the node with this name."""
+        """Return the plan of the node `node_name`."""
         return next(node for node in self.nodes if node.name == node_name)
 
     def node_plans_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
-        """Return the plans of all nodes with this role, by rank."""
+        """Return the plans of all nodes with the role `role`, such as all workers, by rank."""
         return tuple(node for node in self.nodes if node.role == role)

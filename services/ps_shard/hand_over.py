@@ -1,4 +1,4 @@
-"""Server of a shard in a strategy with two training phases, and its hand-over between the phases."""
+"""Server of one shard of the parameter vector in a training run that switches its strategy."""
 
 import asyncio
 from asyncio import FIRST_COMPLETED
@@ -25,7 +25,7 @@ from services.strategies.switching.switch import Switch, shard_sender
 
 @dataclass
 class SwitchingServer:
-    """Server of one shard that takes part in a switch between two training phases."""
+    """Server of one shard of the parameter vector that takes part in a strategy switch during training."""
 
     node_name: str
     switch: Switch
@@ -42,21 +42,21 @@ class SwitchingServer:
     ] = ()  # training task of the worker in the same process, if there is one
 
     async def serve_and_hand_over(self) -> None:
-        """Serve the workers and take part in hand-overs until every worker has left."""
+        """Serve the workers and take part in strategy switches until every worker has left."""
         is_committed = False
         while await self._serve_until_hand_over(is_committed=is_committed):
             is_committed |= await self._run_hand_over()
 
     async def _serve_until_hand_over(self, *, is_committed: bool) -> bool:
-        """Serve the workers, or wait if the current phase has no servers; return whether a hand-over follows."""
+        """Serve the workers, or wait if the current strategy has no servers; return whether a switch follows."""
         if (self.switch.second if is_committed else self.switch.first).server_algorithm():
             return await self.server.serve()
         return await self._await_hand_over_call()
 
     async def _await_hand_over_call(self) -> bool:
-        """Wait for the coordinator's call to a hand-over; return false if none will come.
+        """Wait until the coordinator starts a strategy switch; return false if there will be none.
 
-        None will come when the worker in the same process has finished its training.
+        There will be none when the worker in the same process has finished its training.
         """
         call_task = asyncio.create_task(self.control.await_hand_over_call())
         try:
@@ -67,14 +67,14 @@ class SwitchingServer:
 
     @property
     def _current_optimiser_state(self) -> OptimiserState:
-        """Optimiser's state of the update rule; raises `ProtocolError` if the rule has none."""
+        """Optimiser's state in this server's update rule; raises `ProtocolError` if the rule has none."""
         update_rule = self.server.update_rule
         if update_rule.state is None:
-            raise ProtocolError(f"update rule {type(update_rule).__name__} has no optimiser's state to hand over")
+            raise ProtocolError(f"update rule {type(update_rule).__name__} has no optimiser state to transfer")
         return update_rule.state
 
     async def _run_hand_over(self) -> bool:
-        """Take part in a hand-over, and return whether it has been committed."""
+        """Take part in a strategy switch, and return whether all nodes have committed it."""
         params, optimiser_state = self.server.update_rule.params, self._current_optimiser_state
         deadline_s = self.time_limit.deadline_s
         decision = await self.control.report_hand_over(self._make_report("stopped", params, optimiser_state))
@@ -90,7 +90,7 @@ class SwitchingServer:
     def _make_report(
         self, round_name: HandOverStage, params: HostArray, optimiser_state: OptimiserState
     ) -> HandOverState:
-        """Return the report with the digests of this server's shard in one round of the hand-over."""
+        """Return this server's report at one stage of a strategy switch, with the digests of its shard."""
         machine = self.server.machine
         return HandOverState(
             self.node_name,
@@ -106,7 +106,7 @@ class SwitchingServer:
     async def _transfer_shard(
         self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState, deadline_s: float
     ) -> tuple[HandOverDecision, HostArray, OptimiserState]:
-        """Receive or send the shard, report success or failure, and return the next decision and the shard."""
+        """Receive or send this server's shard in a strategy switch, and return the next decision and the shard."""
         try:
             async with self.time_limit.enforce(deadline_s):
                 if self.switch.hand_over_transfer.receivers == "servers":
@@ -120,7 +120,7 @@ class SwitchingServer:
         return next_decision, params, optimiser_state
 
     async def _receive_shard(self, decision: HandOverDecision) -> tuple[HostArray, OptimiserState]:
-        """Receive the shard from a worker, and return its parameters and the optimiser's state."""
+        """Receive this server's shard from a worker; return the parameters and the optimiser's state."""
         server = self.server
         slot_count = len(self._current_optimiser_state.slots) if self.switch.hand_over_transfer.includes_slots else 0
         vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
@@ -129,7 +129,7 @@ class SwitchingServer:
         return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
     async def _send_shard(self, params: HostArray, optimiser_state: OptimiserState) -> None:
-        """Send the shard to every worker, with the worker's own next step in the message tags.
+        """Send this server's shard to every worker; the message tags contain the worker's own next step.
 
         Messages after an abort have the worker's own next step. They would look old if the tags here had a later step.
         """
@@ -142,7 +142,7 @@ class SwitchingServer:
     def _start_second_phase(
         self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState
     ) -> None:
-        """Start serving in the second training phase; if it has no servers, keep the shard and wait."""
+        """Start to serve the strategy after the switch; if it has no servers, keep the shard and wait."""
         algorithm, worker_count = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return

@@ -1,6 +1,6 @@
-"""State machine of a shard's server: decides when to update and to which workers to reply.
+"""State machine of a parameter server: decides when to update its shard and to which workers to reply.
 
-It sends nothing and has no parameters.
+It sends no messages and has no parameters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,19 +27,19 @@ class WorkerPush:
 
 @dataclass(frozen=True)
 class ApplyUpdate:
-    """Action: update the parameters with a group of pushes; they are in rank order, so that sums repeat bitwise."""
+    """Action: update the parameters with pushed vectors; these are in rank order, so that sums repeat bitwise."""
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
 
     def push_staleness(self, push: WorkerPush) -> int:
-        """Return the number of updates made after the worker of this push has read the parameters."""
+        """Return the staleness of a push: the updates made since its worker read the parameters."""
         return self.version - 1 - push.version
 
 
 @dataclass(frozen=True)
 class DropPush:
-    """Action: discard a push that is too stale."""
+    """Action: discard a pushed gradient that is too stale."""
 
     push: WorkerPush
     version: int  # of the parameters when the push arrived
@@ -47,20 +47,20 @@ class DropPush:
 
 @dataclass(frozen=True)
 class SendReply:
-    """Action: send a worker the current parameters, as the reply to its push of `step`."""
+    """Action: send a worker the current parameters, as the reply to the vector that it pushed in `step`."""
 
     worker: int  # rank
     step: int
     pending_samples: int  # that wait for an update, or that other workers are computing, as far as is known
     waited_s: float  # seconds since the push arrived, spent waiting for other workers
-    next_is_asynchronous: bool  # whether the worker's next push waits for no other; the reply of shard 0 counts
+    next_is_asynchronous: bool  # whether the worker's next push makes an update alone; the reply of shard 0 counts
 
 
 ShardAction: TypeAlias = ApplyUpdate | DropPush | SendReply
 
 
 class StepTiming(NamedTuple):
-    """Times of a worker: duration of its last step without waiting; start of its current step or wait."""
+    """Duration of a worker's last step without waiting, and start time of its current step or wait."""
 
     step_s: float
     started_s: float
@@ -68,7 +68,7 @@ class StepTiming(NamedTuple):
 
 @dataclass
 class ShardMachine:
-    """State machine of the protocol between one server and its workers.
+    """State machine of a parameter server: when it updates its shard and replies to workers.
 
     A worker's clock is the number of steps that it has pushed. Invariant: every push is part of exactly one update or
     is dropped, and gets exactly one reply. Times are arguments, in seconds since any moment. Only dynamic synchronisers
@@ -102,14 +102,14 @@ class ShardMachine:
         self._step_timings = dict.fromkeys(self._worker_clocks, StepTiming(0.0, 0.0))
 
     def resume_serving(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
-        """Start or continue to serve workers at the time `now_s`; each worker continues with its next step.
+        """Start or continue to serve workers at the time `now_s`, each one from its own next step.
 
         Raises:
             ProtocolError: a worker still waits for a reply.
         """
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
-            raise ProtocolError(f"a server can't resume before it has updated with, and replied to, {pushes}")
+            raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
         self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
         self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
         self._stopping_workers.clear()
@@ -117,7 +117,7 @@ class ShardMachine:
         self._is_asynchronous = False
 
     def handle_push(self, push: WorkerPush, now_s: float = 0.0) -> list[ShardAction]:
-        """Record a push that arrives at the time `now_s`, and return the actions of the server in order.
+        """Record a worker's push that arrives at `now_s`; return the actions of the server, in order.
 
         Raises:
             ProtocolError: the worker has left or waits for a reply, or this is not its next step.
@@ -153,7 +153,7 @@ class ShardMachine:
         return [*self._due_updates(), *self._due_replies(now_s)]
 
     def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropPush]:
-        """Gather a push for an update, or drop it if it is too stale.
+        """Keep a worker's push for the next update, or drop the push if it is too stale.
 
         A push that is dropped can be replied to now, and so can every push if workers do not wait for the update.
         """
@@ -167,7 +167,7 @@ class ShardMachine:
         yield DropPush(push, self.version)
 
     def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
-        """Yield the due updates: one for an asynchronous push, and one for the gathered pushes if they are enough.
+        """Yield the updates that can be made now: from an asynchronous push, and from enough gathered pushes.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
@@ -193,7 +193,7 @@ class ShardMachine:
 
     @property
     def _is_update_complete(self) -> bool:
-        """Whether the gathered pushes are enough for an update."""
+        """Whether enough workers have pushed for the next update of the parameters."""
         stragglers = self.stragglers
         if len(self._gathered_pushes) < self.synchroniser.required_gradients(len(self._worker_clocks), len(stragglers)):
             return False
@@ -223,7 +223,7 @@ class ShardMachine:
         self._slow_windows[push.worker] = self._slow_windows.get(push.worker, 0) + 1 if is_slow else 0
 
     def _due_replies(self, now_s: float) -> Iterator[SendReply]:
-        """Yield the replies to the workers that may start their next step."""
+        """Yield the server's replies to all workers that may start their next step now."""
         for worker, push in sorted(self._pushes_awaiting_reply.items()):
             if self._may_start_step(worker, push.step + 1, now_s):
                 del self._pushes_awaiting_reply[worker]
@@ -236,7 +236,7 @@ class ShardMachine:
                 yield SendReply(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
 
     def _may_start_step(self, worker: int, step: int, now_s: float) -> bool:
-        """Return whether a worker may start a step at the time `now_s`."""
+        """Return whether a worker may start its next step at the time `now_s`."""
         slowest_clock = min(self._worker_clocks.values())
         if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker, -1):
             return True
@@ -257,7 +257,7 @@ class ShardMachine:
         return timing.started_s + timing.step_s
 
     def _pending_samples(self, replied_push: WorkerPush) -> int:
-        """Return the number of samples in gathered pushes and in steps that workers are computing.
+        """Return the samples in pushes that wait for an update and in steps that workers are computing.
 
         A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """

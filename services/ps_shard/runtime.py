@@ -1,4 +1,4 @@
-"""Runtime of a shard's server: receives pushed vectors, updates the shard and sends replies."""
+"""Runtime of the server of one shard: receives pushed vectors, updates the shard and sends replies."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -19,7 +19,7 @@ from services.schema.arrays import HostArray
 
 @dataclass
 class ServerRuntime:
-    """Server of one shard and its connections to the workers; arrays are in host memory."""
+    """Server of one shard of the parameter vector, and its connections to the workers; arrays are in host memory."""
 
     worker_names: tuple[str, ...]  # node names by rank
     update_rule: UpdateRule  # with the parameters of the shard
@@ -44,7 +44,7 @@ class ServerRuntime:
             self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
 
     async def serve(self) -> bool:
-        """Serve until every worker has left or has stopped; return whether any has stopped for a hand-over."""
+        """Serve until every worker has left or stopped; return whether any has stopped for a strategy switch."""
         self.machine.resume_serving(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
             worker_tasks = [group.create_task(self._serve_worker(rank, group)) for rank in self.next_steps]
@@ -58,7 +58,7 @@ class ServerRuntime:
         return FinalState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _serve_worker(self, rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
-        """Handle the pushes of one worker until it leaves or stops; return whether it has stopped for a hand-over."""
+        """Handle the pushes of one worker until it leaves or stops; return whether it stopped for a strategy switch."""
         while isinstance(push := await self._receive_push(rank, self.next_steps[rank]), WorkerPush):
             self._run_actions(self.machine.handle_push(push, self.clock.now()), reply_tasks)
             self.next_steps[rank] += 1
@@ -69,7 +69,7 @@ class ServerRuntime:
         return push == MessageKind.HAND_OVER
 
     async def _receive_push(self, rank: int, step: int) -> WorkerPush | int:
-        """Receive and return a worker's push of `step`; return the message kind if the worker leaves or hands over."""
+        """Return a worker's push of `step`, or a message kind if the worker leaves or stops for a strategy switch."""
         worker_name, end_stages = self.worker_names[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
         first_piece = await self.transport.receive(worker_name, *tags)
@@ -92,7 +92,7 @@ class ServerRuntime:
             self._run_action(action, reply_tasks)
 
     def _action_sort_key(self, action: ShardAction) -> int:
-        """Return the sort key of an action: updates first, then replies, in an order of ranks that differs by server.
+        """Return the sort key of a server's action: updates first, then replies in an order that differs by server.
 
         If all servers replied to the same worker first, their messages would queue at its link while other links idle.
         """

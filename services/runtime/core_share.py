@@ -1,4 +1,4 @@
-"""Measurement of the share of a CPU core that this process gets: a compute kernel, timed in wall and CPU seconds."""
+"""Measurement of the share of a CPU core that this process gets: a matrix product, timed in wall and CPU seconds."""
 
 import time
 from typing import NamedTuple
@@ -12,7 +12,7 @@ PRODUCTS_PER_ROUND, MATRIX_SIZE = 200, 192  # some 30 ms of one core, three peri
 
 
 class CoreShare(NamedTuple):
-    """Run time of a compute kernel, and the share of a CPU core that the process got during the run."""
+    """Share of a CPU core that a process gets, and its wall time for a fixed amount of matrix products."""
 
     kernel_s: float  # wall seconds, of the fastest round
     speed_ratio: float  # CPU seconds per wall second, of the best round
@@ -31,7 +31,7 @@ def measure_core_share() -> CoreShare:
 
 
 def _measure_kernel_round(matrix: HostArray) -> tuple[float, float]:
-    """Run the kernel for one round; return its wall seconds and its CPU seconds per wall second."""
+    """Compute a fixed number of matrix products; return wall seconds, and CPU seconds per wall second."""
     wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
     for _ in range(PRODUCTS_PER_ROUND):
         _multiply_by_itself(matrix)

@@ -30,7 +30,7 @@ def read_bytes_sent(interface_name: str | None) -> int | None:
 
 
 def describe_allocator() -> str:
-    """Return a text that describes whether the memory allocator keeps large message buffers for reuse.
+    """Describe in words whether the memory allocator keeps large message buffers for reuse.
 
     Buffers that go back to the kernel cost page faults, several times more than copying the messages.
     """

@@ -1,4 +1,4 @@
-"""Identity of a node: a certificate from the run's own authority, and signed proofs that open data streams."""
+"""Identity of a node: certificate of the run's own authority, and signed proofs of identity for data streams."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +31,11 @@ class NodeIdentity:
 
     @classmethod
     def read(cls, node_name: str, folder: Path) -> "NodeIdentity":
-        """Read the identity of a node from the files that an engine has written into `folder`."""
+        """Read a node's identity (certificates and private key) from files that an engine has written."""
         return cls(node_name, *((folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
     def make_identity_proof(self, receiver_name: str) -> bytes:
-        """Return a signed proof of this identity that opens a stream to one receiver."""
+        """Return a signed proof of this node's identity, with which it opens a stream to one receiver."""
         key, issued_at = load_pem_private_key(self.private_key, None), time()
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
@@ -45,13 +45,13 @@ class NodeIdentity:
         return bytes(proof.SerializeToString())
 
     def verify_identity_proof(self, serialised_proof: bytes | None) -> str:
-        """Verify the proof with which another node opens a stream to this node, and return that node's name.
+        """Verify the proof of identity that a sender opens a stream with, and return the sender's name.
 
         Raises:
-            Refused: the proof is missing, too old, from another run or for another receiver.
+            AuthenticationError: the proof is missing, too old, from another run or for another receiver.
         """
         if serialised_proof is None:
-            raise AuthenticationError("the stream carries no identity")
+            raise AuthenticationError("the data stream carries no identity proof of its sender")
         try:
             proof = IdentityProof.FromString(serialised_proof)
             sender_name = self._verify_sender(proof)
@@ -61,7 +61,7 @@ class NodeIdentity:
             ) from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
             raise AuthenticationError(
-                f"the stream's identity is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
+                f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
             )
         return sender_name
 

@@ -15,7 +15,7 @@ def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]
 
 
 def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
-    """Yield one message per piece of `vector`; pieces are numbered from 0, other fields come from the template.
+    """Yield one message per piece of `vector`, numbered from 0; its other fields come from `message_template`.
 
     An empty vector is sent as one message without payload.
     """
@@ -26,7 +26,7 @@ def make_vector_messages(message_template: Message, vector: HostArray, max_piece
 
 
 async def send_vector(transport: Transport, target: str, message_template: Message, vector: HostArray) -> None:
-    """Send `vector` to the node `target` in several messages, whose other fields come from the template."""
+    """Send `vector` to the node `target` as several messages, made from `message_template`."""
     for message in make_vector_messages(message_template, vector, transport.max_piece_bytes):
         await transport.send(target, message)
 

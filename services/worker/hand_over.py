@@ -1,4 +1,4 @@
-"""Hand-over in a worker: reports the digests of its model, sends or receives shards, and starts the second phase."""
+"""Strategy switch in a worker: compares and transfers the model, then starts the second strategy."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from services.strategies.switching.switch import Switch, shard_sender
 
 @dataclass(frozen=True)
 class ModelSnapshot:
-    """Copy of a worker's parameters and optimiser state in host memory; state None: the servers own it."""
+    """Copy of a worker's parameters and optimiser state in host memory; no state where servers own it."""
 
     params: HostArray
     optimiser_state: OptimiserState | None
@@ -32,7 +32,7 @@ class ModelSnapshot:
 
 @dataclass(frozen=True)
 class WorkerHandOver:
-    """Hand-over of a worker from the first training phase to the second, between two steps."""
+    """Switch of a worker from the first training strategy to the second, between two steps."""
 
     node_name: str
     switch: Switch
@@ -43,7 +43,7 @@ class WorkerHandOver:
     time_limit: HandOverTimeout
 
     async def hand_over(self, next_step: int, result: StepResult, samples: int) -> tuple[HandOverDecision, StepResult]:
-        """Take part in a hand-over; return the coordinator's decision and the parameters and state to continue with.
+        """Take part in a strategy switch; return the coordinator's decision, and the parameters to continue with.
 
         After an abort these are those of `result`, otherwise those at the start of the second phase.
 
@@ -78,7 +78,7 @@ class WorkerHandOver:
         return ModelSnapshot(device.to_host(result.params), optimiser_state)
 
     def _make_report(self, round_name: HandOverStage, snapshot: ModelSnapshot) -> HandOverState:
-        """Return the report with the digests of this worker's model in one round of the hand-over.
+        """Return this worker's report at one stage of a strategy switch, with the digests of its model.
 
         An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
         those of all other nodes.
@@ -95,13 +95,13 @@ class WorkerHandOver:
         return HandOverState(self.node_name, round_name, updates=updates, params_digests=params, state_digests=state)
 
     def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
-        """Return the ranges of the shards; without servers, one range for the whole parameter vector."""
+        """Return the range of each shard in the parameter vector; without servers, one range for all of it."""
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
     async def _transfer_model(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot, deadline_s: float
     ) -> tuple[HandOverDecision, ModelSnapshot]:
-        """Send this worker's shards or receive all shards, report success or failure, and return the next decision."""
+        """Send or receive shards of the model, report the outcome, and return the coordinator's next decision."""
         failure_report: HandOverState | None = None
         try:
             async with self.time_limit.enforce(deadline_s):
@@ -113,14 +113,14 @@ class WorkerHandOver:
     async def _send_or_receive_shards(
         self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
-        """Send this worker's shards to the servers, or receive the shards of all servers; return the model."""
+        """Send shards of the model to servers, or receive the shards of all servers; return the model."""
         if self.switch.hand_over_transfer.receivers == "servers":
             await self._send_shards(next_step, snapshot)
             return snapshot
         return await self._receive_shards(next_step, decision, snapshot)
 
     async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
-        """Send to the shard owners those shards that this worker has to send."""
+        """Send each shard of the model that this worker has to send to the server that will own it."""
         context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
         slots = optimiser_state.slots if optimiser_state and self.switch.hand_over_transfer.includes_slots else ()
         vectors = [snapshot.params, *slots]
@@ -151,7 +151,7 @@ class WorkerHandOver:
         return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
 
     def _start_second_phase(self, decision: HandOverDecision, snapshot: ModelSnapshot) -> StepResult:
-        """Return the parameters and the state with which this worker starts the second training phase."""
+        """Return the parameters and optimiser state with which this worker continues after a strategy switch."""
         context = self.algorithm_after.context
         device = context.device
         state_before = snapshot.optimiser_state or OptimiserState(decision.updates, ())

@@ -24,7 +24,7 @@ WARM_UP_GRADIENTS = 3
 
 @dataclass
 class WorkerTally:
-    """Counters of a worker: losses in the current epoch; steps and deadlines since the start of the run."""
+    """Counters of one worker: losses of the current epoch; steps and compute deadlines of the whole run."""
 
     loss_sum: float = 0.0
     loss_samples: int = 0
@@ -38,18 +38,18 @@ class WorkerTally:
         self.loss_samples += samples
 
     def next_epoch_tally(self) -> "WorkerTally":
-        """Return counters for the next epoch, in which the losses start at zero and the other counts continue."""
+        """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
         return WorkerTally(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
     def count_deadline(self, *, is_missed: bool) -> None:
-        """Count one deadline of a paced step, met or missed."""
+        """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
 
 
 @dataclass(frozen=True)
 class WorkerPhase:
-    """Training phase of a worker: its algorithm and its share of the batch; most runs have only one phase."""
+    """Training phase of one worker: algorithm and share of each batch; a run without strategy switch has one phase."""
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
@@ -65,7 +65,7 @@ class WorkerPhase:
 
 @dataclass
 class WorkerRuntime:
-    """One worker: its training loop, the state of its current phase, and its log."""
+    """One worker of a training run: training loop, current training phase and log."""
 
     plan: Plan
     node: NodePlan
@@ -80,10 +80,10 @@ class WorkerRuntime:
     tally: WorkerTally = field(default_factory=WorkerTally)
 
     async def warm_up(self) -> None:
-        """Compute a few gradients and discard them.
+        """Compute a few gradients before training starts, and discard them.
 
-        Libraries load their kernels and start their threads at first use, and a paced worker measures how long its
-        compute takes. Without a warm-up the first step misses its deadline.
+        Libraries load their kernels and start their threads at first use, and a worker whose compute time is set by
+        the scenario measures its real compute time. Without a warm-up the first step misses its deadline.
         """
         task, device = self.data.task, self.algorithm_context.device
         params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
@@ -124,23 +124,23 @@ class WorkerRuntime:
                 await task
 
     async def _leave_phase(self, next_step: int, result: StepResult) -> None:
-        """Finish the exchanges of this worker, and inform the nodes that wait for its messages that it leaves."""
+        """Finish the gradient exchanges of this worker, and tell the nodes that wait for it that it leaves."""
         if self.phase.computes_gradients:
             await self.current_algorithm.finish_exchanges(next_step, result, StepTimes(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
 
     @property
     def current_algorithm(self) -> WorkerAlgorithm:
-        """Worker algorithm of the current phase."""
+        """Algorithm of this worker in the current training phase."""
         return self.phase.algorithm
 
     @property
     def algorithm_context(self) -> WorkerContext:
-        """Resources of this worker that the worker algorithm of the current phase uses."""
+        """Resources that this worker's current algorithm uses, such as device, transport and optimiser."""
         return self.phase.algorithm.context
 
     def _has_budget_left(self, step: int, result: StepResult) -> bool:
-        """Return whether this worker may do another step within the sample budget of the run.
+        """Return whether the run's budget of samples allows this worker another step.
 
         A worker that only serves after a switch has none. In synchronous training all workers do the same number of
         steps. In asynchronous training fast workers do more steps: the budget is used when other workers are already
@@ -155,7 +155,7 @@ class WorkerRuntime:
         return not step or result.samples + self._pending_samples(step, result) < budget
 
     def _samples_before(self, step: int) -> int:
-        """Return the number of samples that all workers have used before `step`, in synchronous training."""
+        """Return the number of samples that all workers of synchronous training use before `step`."""
         order = self.plan.data_order
         return (
             self.phase.samples_at_start
@@ -164,7 +164,7 @@ class WorkerRuntime:
         )
 
     def _pending_samples(self, step: int, result: StepResult) -> int:
-        """Return the number of samples that the other workers are computing at the moment."""
+        """Return the number of samples whose gradients other workers are computing at the moment."""
         if result.pending_samples is not None:
             return result.pending_samples
         order = self.plan.data_order
@@ -181,7 +181,7 @@ class WorkerRuntime:
         await self.control.await_stop()
 
     async def _await_hand_over_call(self) -> bool:
-        """Wait for the coordinator's call to a hand-over; return false if the run ends without one.
+        """Wait until the coordinator starts a strategy switch; return false if the run ends without one.
 
         This never returns in a synchronous phase: there the reply to the end of an epoch calls the worker.
         """
@@ -190,7 +190,7 @@ class WorkerRuntime:
         return await self.control.await_hand_over_call()
 
     def _is_planned_switch_due(self, step: int, result: StepResult) -> bool:
-        """Return whether the planned switch of training phases is due before `step`.
+        """Return whether the planned strategy switch is due before `step`.
 
         In synchronous training it is due at its step, in asynchronous training at its share of the budget's samples.
         """
@@ -202,9 +202,9 @@ class WorkerRuntime:
         )
 
     async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
-        """Take part in a hand-over, and return the next step, and the parameters and state to continue with.
+        """Take part in a strategy switch; return the next step, and the parameters and state to continue with.
 
-        If the hand-over is committed, all of them belong to the second phase. If it is aborted, they are unchanged.
+        If the switch is committed, all of them belong to the second strategy. If it is aborted, they are unchanged.
         """
         if self.pending_hand_over is None:
             return step, result
@@ -235,7 +235,7 @@ class WorkerRuntime:
         return step, result
 
     async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: EventBatch) -> StepResult:
-        """Run one training step, and log its time by step phase."""
+        """Run one training step, and log the seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
         traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
@@ -276,7 +276,7 @@ class WorkerRuntime:
     async def _compute_gradient(
         self, step: int, params: Vector, times: StepTimes
     ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
-        """Return the mean loss and gradient over this worker's share of the batch, and the measured compute times."""
+        """Return mean loss and gradient over this worker's share of a step's batch, and the measured compute times."""
         with times.measure("data"):
             share = self.plan.data_order.rank_sample_indices(
                 step, self.algorithm_context.rank, self.phase.batch_weights
@@ -294,7 +294,7 @@ class WorkerRuntime:
         return result
 
     async def _report_epoch_end(self, finished_steps: int, result: StepResult) -> EpochDecision:
-        """Report the end of an epoch to the coordinator, and return its reply: continue, stop or hand over."""
+        """Report the end of an epoch to the coordinator; its reply is to continue, stop or switch the strategy."""
         params = self.algorithm_context.device.to_host(
             result.params if result.eval_params is None else result.eval_params
         )

@@ -451,7 +451,7 @@ def test_a_node_that_never_comes_aborts_the_switch(
     done = rehearse(switch("ring", "asp", at(step=4)), 3, timeouts={"step": "2s"})
 
     aborted = done.value("coordinator", "switch_aborted")
-    assert aborted["reason"] == "not all nodes reported for the hand-over within 2 s"
+    assert aborted["reason"] == "a node did not report its state within 2 s"
     assert aborted["seconds"] == pytest.approx(2)
     assert digest(done) == digest(rehearse(RING, 3))
 

@@ -10,7 +10,7 @@ from services.schema.conflicts import Conflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
-    """Dynamic SSP: a bound on the steps ahead between `low` and `high`, chosen so that a worker waits least.
+    """Dynamic SSP: a worker may be `low` to `high` steps ahead of the slowest, so many that it waits least.
 
     X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
     predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The
@@ -48,7 +48,7 @@ class Dssp(Synchroniser):
 
 
 def _wait_for_next_period_s(ready_s: float, first_s: float, period_s: float) -> float:
-    """Return the seconds that a worker waits for the next of the times first_s, first_s + period_s, and so on."""
+    """Return the seconds that a worker waits until the slowest worker finishes one of its next steps."""
     periods = (ready_s - first_s) / period_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0

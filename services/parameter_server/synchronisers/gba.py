@@ -14,7 +14,7 @@ class Gba(Synchroniser):
     recommendation models", NeurIPS 2022. A worker gets its reply at once; its own gradient may not be in those
     parameters yet. We differ in two points. A gradient that is too stale is dropped and does not count towards the
     global batch; in the paper it counts with weight 0. So every update covers the same number of samples, except the
-    last ones after workers have left. Staleness is counted in updates, not in tokens.
+    last ones after workers have left. Staleness is counted in updates, not in the paper's tokens.
     """
 
     kind: Literal["gba"] = "gba"

@@ -8,7 +8,7 @@ from services.parameter_server.synchronisers.base import Synchroniser, Synchroni
 
 
 class Ssp(Synchroniser):
-    """Stale synchronous parallel: no worker starts a step more than `staleness` steps ahead of the slowest.
+    """Stale synchronous parallel: no worker starts a step more than `staleness` steps ahead of the slowest worker.
 
     Q. Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NeurIPS 2013. The
     bound holds when a step starts; finished steps can be one more apart. A push is answered with the newest parameters,

@@ -1,4 +1,4 @@
-"""Common base of the synchronisers that do not wait for stragglers."""
+"""Base class of synchronisers with which workers do not wait for stragglers (workers that are too slow)."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from services.parameter_server.synchronisers.base import StragglerCriterion, Syn
 
 
 class StragglerAwareSynchroniser(Synchroniser):
-    """Synchronous training that does not wait for stragglers while there are any."""
+    """Synchronous training in which workers do not wait for stragglers (workers that are too slow)."""
 
     stragglers: StragglerCriterion = Field(
         default=StragglerCriterion(), description="criterion by which a worker is a straggler"
