@@ -29,7 +29,7 @@ def scenario_schema() -> JsonSchema:
 
 
 def allowed_keys(data: Any, key_path: KeyPath) -> list[str]:
-    """Return the keys that the JSON Schema allows in the section at `key_path` of the scenario document `data`."""
+    """Return the keys that are allowed in the section at `key_path` of a scenario document."""
     section_schema = _resolve_schema_references(
         _schema_at(scenario_schema(), data, key_path), reduce(getitem, key_path, data)
     )
@@ -37,19 +37,19 @@ def allowed_keys(data: Any, key_path: KeyPath) -> list[str]:
 
 
 def allowed_component_kinds(data: Any, key_path: KeyPath) -> list[str]:
-    """Return the component kinds allowed at `key_path` of the scenario document `data`; empty if none are."""
+    """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document; empty if none are."""
     schema = _schema_at(scenario_schema(), data, key_path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
 def key_description(data: Any, key_path: KeyPath) -> str:
-    """Return the description of the key at `key_path` of the scenario document `data`; empty if the key has none."""
+    """Return the description of the key at `key_path` of a scenario document; empty if the key has none."""
     return str(_schema_at(scenario_schema(), data, key_path).get("description", ""))
 
 
 def describe_allowed_number(data: Any, key_path: KeyPath) -> str:
-    """Describe which numbers are allowed at `key_path` of the scenario document `data`; empty if none are."""
+    """Describe which numbers are allowed at `key_path` of a scenario document; empty if none are."""
     schema = _schema_at(scenario_schema(), data, key_path)
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     if schema.get("type") not in NUMBER_TYPES:
@@ -61,7 +61,7 @@ def describe_allowed_number(data: Any, key_path: KeyPath) -> str:
 
 
 def _schema_at(schema: JsonSchema, data: Any, key_path: KeyPath) -> JsonSchema:
-    """Return the JSON Schema of the value at `key_path` of `data`; `schema` is the JSON Schema of `data` itself."""
+    """Return the JSON Schema of the value at `key_path` of a document, given the JSON Schema of the document."""
     if not key_path:
         return schema
     key, *rest = key_path
@@ -78,9 +78,9 @@ def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
 
 
 def _resolve_schema_references(schema: JsonSchema, data: Any) -> JsonSchema:
-    """Return a JSON Schema in which references are resolved, and unions are replaced by the member that fits `data`.
+    """Return a JSON Schema with references resolved, and unions replaced by the member that fits the document.
 
-    A union becomes its member for the kind in `data`, or its first member.
+    A union becomes its member for the kind in the document, or its first member.
     """
     if "$ref" in schema:
         return _resolve_schema_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)

@@ -72,7 +72,7 @@ def shipped_scenario_paths() -> list[Path]:
 
 
 def read_scenario_question(path: Path) -> str:
-    """Return the question that a scenario answers: the first comment of the scenario file, except for editor hints."""
+    """Return the first comment of a scenario file, which states its research question; editor hints are skipped."""
     comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
 
@@ -102,7 +102,7 @@ def _decode_scenario(document: YamlDocument) -> Scenario:
 
 
 def _conflict_to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
-    """Convert a conflict to a problem with the position of its key in the scenario file."""
+    """Return a conflict between keys as a problem, with file and line of the key to change."""
     return ScenarioProblem(
         document.position_of(conflict.key_path), ".".join(map(str, conflict.key_path)), conflict.message
     )
@@ -131,7 +131,7 @@ def _sweep_combination_problems(
 def _sweep_combination_conflicts(
     scenario: Scenario, trial_choice: TrialChoice, engine_name: str | None
 ) -> list[Conflict]:
-    """Check the trial of one combination of swept values, and return all conflicts."""
+    """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
         trial = scenario.trial(trial_choice)
     except ValidationError as error:
@@ -172,7 +172,7 @@ def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list
 def _conflict_to_sweep_problem(
     conflict: Conflict, scenario: Scenario, document: YamlDocument, swept_values: SweepPoint
 ) -> ScenarioProblem:
-    """Convert a conflict to a problem whose message names the swept values that cause the conflict.
+    """Return a conflict between keys as a problem whose message names the swept values that cause the conflict.
 
     The problem's position is that of the key, or that of the sweep's axis if the key is swept.
     """

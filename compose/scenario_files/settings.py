@@ -1,4 +1,4 @@
-"""Settings from the command line (`--set KEY=VALUE`) that replace values of a scenario file."""
+"""Replacement of values of a scenario file by arguments of the command line (`--set KEY=VALUE`)."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -12,7 +12,7 @@ from services.schema.errors import UserError
 
 
 def apply_settings(document: YamlDocument, settings: Mapping[str, str]) -> YamlDocument:
-    """Return a copy of a scenario document with the values of `--set` arguments; keys that are set are not swept.
+    """Return a copy of a scenario document with the values of `--set` arguments; keys set this way are not swept.
 
     Args:
         document: scenario file.

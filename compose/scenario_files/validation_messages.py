@@ -46,14 +46,14 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
 
 
 def explain_validation_error(error: ValidationError, data: Any) -> Iterator[Conflict]:
-    """Yield a conflict for each mistake in the scenario document `data`, with the key and an explanation for users."""
+    """Yield a conflict for each validation error of a scenario document: the wrong key and an explanation."""
     for details in error.errors(include_url=False):
         finding = ValidationFinding(details, data, document_key_path(details["loc"], data))
         yield from finding.conflicts()
 
 
 def document_key_path(pydantic_location: tuple[Any, ...], data: Any) -> KeyPath:
-    """Convert the location of a pydantic error (`pydantic_location`) to the path of keys in the scenario document.
+    """Convert the location of a pydantic validation error to the path of keys in the scenario document.
 
     The kind of a component in the location, and `[key]` after a wrong label, are left out. A kind is recognised
     by its position right after the key of a component, since a key may have the same name as a kind.
@@ -74,14 +74,14 @@ def document_key_path(pydantic_location: tuple[Any, ...], data: Any) -> KeyPath:
 
 @dataclass(frozen=True)
 class ValidationFinding:
-    """One validation error of pydantic, with the properties that message templates use."""
+    """Invalid value in a scenario: a validation error of pydantic, with the texts that message templates insert."""
 
     details: ErrorDetails
     data: Any  # the whole document
     path: KeyPath  # of the wrong value in the document
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Yield the conflict that the error describes, or all conflicts raised by a validator."""
+        """Yield the conflict that this validation error describes, or all conflicts raised by a validator of Ensayo."""
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
         if isinstance(self.ensayo_validator_error, ConflictError):
@@ -149,7 +149,7 @@ class ValidationFinding:
 
     @property
     def allowed_keys(self) -> str:
-        """Keys allowed in the section at the path of the error, separated by commas."""
+        """Keys allowed in the invalid section of the scenario, separated by commas."""
         return ", ".join(allowed_keys(self.data, self.path))
 
     @property
@@ -159,12 +159,12 @@ class ValidationFinding:
 
     @property
     def supported_component_kinds(self) -> str:
-        """Component kinds allowed at the path of the error, separated by commas; empty where no component belongs."""
+        """Component kinds allowed at the invalid key, separated by commas; empty if the key is not a component."""
         return ", ".join(allowed_component_kinds(self.data, self.path))
 
     @property
     def example_component_kind(self) -> str:
-        """First of the component kinds allowed at the path of the error, as an example."""
+        """Example for a message: the first of the component kinds allowed at the invalid key."""
         return self.supported_component_kinds.partition(",")[0]
 
     @property

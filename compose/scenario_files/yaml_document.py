@@ -92,7 +92,7 @@ class _YamlNodeReader:
 
     @singledispatchmethod
     def read_node(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
-        """Convert a PyYAML node at `path` of the document to Python data."""
+        """Convert the PyYAML node at a key path of the document to Python data."""
         raise AssertionError(node)
 
     @read_node.register
@@ -114,7 +114,7 @@ class _YamlNodeReader:
         return {key.value: self._read_child(key, value, (*path, key.value)) for key, value in scalars}
 
     def _read_child(self, position_node: yaml.Node, node: yaml.Node, path: KeyPath) -> Any:
-        """Convert a value (`node`) to Python data, and record the position of the value's key (`position_node`)."""
+        """Convert a key's value from a PyYAML node to Python data, and record the position of the key in the file."""
         if first_position := self.positions.get(path):
             return self._add_problem(position_node, path, f"duplicate key, first at {first_position}; remove one")
         self.positions[path] = self._position_of(position_node)

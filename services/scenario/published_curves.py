@@ -10,7 +10,7 @@ from services.schema.conflicts import Conflict, raise_conflicts
 
 
 class PublishedPoint(FrozenRecord):
-    """Published speedups of a number of workers over a single worker."""
+    """Published speedups over a single worker, measured and predicted, of training with one number of workers."""
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")

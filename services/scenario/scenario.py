@@ -53,7 +53,7 @@ class SecuritySettings(FrozenRecord):
 
 
 class Timeouts(FrozenRecord):
-    """Virtual times after which a waiting node gives up."""
+    """Time limits, in virtual time, after which a node that waits for other nodes gives up."""
 
     start: Duration = Field(Duration("60s"), description="time for all nodes to join the trial")
     step: Duration = Field(
@@ -64,12 +64,12 @@ class Timeouts(FrozenRecord):
 
 
 class FidelityLimits(FrozenRecord):
-    """Largest allowed deviations from the declared cluster; a trial that exceeds one is degraded or invalid."""
+    """Acceptance limits: deviations from the declared cluster beyond which a trial counts as degraded or invalid."""
 
     missed_deadlines: Share = Field(
         0.01,
-        description="share of paced compute phases that miss their deadline by more than 1 ms of wall time, 5 % of the "
-        "phase and 1 % of the step",
+        description="share of compute phases, of workers with a throughput, that miss their deadline by more than 1 ms "
+        "of wall time, 5 % of the phase and 1 % of the step",
     )
     rate_error: Share = Field(0.05, description="relative error of the achieved rate of a link")
     host_cpu: Share = Field(0.90, description="share of the host's cores that are busy")
@@ -162,13 +162,13 @@ class Scenario(FrozenRecord):
 
     @property
     def unpaced_workers(self) -> tuple[str, ...]:
-        """Names of the workers without a throughput, which are as fast as the host."""
+        """Names of the workers without a declared throughput; they compute as fast as this host can."""
         return tuple(
             f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker_spec(rank).samples_per_s
         )
 
     def trials(self) -> tuple["TrialSpec", ...]:
-        """Return all trials of this scenario, in the order of `trial_choices`.
+        """Return all trials of this scenario, in the order in which they run.
 
         Raises:
             pydantic.ValidationError: a combination of swept values has conflicts; only the first one is reported.
@@ -188,20 +188,20 @@ class Scenario(FrozenRecord):
                     yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
     def trial(self, choice: "TrialChoice") -> "TrialSpec":
-        """Return the trial with the strategy, the swept values and the repeat of `choice`.
+        """Return the trial with the given strategy, swept values and repeat.
 
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.swept_document(choice))  # swept values may be anything; validate before narrowing
+        swept = Scenario.decode(self.swept_document(choice))  # validates swept values, which may be anything
         return TrialSpec.from_choice(choice, Scenario.decode(swept.single_trial_document(choice)))
 
     def swept_document(self, choice: "TrialChoice") -> ScenarioDocument:
-        """Return this scenario as a document in which the swept keys have their values in the trial `choice`."""
+        """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
         return apply_sweep_point(self.sweep, choice.sweep_point, self.encode())
 
     def single_trial_document(self, choice: "TrialChoice") -> ScenarioDocument:
-        """Return this scenario as a document with a single trial: one strategy, one seed, no sweep, no repeats.
+        """Return this scenario as nested dicts and lists with a single trial: one strategy, one seed, no sweep.
 
         Nodes that the strategy does not use are left out, and so are published curves.
         """
@@ -225,7 +225,7 @@ class Scenario(FrozenRecord):
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the sweep axes that change trials of a strategy (None: of the baseline), number of workers last."""
+        """Return the sweep axes that change trials of a strategy (None: the baseline), number of workers last."""
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
@@ -259,7 +259,7 @@ class Scenario(FrozenRecord):
         yield from unknown_strategy_conflicts(self.published, list(self.strategies))
 
     def _swept_node_counts(self, key_path: str) -> Iterator[int]:
-        """Yield the numbers of nodes to which the sweep sets the key at a dotted path."""
+        """Yield the values of a swept key that counts nodes, such as the number of workers or of servers."""
         values = (value for name, axis in self.sweep.items() for value in axis.values_of_key_path(name, key_path))
         return (value for value in values if is_positive_int(value))
 
@@ -269,7 +269,7 @@ class Scenario(FrozenRecord):
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
     def _single_trial_conflicts(self) -> Iterator[Conflict]:
-        """Yield the conflicts that can be found only in a scenario without a sweep."""
+        """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
             conflicts = strategy.conflicts(self._strategy_context())
@@ -295,7 +295,7 @@ class Scenario(FrozenRecord):
         )
 
     def _missing_rate_conflicts(self) -> Iterator[Conflict]:
-        """Yield a conflict for every event that changes the rate of an unshaped link."""
+        """Yield a conflict for every event that changes the rate of a link without a declared rate."""
         for k, event in enumerate(self.events):
             for key in ("uplink", "downlink"):
                 if not isinstance(event, LinkChange) or getattr(event, key) is None:
@@ -317,7 +317,7 @@ class Scenario(FrozenRecord):
                 yield Conflict(("events", k, "at", "random"), message)
 
     def _late_event_conflicts(self) -> Iterator[Conflict]:
-        """Yield a conflict for every event whose step is not in the training budget."""
+        """Yield a conflict for every event that is declared at a step after the last training step."""
         steps = self.workload.steps(self.cluster.workers)
         for k, event in enumerate(self.events):
             if event.at.step is not None and event.at.step >= steps:
@@ -349,7 +349,7 @@ class TrialSpec(FrozenRecord):
 
     @classmethod
     def from_choice(cls, choice: TrialChoice, scenario: Scenario) -> Self:
-        """Return the trial of `choice`; `scenario` is reduced to this single trial."""
+        """Return one trial; `scenario` must already be reduced to this trial's strategy, swept values and seed."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
         other_labels = {

@@ -24,7 +24,7 @@ UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "
 
 
 class SweepAxis(FrozenRecord):
-    """One axis of a sweep: values of one or more keys. A plain list is an axis whose name is the path of the key."""
+    """One sweep axis: scenario keys, and the values to try for them. A plain list: values of the key that names it."""
 
     paths: list[str] = Field(
         [], description="dotted paths that are all set to the same value; the name of the axis when absent"
@@ -51,12 +51,12 @@ class SweepAxis(FrozenRecord):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON Schema of both forms: a section, or a plain list."""
+        """Return the JSON Schema of both forms in which a sweep axis can be written: a section, or a plain list."""
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
     @property
     def values_or_case_names(self) -> list[JsonValue]:
-        """Values of this sweep axis, or names of its cases."""
+        """Values of this sweep axis; if it has named cases instead, their names."""
         return self.values or list(self.cases)
 
     def swept_key_paths(self, axis_name: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class SweepAxis(FrozenRecord):
         return tuple(self.paths) or (KEY_PATH_ALIASES.get(axis_name, axis_name),)
 
     def values_by_key_path(self, axis_name: str, option: Any) -> Mapping[str, Any]:
-        """Return the value of each swept key by dotted path, for one value or case name of this sweep axis."""
+        """Return dotted path and value of each scenario key that one value, or named case, of this sweep axis sets."""
         return self.cases[option] if self.cases else dict.fromkeys(self.swept_key_paths(axis_name), option)
 
     def values_of_key_path(self, axis_name: str, key_path: str) -> list[Any]:
@@ -97,7 +97,7 @@ def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
 
 
 def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioDocument) -> ScenarioDocument:
-    """Return a copy of a scenario document in which all swept keys have their values at one sweep point."""
+    """Return a copy of a scenario document with one combination of swept values filled in."""
     changed = deepcopy(document)
     for axis_name, option in sweep_point.items():
         for path, value in sweep[axis_name].values_by_key_path(axis_name, option).items():

@@ -60,7 +60,7 @@ class Workload(FrozenRecord):
             )
 
     def global_batch(self, worker_count: int) -> int:
-        """Return the number of samples per step over all workers."""
+        """Return the global batch size: the number of samples per step over all workers."""
         return self.batch or (self.batch_per_worker or 0) * worker_count
 
     def steps_per_epoch(self, worker_count: int) -> int:
@@ -68,7 +68,7 @@ class Workload(FrozenRecord):
         return ceil(learning_task_of(self.dataset).train_samples / self.global_batch(worker_count))
 
     def steps(self, worker_count: int) -> int:
-        """Return the number of training steps in the whole budget."""
+        """Return the number of training steps in all epochs of the training budget."""
         return self.epochs * self.steps_per_epoch(worker_count)
 
 

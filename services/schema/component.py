@@ -10,7 +10,7 @@ class FrozenRecord(BaseModel):
 
 
 class Component(FrozenRecord):
-    """A record with behaviour. Its fields are hyperparameters; `kind` is the name by which a scenario selects it.
+    """Base class of strategies, models and other parts that a scenario selects by `kind`; fields are hyperparameters.
 
     A component keeps no state: methods take state as an argument and return the new state. So all nodes can share one
     component, and a printed component shows exactly what the user wrote.

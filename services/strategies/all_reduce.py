@@ -79,7 +79,7 @@ class AllReduce(SinglePhaseStrategy):
         return BytesPerStep(workers=sent)
 
     def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
-        """Return the step time that the closed form of the collective predicts for the cluster.
+        """Return the step time on a cluster, predicted by the run time formula of the all-reduce algorithm.
 
         The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has
         computed its gradient: E[X_(n:n)] if speeds vary.
@@ -102,7 +102,7 @@ class AllReduce(SinglePhaseStrategy):
     def _hidden_latency_s(
         self, schedule: Schedule, cost_model: CostModel, transfer_s: float, latency_s: float
     ) -> float:
-        """Return the part of the latency that a pipeline of message pieces hides, in seconds."""
+        """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
         if cost_model.message_lengths is None:
             return 0.0
         piece_bytes = schedule.max_message_bytes(cost_model.vector_bytes, *cost_model.message_lengths)
@@ -124,7 +124,7 @@ class AllReduceWorker(WorkerAlgorithm):
         return self.context.optimiser.init_state(params)
 
     def init_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
-        """Return the optimiser's state: every replica has a complete copy of it."""
+        """Return the worker's state after a strategy switch: its complete copy of the optimiser's state."""
         return optimiser_state
 
     def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
@@ -145,7 +145,7 @@ class AllReduceWorker(WorkerAlgorithm):
 
 
 def _effective_s_per_byte(schedule: Schedule, cost_model: CostModel) -> float:
-    """Return the effective seconds per byte (β) of a schedule on the network of a cluster.
+    """Return the effective seconds per byte (β) of an all-reduce schedule on the network of a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
     On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
@@ -169,7 +169,7 @@ def _effective_s_per_byte(schedule: Schedule, cost_model: CostModel) -> float:
 
 
 def _load_by_flow(edge_load: Mapping[Edge, int], worker_names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
-    """Return the bytes of each flow in one round of a schedule, with worker names in place of ranks, sorted."""
+    """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
     return tuple(
         sorted(((worker_names[source], worker_names[target]), weight) for (source, target), weight in edge_load.items())
     )

@@ -1,9 +1,9 @@
 """Base classes of strategies: the declared strategy, its training phases, and the algorithm of a worker.
 
-A strategy is a component that a scenario declares. It has one training phase, or two with a switch between them. Before
-a run starts, each phase states which servers it needs, how many bytes each node sends per step, and the step time (a
-closed form). Workers run a `WorkerAlgorithm`: coroutines over the interfaces Transport and Clock. Servers run a
-`ServerAlgorithm`.
+A strategy is a component that a scenario declares. It has one training phase, or two with a strategy switch between
+them. Before a run starts, each phase states which servers it needs, how many bytes each node sends per step, and the
+step time (a closed form). Workers run a `WorkerAlgorithm`: coroutines over the interfaces Transport and Clock.
+Servers run a `ServerAlgorithm`.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ IDENTITY_COMPRESSOR = IdentityCompressor()
 
 @dataclass(frozen=True)
 class ScenarioFacts:
-    """Facts about a scenario that decide whether a strategy can be used in it."""
+    """Number of workers, steps and array sizes of a scenario, which decide whether a strategy can be used in it."""
 
     workers: int
     steps: int  # of the whole budget
@@ -43,7 +43,7 @@ class ScenarioFacts:
 
     @property
     def parameter_count(self) -> int:
-        """Entries of the parameter vector."""
+        """Number of model parameters: the length of the parameter vector."""
         return sum(self.array_sizes)
 
 
@@ -84,7 +84,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class BytesPerStep:
-    """Mean payload bytes that each node sends per step; fractions if nodes exchange vectors only every few steps."""
+    """Mean payload bytes that each node sends per step; not integers if nodes exchange vectors only every few steps."""
 
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
@@ -92,14 +92,14 @@ class BytesPerStep:
 
 
 def average_bytes_per_step(size_bytes: int, period_steps: int) -> float:
-    """Return the mean bytes per step of a message that is sent once per period; an integer if that is exact."""
+    """Return the mean bytes per step of a message sent once every `period_steps` steps; an integer if that is exact."""
     quotient, remainder = divmod(size_bytes, period_steps)
     return size_bytes / period_steps if remainder else quotient
 
 
 @dataclass(frozen=True)
 class TrainingPhases:
-    """Training phases of a strategy: one phase, or two phases with a switch between them."""
+    """Training phases of a strategy: one phase, or two phases with a strategy switch between them."""
 
     first: "SinglePhaseStrategy"
     switch: "Switch | None" = None
@@ -111,7 +111,7 @@ class TrainingPhases:
 
     @property
     def phase_with_servers(self) -> "SinglePhaseStrategy | None":
-        """First training phase with servers, or None. If both phases have servers, they have the same servers."""
+        """First training phase that uses servers; None if none does. Two phases with servers use the same servers."""
         return next((phase for phase in self if phase.server_algorithm()), None)
 
     @property
@@ -121,12 +121,12 @@ class TrainingPhases:
 
     @property
     def server_count(self) -> int:
-        """Number of nodes that own a shard and compute no gradients from the start of the run."""
+        """Number of nodes that are only servers from the start of the run; workers that become servers do not count."""
         return self.server_algorithm.server_count if self.server_algorithm else 0
 
 
 class Strategy(Component, ABC):
-    """Base class of a strategy as declared in a scenario: conflicts, network-dependent choices, training phases."""
+    """Base class of a strategy as declared in a scenario: validation, network-dependent values, training phases."""
 
     def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
         """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
@@ -137,7 +137,7 @@ class Strategy(Component, ABC):
         collective_site: NetworkAndModelFacts,  # noqa: ARG002 - see below
         cost_model: CostModel,  # noqa: ARG002
     ) -> tuple[Self, dict[str, float]]:
-        """Return this strategy with all network-dependent choices resolved (for example collective `auto`).
+        """Return this strategy with values such as collective `auto` replaced by the choice for this network and model.
 
         Returns:
             The strategy, and the predicted seconds of an exchange with each alternative, by the alternative's name.
@@ -160,7 +160,7 @@ class PhaseProperties:
 
 
 class SinglePhaseStrategy(Strategy):
-    """Base class of a strategy with one training phase; it trains for a whole run or as one phase of a switch."""
+    """Base class of a strategy with one training phase; used for a whole run, or before or after a strategy switch."""
 
     def training_phases(self) -> TrainingPhases:
         return TrainingPhases(self)
@@ -170,11 +170,11 @@ class SinglePhaseStrategy(Strategy):
         return PhaseProperties()
 
     def adapted_optimiser(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
-        """Return the optimiser that makes an update in this training phase; by default the declared optimiser."""
+        """Return the optimiser with the learning rate of this training phase; by default the declared optimiser."""
         return declared_optimiser
 
     def schedule(self, worker_count: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
-        """Return the schedule of the collective among the workers; empty for a strategy without a collective."""
+        """Return the rounds of transfers by which workers run a collective; empty if the strategy has no collective."""
         return Schedule()
 
     @abstractmethod
@@ -202,7 +202,7 @@ class WorkerAlgorithm(ABC):
 
     @property
     def send_targets(self) -> tuple[str, ...]:
-        """Names of the nodes to which this worker sends."""
+        """Names of the nodes to which this worker sends gradients or parameters."""
         ranks = self.context.schedule.target_ranks(self.context.rank)
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
 
@@ -211,7 +211,7 @@ class WorkerAlgorithm(ABC):
         """Return the state of this algorithm before the first step."""
 
     def init_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
-        """Return the state of this algorithm at the start of a second training phase; by default the initial state.
+        """Return the state of this algorithm right after a strategy switch; by default the initial state.
 
         Args:
             params: the parameters, on the device.
@@ -234,7 +234,7 @@ class WorkerAlgorithm(ABC):
         """
 
     async def finish_exchanges(self, step: int, result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
-        """Exchange the samples of the last incomplete period before this worker leaves the run at `step`."""
+        """Exchange the result of the steps since the last exchange, because this worker leaves the run at `step`."""
 
     async def announce_leaving(self, step: int) -> None:  # noqa: B027 - most are not waited for
-        """Inform the nodes that wait for this worker's messages that it sends none from `step` on."""
+        """Inform other nodes that this worker leaves the run, so that they wait for no message of it from `step` on."""

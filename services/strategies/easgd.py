@@ -26,7 +26,7 @@ DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
 
 class Easgd(ServerBasedStrategy):
-    """Elastic averaging SGD; with optimiser `momentum` and `nesterov`, the EAMSGD of the paper.
+    """Elastic averaging SGD (EASGD, Zhang et al., 2015); with optimiser `momentum` and `nesterov` it is their EAMSGD.
 
     `moving_rate` is α, the strength of the coupling; with 0 workers are independent and the centre never changes.
     Samples count when they are exchanged; a worker that leaves exchanges the rest. Before its first exchange a worker
@@ -62,7 +62,7 @@ class Easgd(ServerBasedStrategy):
         return super().conflict_reason(worker_count)
 
     def _resolved_moving_rate(self, worker_count: int) -> float:
-        """Return α: the declared moving rate, or β/n for n workers."""
+        """Return the moving rate α of elastic averaging: the declared one, or the default β/n for n workers."""
         return DEFAULT_BETA / worker_count if self.moving_rate is None else self.moving_rate
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
@@ -91,7 +91,7 @@ class EasgdState:
 
 @dataclass(frozen=True)
 class EasgdWorker(PushPullWorker):
-    """Worker algorithm of EASGD: trains the worker's parameters and exchanges with the centre every `period` steps."""
+    """Worker algorithm of EASGD: trains its own parameters, and exchanges them with servers every `period` steps."""
 
     period: int
     moving_rate: float  # α

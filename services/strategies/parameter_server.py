@@ -75,7 +75,7 @@ class ParameterServer(ServerBasedStrategy):
         return self.rate == "per_sample" and fewest < algorithm.computing_worker_count(worker_count)
 
     def conflicts_after_switch(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
-        """Yield the conflicts of this strategy as the second phase of a switch.
+        """Yield the conflicts that forbid this strategy as the second phase of a strategy switch.
 
         The switch determines the learning rate and may add servers, so other conditions hold than for a whole run.
         """
@@ -114,7 +114,7 @@ class ParameterServer(ServerBasedStrategy):
 
 
 class ParameterServerWorker(PushPullWorker):
-    """Worker algorithm of the parameter server: pushes the gradient and continues with the replied parameters."""
+    """Worker algorithm of the parameter server: pushes its gradient and continues with the replied parameters."""
 
     def init(self, params: Vector) -> tuple[ShardState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.initial_shard_states()
@@ -125,7 +125,7 @@ class ParameterServerWorker(PushPullWorker):
         params_version: int,
         optimiser_state: OptimiserState,  # noqa: ARG002
     ) -> tuple[ShardState, ...]:
-        """Return the state of each shard at the start of a second training phase, with new compressor states.
+        """Return the state that a worker keeps for each shard after a strategy switch, with new compressor states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
         """

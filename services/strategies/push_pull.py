@@ -95,7 +95,7 @@ class PushPullWorker(WorkerAlgorithm):
     async def _push_shard_and_await_reply(
         self, header: Message, shard_number: int, state: ShardState, vector: Vector, received: HostArray
     ) -> tuple[Message, ShardState]:
-        """Push one shard's range of `vector`, and write the reply into the same range of `received`.
+        """Push one shard's range of a vector to its owner, and write the reply into the same range of the reply vector.
 
         Returns:
             The first piece of the reply, and the next state of the shard.

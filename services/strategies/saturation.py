@@ -11,7 +11,7 @@ from services.strategies.cost_model import LinkId
 
 
 def saturated_step_s(own_step_s: Sequence[float], link_busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
-    """Return the step time of each worker: its step time without other workers, or the cycle of the slowest link.
+    """Return each worker's step time on shared links: its time alone, or the cycle of its slowest link if longer.
 
     The result is exact if equal workers saturate one link. It is too short by up to a fifth if their speeds differ, and
     too long if a worker that waits for one link leaves time on another.

@@ -21,7 +21,7 @@ from services.strategies.server_based_prediction import ServerBasedPrediction
 
 
 class ServerBasedStrategy(SinglePhaseStrategy, ABC):
-    """Training phase with servers, each of which owns one shard of the parameter vector."""
+    """Base class of strategies with servers, each of which owns one shard (a range) of the parameter vector."""
 
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
     placement: AnyPlacement = Field(default=DedicatedPlacement(), description="nodes that own the shards")
@@ -35,7 +35,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
 
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
-        """Rule that gives a pushed vector a weight by its staleness."""
+        """Rule that weights a pushed vector by its staleness: the number of updates since its parameters were read."""
         return UNIFORM_WEIGHTING
 
     def server_algorithm(self) -> ServerAlgorithm:
@@ -54,7 +54,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         yield from self.empty_shard_conflicts(scenario_facts)
 
     def conflict_reason(self, worker_count: int) -> str | None:
-        """Return why the fields of this strategy conflict with each other or the number of workers; None if not."""
+        """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
         reasons = (
             self.synchrony.conflict_reason(worker_count),
             self.placement.conflict_reason(worker_count, self.servers),

@@ -112,13 +112,13 @@ class ServerBasedPrediction:
         return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(alone_s, busy_s))
 
     def _formula_text(self, formula_template: str) -> str:
-        """Return the closed form as text, with the symbols that fit this training phase."""
+        """Return the formula of the step time as text, with the symbols of this training phase filled in."""
         text = formula_template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
         return text if self.exchange_period == 1 else f"({text.replace('t_c', 'τ·t_c')})/τ"
 
     @cached_property
     def _push_flows(self) -> list[FlowBytes]:
-        """Flows of the pushes in one exchange, with their bytes; pushes of a node to itself are left out."""
+        """Sender, receiver and bytes of every push in one exchange; pushes of a node to itself are left out."""
         return [
             ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
             for owner, shard in self._owned_shards()
@@ -128,7 +128,7 @@ class ServerBasedPrediction:
 
     @cached_property
     def _reply_flows(self) -> list[FlowBytes]:
-        """Flows of the replies in one exchange, with their bytes; replies of a node to itself are left out."""
+        """Sender, receiver and bytes of every reply in one exchange; replies of a node to itself are left out."""
         itemsize = np.dtype(self.cost_model.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)
@@ -138,7 +138,7 @@ class ServerBasedPrediction:
         ]
 
     def _owned_shards(self) -> Iterator[tuple[str, VectorRange]]:
-        """Return the owner and the range of each shard."""
+        """Return each shard of the parameter vector: the name of the node that owns it, and its range."""
         owners = self.algorithm.shard_owners(self.cost_model.workers, self.cost_model.servers)
         return zip(
             owners, self.algorithm.shard_ranges(len(self.cost_model.workers), self.cost_model.entries), strict=True
@@ -146,7 +146,7 @@ class ServerBasedPrediction:
 
 
 def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -> CostModel:
-    """Return the cost model of a cluster whose last workers became servers: the first ones compute the whole batch."""
+    """Return the cost model after the last workers have become servers: the other workers compute the whole batch."""
     factor = len(cost_model.workers) / computing_workers
     return cost_model.model_copy(
         update={
@@ -162,7 +162,7 @@ def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -
 def _flows_of_worker(
     worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes]
 ) -> tuple[list[FlowBytes], list[FlowBytes]]:
-    """Return the flows of one worker's pushes and of the replies to it, with their bytes."""
+    """Return the pushes of one worker and the replies to it: sender, receiver and bytes of each."""
     return [load for load in pushes if load[0][0] == worker], [load for load in replies if load[0][1] == worker]
 
 

@@ -20,7 +20,7 @@ from services.strategies.cost_model import CostModel, StepPrediction
 
 
 class SingleWorker(SinglePhaseStrategy):
-    """Training on one worker without any exchange."""
+    """Strategy that trains on one worker and exchanges nothing."""
 
     kind: Literal["none"] = "none"
 

@@ -34,7 +34,7 @@ _CONSTANT_BYTES = (_FIELD_KEYS[0], _HEADER_BYTES, *_FIELD_KEYS[1:14], _PAD_BYTES
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the serialised `DataMessage` of a message.
+    """Return a message as bytes: a serialised `DataMessage` of data.proto.
 
     This copies the payload once, or not at all if the payload was received in a message with the same prefix.
     """
@@ -43,7 +43,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
-    """Return the received message of which `payload` is a view if it can be sent again unchanged; else None."""
+    """Return the bytes of the received message that contains a payload if they can be sent again; else None."""
     received = payload.obj if isinstance(payload, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):
         return None
@@ -66,7 +66,7 @@ def encode_message_prefix(message: Message) -> bytes:
 
 
 def decode_message(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage`; the payload is a view of the input if this codec wrote it.
+    """Return the message in a serialised `DataMessage`; if this codec wrote it, the payload is not copied.
 
     Raises:
         ProtocolError: the bytes are not a `DataMessage`.
@@ -106,7 +106,7 @@ def build_message(prefix_fields: PrefixFields, payload: Buffer) -> Message:
 
 
 def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:
-    """Return the fields of a message prefix; None if other software wrote it, without padding and zero values."""
+    """Return the fields of a message prefix; None if other software wrote it, which omits padding and zero values."""
     if len(encoded_prefix) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded_prefix) != _CONSTANT_BYTES:
         return None
     return _FIELDS_FORMAT.unpack_from(encoded_prefix)

@@ -33,7 +33,7 @@ class _PendingReceive:
 
 
 class Mailbox:
-    """Received messages by sender and tag; each is delivered once and taken once.
+    """Messages that a node has received, by sender and tag; each is delivered once and taken once.
 
     A sender's messages of one kind are never more than one step apart. A tag is therefore remembered for two steps, and
     any older message is a duplicate that arrived late. Different kinds progress independently: a node that is worker
@@ -58,7 +58,7 @@ class Mailbox:
         self._is_timer_set = False
 
     def deliver(self, source: str, message: Message) -> None:
-        """Pass a received message to the receive call that waits for it, or keep it; drop a duplicate."""
+        """Pass a received message to the receive call that waits for it, or keep it for later; drop a duplicate."""
         if not self._is_first_copy(source, message.tag):
             return
         pending = self._pending_by_tag.get((source, message.tag))
@@ -74,7 +74,7 @@ class Mailbox:
             self._complete_receive(pending, error)
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
-        """Return the buffer of the receive call that waits for this message, to receive the payload in place.
+        """Return the buffer of the receive call that waits for a message, so that its payload is received in place.
 
         None if there is no buffer of this size; each buffer is returned once.
         """
@@ -142,7 +142,7 @@ class Mailbox:
             pending.callback(outcome)
 
     def _expire_overdue_receives(self) -> None:
-        """Fail the receive calls whose deadline has passed, and set the timer for the next deadline."""
+        """Report an error to receive calls whose deadline has passed, and set the timer for the next deadline."""
         loop = asyncio.get_running_loop()
         self._is_timer_set = False
         for pending in list(self._pending):
@@ -155,7 +155,7 @@ class Mailbox:
             self._complete_receive(pending, DeadlineExceeded(text))
 
     def _is_first_copy(self, source: str, tag: MessageTag) -> bool:
-        """Return whether this is the first message with its tag; forget tags of earlier steps."""
+        """Return whether a message with this tag is new, not a duplicate; forget the tags of earlier steps."""
         seen, stream = self._seen_tags[source], (source, tag.kind)
         if tag in seen or tag.step < self._newest_step[stream] - 1:
             return False

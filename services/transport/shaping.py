@@ -30,7 +30,7 @@ class PathDelays:
         self._last_delivery_s: dict[str, float] = defaultdict(float)
 
     def delivery_time(self, source: str, arrival_s: float, extra_delay_s: float = 0.0) -> float:
-        """Return when to deliver a message that has passed the last link at `arrival_s`; virtual seconds."""
+        """Return the virtual time at which to deliver a message that has passed its last link at time `arrival_s`."""
         delay_s = next(self._delay_samples[source]) if source in self._delay_samples else 0.0
         delivery_s = max(self._last_delivery_s[source], arrival_s + delay_s + extra_delay_s)
         self._last_delivery_s[source] = delivery_s
@@ -38,7 +38,7 @@ class PathDelays:
 
 
 class TransportShaping(ABC):
-    """Base class of the emulation of a network for the messages of one node; times in virtual seconds."""
+    """Base class of emulators that delay the messages of one node like the declared network; times are virtual."""
 
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
@@ -48,7 +48,7 @@ class TransportShaping(ABC):
 
     @abstractmethod
     async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
-        """Let a message pass the receiver's link and return when to deliver it.
+        """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
 
         The call returns when the next message of this sender may enter the link.
         """
@@ -64,7 +64,7 @@ class NodeLinks:
 
 
 class FluidLinkShaping(TransportShaping):
-    """Fluid model of one node's uplink and downlink and of the shared links behind the uplink.
+    """Emulation of a node's uplink, downlink and shared links, each as a pipe with a data rate (fluid model).
 
     Of the messages to one target only one waits at a link, the others wait behind it. A link therefore serves pairs of
     nodes in turn, as it would serve TCP flows. A new rate applies to messages that have not entered the link yet.

@@ -17,7 +17,7 @@ from services.transport.shaping import TransportShaping
 
 
 class SocketTransport(Transport):
-    """One node's end of a data plane: a long-lived stream to every neighbour, opened with the node's signed identity.
+    """Base class of gRPC and TCP transports: one stream to every neighbour, opened with the node's signed identity.
 
     `async with` starts the transport. It stops the transport at the end, or aborts it after an error.
     """
@@ -39,7 +39,7 @@ class SocketTransport(Transport):
         Args:
             addresses: data addresses of all nodes, by name.
             timeout_s: virtual seconds within which a message must be taken or received.
-            stream_lifetime_s: virtual seconds for which a stream may live.
+            stream_lifetime_s: virtual seconds for which a stream may stay open.
             shaping: emulation of the network that the kernel does not do; None when the kernel does all of it.
             encrypt: whether the streams use TLS in addition to the signed identity.
         """
@@ -58,10 +58,10 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def start(self) -> None:
-        """Listen on the data network.
+        """Start to listen for streams of other nodes on the data network.
 
         Raises:
-            Unreachable: the address is not available.
+            PeerUnreachable: the address is not available.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Network within one process, in virtual time: the fabric of the `simulated` engine and of tests."""
+"""Network within one process, in virtual time, for the `simulated` engine and for tests."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ EMPTY_NETWORK = Network()
 
 
 class VirtualFabric:
-    """Links and mailboxes of all nodes of one run, and the links that nodes share."""
+    """Virtual network of one run in one process: links and mailboxes of all nodes, and the links that nodes share."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class VirtualFabric:
         return VirtualTransport(self, node_name)
 
     def start_delivery(self, source: str, target: str, message: Message) -> None:
-        """Start to deliver a message that passes the sender's link, after the earlier messages of this sender."""
+        """Start to deliver a message that has entered the sender's link, after the earlier messages of this sender."""
         task = asyncio.get_running_loop().create_task(self._deliver(source, target, message))
         self._delivery_tasks.add(task)
         task.add_done_callback(self._delivery_tasks.discard)

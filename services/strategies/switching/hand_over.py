@@ -1,4 +1,4 @@
-"""Hand-over of the model at a switch: digests of vectors, messages that carry vectors, and the timeout."""
+"""State transfer at a strategy switch: digests of vectors, messages that carry vectors, and the time limit."""
 
 import asyncio
 import hashlib
@@ -18,9 +18,9 @@ from services.schema.errors import DeadlineExceeded
 
 @dataclass(frozen=True)
 class HandOverTimeout:
-    """Time limit of a hand-over in one node.
+    """Time limit of a strategy switch in one node.
 
-    The coordinator has the same time limit and counts it from the first node that stops.
+    The coordinator has the same time limit and counts it from the first node that stops its training.
     """
 
     clock: Clock
@@ -28,7 +28,7 @@ class HandOverTimeout:
 
     @property
     def deadline_s(self) -> float:
-        """Virtual time at which the time limit ends for a node that stops its training now."""
+        """Virtual time by which a node that stops its training now must have finished the strategy switch."""
         return self.clock.now() + self.timeout_s
 
     @asynccontextmanager
@@ -44,7 +44,7 @@ class HandOverTimeout:
             async with asyncio.timeout(self.clock.to_wall_s(max(0.0, deadline_s - self.clock.now()))):
                 yield
         except TimeoutError:
-            raise DeadlineExceeded(f"the hand-over did not finish within {self.timeout_s:g} s") from None
+            raise DeadlineExceeded(f"the strategy switch did not finish within {self.timeout_s:g} s") from None
 
 
 def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None) -> str:
@@ -63,7 +63,7 @@ def range_digests(
 
 
 async def send_model_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Send the vectors of the model to another node, which knows their number and lengths.
+    """Send parameters or optimiser vectors to another node, which already knows their number and lengths.
 
     If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
     could carry nothing after half a message.
@@ -84,11 +84,11 @@ async def send_model_vectors(transport: Transport, receiver: str, step: int, vec
 
 
 async def receive_model_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Receive the vectors of the model from the node `sender` into `vectors`.
+    """Receive parameters or optimiser vectors from the node `sender`, and write them into `vectors`.
 
     Raises:
         DeadlineExceeded: a message did not arrive in time.
-        Unreachable: the sender is gone.
+        PeerUnreachable: the sender is gone.
     """
     for number, vector in enumerate(vectors):
         first = await transport.receive(sender, MessageTag(step, MessageKind.LOAD, number))

@@ -24,7 +24,7 @@ USE_NEVER = "for a run without a switch use kind: never"
 
 @dataclass(frozen=True)
 class EvaluationPoint:
-    """Point of a run at which losses are measured and the switch rule is evaluated."""
+    """Point of a run at which losses are measured and the switch rule decides whether to switch the strategy."""
 
     number: int  # from 1
     step: int  # number of finished steps
@@ -52,7 +52,7 @@ class SwitchRuleState(NamedTuple):
 
 
 class SwitchRuleDecision(NamedTuple):
-    """Decision of a switch rule at an evaluation point; all fields are logged."""
+    """Decision of a switch rule whether to switch the strategy now, with its reasons; all fields are logged."""
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
     value: float | None  # compared with the threshold; None: too few losses so far
@@ -71,11 +71,11 @@ class SwitchRule(Component):
         return "validation"
 
     def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Return the step before which the rule fires; None if it never fires or if that depends on losses."""
+        """Return the step before which the strategy switches; None if it never does, or if losses decide."""
         return None
 
     def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """Return a key whose value does not fit the number of steps, and the reason; None if all values fit."""
+        """Return a key of this rule that does not fit the number of training steps, and the reason; None if all fit."""
         return None
 
     @abstractmethod
@@ -86,7 +86,7 @@ class SwitchRule(Component):
 
 
 class PlateauRule(SwitchRule):
-    """Rule that fires at a plateau of the loss: the mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window is at most a threshold.
+    """Switch rule that fires at a plateau of the loss: mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window is at most a threshold.
 
     N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025, with the numbers of a
     public implementation: six losses, so five changes, and a threshold of 0.01. If a loss decays to zero as exp(-t/τ),
@@ -119,7 +119,7 @@ class PlateauRule(SwitchRule):
         return self.loss
 
     def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return `force_at` and the reason if it is not before the last epoch; None if it is."""
+        """Return the key `force_at` and a reason if its epoch is not before the last one; None if it is."""
         epochs = budget_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
@@ -150,7 +150,7 @@ def mean_relative_change(losses: Sequence[float]) -> float:
 
 
 class AtStepRule(SwitchRule):
-    """Rule that fires at a step that is known before the run; 0 is before the first step.
+    """Switch rule that fires before a step that is known before the run; step 0 is the first step.
 
     The step can be given as a fraction of the budget, which is the timing policy of S. Li, O. Mangoubi, L. Xu, T. Guo,
     "Sync-Switch", ICDCS 2021.
@@ -174,7 +174,7 @@ class AtStepRule(SwitchRule):
         return step if step < budget_steps else None
 
     def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the key and the reason if the step is after the last step of the run; None otherwise.
+        """Return the declared key and a reason if the switch would come after the last step of the run; else None.
 
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
@@ -189,7 +189,7 @@ class AtStepRule(SwitchRule):
         return None
 
     def _declared_step(self, budget_steps: int, steps_per_epoch: int) -> int:
-        """Return the step before which the rule fires; it may be after the last step of the run."""
+        """Return the declared step before which the strategy switches; it may be after the last step of the run."""
         if self.fraction is not None:
             return round(self.fraction * budget_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
@@ -197,12 +197,12 @@ class AtStepRule(SwitchRule):
     def decide(
         self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        """Return a decision that does not fire: the plan contains the step of the switch."""
+        """Return a decision not to switch: for this rule the plan contains the step of the switch."""
         return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
 
 
 class NeverRule(SwitchRule):
-    """Rule that never fires: the result is bitwise that of the first phase alone."""
+    """Switch rule that never fires: training gives bitwise the result of the first training phase alone."""
 
     kind: Literal["never"] = "never"
 

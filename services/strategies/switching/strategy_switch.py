@@ -28,7 +28,7 @@ DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
 
 class StrategySwitch(Strategy):
-    """Strategy `before` until the rule `when` fires, then strategy `after`."""
+    """Strategy that trains with strategy `before` until the switch rule `when` fires, then with strategy `after`."""
 
     kind: Literal["strategy_switch"] = "strategy_switch"
     before: SwitchablePhase = Field(
@@ -76,7 +76,7 @@ class StrategySwitch(Strategy):
     def resolve_choices(
         self, collective_site: NetworkAndModelFacts, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        """Return the strategy with the choices of both phases resolved, and predicted exchange times by alternative.
+        """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
@@ -124,7 +124,7 @@ def switch_conflicts(
     scenario_facts: ScenarioFacts,
     learning_rate_conflict_reason: str | None,
 ) -> Iterator[Conflict]:
-    """Yield the conflicts of a switch between two training phases; the one of the learning rates comes first."""
+    """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
     if phase_before == phase_after:
         yield Conflict((), "before and after are the same strategy; change one of them")
     elif learning_rate_conflict_reason:
@@ -146,7 +146,7 @@ def switch_conflicts(
 def _shard_conflict_reason(
     phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
 ) -> str | None:
-    """Return why two phases with servers differ in their shards or shard owners; None if there is no difference."""
+    """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
     if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
         return None
     if phase_before.servers != phase_after.servers:
@@ -165,7 +165,7 @@ def _shard_conflict_reason(
 
 
 def _hand_over_conflict_reason(phase_before: SwitchablePhase, worker_count: int) -> str | None:
-    """Return why shards of different servers may contain different updates at the switch; None if they can't."""
+    """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
     if not isinstance(phase_before, ParameterServer) or phase_before.phase_properties().is_synchronous:
         return None
     algorithm = phase_before.server_algorithm()
@@ -179,12 +179,12 @@ def _hand_over_conflict_reason(phase_before: SwitchablePhase, worker_count: int)
     action = "drop late gradients" if drops else "choose the gradients of an update"
     return (
         f"before has several servers, and each may {action} differently, so their shards may not form one consistent "
-        "model to hand over; use one server (servers: 1)"
+        "model at the switch; use one server (servers: 1)"
     )
 
 
 def _learning_rate_share(phase: SwitchablePhase, worker_count: int) -> float:
-    """Return the factor on the synchronous learning rate at which a sample has the same weight in this phase.
+    """Return the factor on the learning rate with which a sample counts as much as in synchronous training.
 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """

@@ -1,6 +1,6 @@
-"""Switch from one training phase to the next: its rule, the learning rate, the optimiser's state, and the hand-over.
+"""Strategy switch between two training phases: its rule, learning rate, optimiser's state, and state transfer.
 
-A switch happens during the run: no node restarts, and no gradient is lost or counted twice.
+A strategy switch happens during the run: no node restarts, and no gradient is lost or counted twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
 
 
 class HandOverTransfer(NamedTuple):
-    """Content and receivers of the messages that nodes send in a hand-over."""
+    """State transfer at a strategy switch: which vectors nodes send (parameters, optimiser's state), and to whom."""
 
     receivers: Literal["servers", "workers", "none"]
     includes_params: bool = False  # whether parameters are sent
@@ -27,7 +27,7 @@ class HandOverTransfer(NamedTuple):
 
 @dataclass(frozen=True)
 class Switch:
-    """Switch from the first training phase to the second."""
+    """Strategy switch: its two training phases, its rule, and its effects on learning rate and optimiser's state."""
 
     first: SinglePhaseStrategy
     second: SinglePhaseStrategy
@@ -37,20 +37,20 @@ class Switch:
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
     def batch_weights_after_switch(self, worker_count: int) -> tuple[int, ...]:
-        """Return the weight of each worker's share of the batch after the switch; 0 for a promoted worker."""
+        """Return each worker's weight in the division of the batch after the switch; 0 if it is promoted to server."""
         algorithm = self.second.server_algorithm()
         computing = algorithm.computing_worker_count(worker_count) if algorithm else worker_count
         return (1,) * computing + (0,) * (worker_count - computing)
 
     def optimiser_after_switch(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
-        """Return the optimiser after the switch: with the learning rate of the second phase."""
+        """Return the optimiser after the strategy switch, with the learning rate of the second training phase."""
         first = self.first.adapted_optimiser(declared_optimiser, worker_count)
         return first.model_copy(update={"rate": first.rate * self.learning_rate_factor(worker_count)})
 
     def optimiser_state_after_switch(
         self, optimiser: AnyOptimiser, params: Vector, state_before: OptimiserState
     ) -> OptimiserState:
-        """Return the optimiser's state after the switch, by the state policy.
+        """Return the optimiser's state after the strategy switch: carried over, set to zero, or reset.
 
         carry: unchanged. zero: its vectors are zero and its count of updates continues (so Adam's bias correction does
         not start again). reset: the state before the first update.
@@ -66,7 +66,7 @@ class Switch:
 
     @property
     def hand_over_transfer(self) -> HandOverTransfer:
-        """Vectors that are sent in a hand-over, and their receivers; no node receives a vector that it already has."""
+        """State transfer at the strategy switch: vectors and receivers; no node receives a vector that it has."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
@@ -77,7 +77,7 @@ class Switch:
         return HandOverTransfer("workers", params, slots)
 
     def hand_over_bytes(self, worker_count: int, entries: int, dtype: str, slot_count: int) -> BytesPerStep:
-        """Return the largest number of payload bytes that each node sends in a hand-over.
+        """Return the largest number of payload bytes that each node sends in the state transfer of a strategy switch.
 
         Args:
             worker_count: number of workers.
@@ -107,7 +107,7 @@ class Switch:
 
 
 def shard_sender(shard_number: int, shard_owners: Sequence[str], worker_names: Sequence[str]) -> str:
-    """Return the name of the worker that sends a shard to the shard owner in a hand-over.
+    """Return the name of the worker that sends a shard's vectors to the shard owner at a strategy switch.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
 

@@ -33,7 +33,7 @@ SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
 
 
 class SyncSwitch(Strategy):
-    """Parameter server with `bsp` for a fraction of the budget's steps, then with `asp` on the same servers."""
+    """Parameter server, synchronous (bsp) for a fraction of the steps, then asynchronous (asp) on the same servers."""
 
     kind: Literal["sync_switch"] = "sync_switch"
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")

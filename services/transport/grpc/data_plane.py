@@ -32,7 +32,7 @@ IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
 class _GrpcSendStream:
-    """Open gRPC stream to one neighbour for one message at a time; cancelling a message ends the stream."""
+    """Outgoing gRPC stream to one neighbour, for one message at a time; cancelling a message ends the stream."""
 
     def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
         self.channel = channel
@@ -50,7 +50,7 @@ class _GrpcSendStream:
 
 
 class GrpcTransport(SocketTransport):
-    """One node's end of the data plane over gRPC."""
+    """Transport of one node over gRPC: sends messages to other nodes and receives theirs."""
 
     message_lengths: ClassVar[MessageSizeLimits] = GRPC_MESSAGE_SIZE_LIMITS
 

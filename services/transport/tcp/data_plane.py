@@ -18,7 +18,7 @@ from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_strea
 
 @dataclass
 class _TcpSendStream:
-    """Stream to one neighbour; one message at a time is written to it."""
+    """Outgoing TCP stream to one neighbour, to which one message at a time is written."""
 
     sender_task: asyncio.Task[StreamSender]  # opens the stream once, for all messages
     write_lock: SmallFirstLock = field(default_factory=SmallFirstLock)
@@ -36,7 +36,7 @@ class _TcpSendStream:
         )
 
     def finish_write(self, *, is_broken_off: bool) -> None:
-        """Release the stream for the next message after one has been written or has failed."""
+        """Release the stream for the next message, after a message has been written or has failed."""
         if is_broken_off:
             self.close_after_failure()
         else:
@@ -51,7 +51,7 @@ class _TcpSendStream:
 
 
 class TcpTransport(SocketTransport):
-    """One node's end of the data plane over bare TCP."""
+    """Transport of one node over bare TCP: sends messages to other nodes and receives theirs."""
 
     message_lengths: ClassVar[MessageSizeLimits] = TCP_MESSAGE_SIZE_LIMITS
 

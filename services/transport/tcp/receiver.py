@@ -74,7 +74,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         return self._unfilled if len(self._unfilled) >= READ_AHEAD_BYTES else self._read_ahead
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process the received bytes, and those that arrived meanwhile.
+        """Process the bytes just received, and bytes that have arrived in the meantime.
 
         Another read from the socket costs less than another turn of the event loop.
         """
@@ -146,7 +146,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         """Parse the stream from its first byte to its last; yield each buffer to fill.
 
         Raises:
-            Refused: the sender's proof of identity is not valid.
+            AuthenticationError: the sender's proof of identity is not valid.
             ProtocolError: the bytes are not a message.
         """
         length, prefix = bytearray(LENGTH_FORMAT.size), bytearray(PREFIX_BYTES)
@@ -173,12 +173,12 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._transport.write(COUNT_FORMAT.pack(message_count))
 
     def _reply_to_proof(self, rejection: str) -> None:
-        """Send the reply to the proof of identity: empty if it is accepted, else the reason of the rejection."""
+        """Reply to a sender's proof of identity: empty if the proof is accepted, else the reason of the rejection."""
         text = rejection.encode()
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
     def _deliver(self, message: Message) -> None:
-        """Deliver a message, after shaping if there is any.
+        """Put a message into the mailbox, after the delay of the emulated network if this process emulates it.
 
         While shaping delays a message, this node stops reading: later messages wait in the kernel, then at the sender.
         """
@@ -203,7 +203,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _finish_stream(self) -> None:
-        """Mark the stream as closed; fail the sender's pending messages if the stream ended unexpectedly."""
+        """Mark the stream as closed; if it ended unexpectedly, report an error to calls that wait for its sender."""
         if self._source and not self._has_ended:
             self._mailbox.fail_source(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
         self._open_receivers.discard(self)
@@ -212,10 +212,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
 
 
 def _check_proof_length(proof_bytes: int) -> int:
-    """Check the length of a proof of identity that a still unknown sender announces, and return the length.
+    """Return the announced length of an unknown sender's proof of identity; raise an error if it is too long.
 
     Raises:
-        Refused: the length exceeds the limit.
+        AuthenticationError: the length exceeds the limit.
     """
     if proof_bytes > MAX_PROOF_BYTES:
         raise AuthenticationError(
@@ -225,7 +225,7 @@ def _check_proof_length(proof_bytes: int) -> int:
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:
-    """Return aligned, uninitialised memory of `size_bytes` bytes; the allocator keeps and reuses it."""
+    """Return uninitialised memory for a payload of this length, at an aligned address; NumPy may reuse old memory."""
     memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
     start = -memory.__array_interface__["data"][0] % PAYLOAD_ALIGNMENT_BYTES
     return memory[start : start + size_bytes].data

@@ -40,7 +40,7 @@ class StreamSender(ABC):
 
     @abstractmethod
     async def read(self, size_bytes: int) -> bytes:
-        """Return the next `size_bytes` bytes that the receiver sends.
+        """Return the next `size_bytes` bytes that the other node sends back on this stream.
 
         Raises:
             OSError: the stream has ended.
@@ -52,7 +52,7 @@ class StreamSender(ABC):
 
 
 class PlainStreamSender(StreamSender):
-    """Stream over an unencrypted socket: payloads go from their array to the kernel without any other copy."""
+    """Outgoing stream over an unencrypted socket: the kernel copies payloads directly from their array."""
 
     def __init__(self, connected_socket: socket.socket) -> None:
         self._socket = connected_socket
@@ -95,7 +95,7 @@ class PlainStreamSender(StreamSender):
 
 
 class TlsStreamSender(StreamSender):
-    """Stream over a TLS connection, which copies all data anyway."""
+    """Outgoing stream over a TLS connection; TLS copies all data."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -124,7 +124,7 @@ async def open_stream(
     The stream is unencrypted if `tls_context` is None.
 
     Raises:
-        Refused: the node rejects the proof, or one of the two nodes rejects the other's certificate.
+        AuthenticationError: the node rejects the proof, or one of the two nodes rejects the other's certificate.
         OSError: the stream broke off.
     """
     connected = await _connect_socket(address)
@@ -177,7 +177,7 @@ async def _make_stream_sender(
 
 
 def _unsent_views(views: list[memoryview], sent_bytes: int) -> list[memoryview]:
-    """Return the parts of `views` that remain after the first `sent_bytes` bytes of them have been sent."""
+    """Return the parts of a list of buffers that remain after their first `sent_bytes` bytes have been sent."""
     while views and sent_bytes >= len(views[0]):
         sent_bytes -= len(views.pop(0))
     return [views[0][sent_bytes:], *views[1:]] if views else []

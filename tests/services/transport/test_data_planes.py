@@ -411,7 +411,7 @@ def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> Non
     async def talk(nodes: Transports) -> tuple[bytes, int]:
         nodes["a"].max_piece_bytes, limit = vector.nbytes, HandOverTimeout(WallClock(), 0.0)
         await nodes["a"].connect(["b"])
-        with pytest.raises(DeadlineExceeded, match="the hand-over did not finish"):
+        with pytest.raises(DeadlineExceeded, match="the strategy switch did not finish"):
             async with limit.enforce(limit.deadline_s):
                 await send_model_vectors(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))
