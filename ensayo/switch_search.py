@@ -17,7 +17,7 @@ FULLY_SYNCHRONOUS = 1.0
 
 @dataclass(frozen=True)
 class FractionResult:
-    """Switch fraction with its measured quality and training time."""
+    """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
 
     fraction: float
     quality: float  # mean over the repeats
@@ -47,7 +47,7 @@ def search_fractions(
 
 
 def earliest_good_result(results: list[FractionResult]) -> FractionResult:
-    """Return the result with the smallest fraction whose quality is good enough."""
+    """Return the result of the smallest switch fraction whose quality is good enough."""
     return min((result for result in results if result.is_good_enough), key=lambda result: result.fraction)
 
 

@@ -88,7 +88,7 @@ def run_scenario(
 
 
 def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
-    """Decide whether this host is fast enough for a scenario with an engine, and choose the dilation of `auto`.
+    """Check whether this host is fast enough to run a scenario on an engine, and choose the value of `dilation: auto`.
 
     Raises:
         UserError: this host can't carry the scenario.

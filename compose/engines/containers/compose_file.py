@@ -173,7 +173,7 @@ def _node_networks(node: NodePlan) -> dict[str, Any]:
 
 
 def _network_definition(plan: Plan, first_address: str) -> dict[str, Any]:
-    """Return a bridge network without a route to the outside, on the /24 subnet of the given address."""
+    """Return the Compose definition of a bridge network without a route outside, on the /24 subnet of an address."""
     subnet = first_address.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",

@@ -39,7 +39,7 @@ class HelperContainer:
     """
 
     def __init__(self, client: docker.DockerClient, image: str, network_mode: str, labels: Mapping[str, str]) -> None:
-        """Start the container.
+        """Start a helper container, which runs `services.shaper`.
 
         Args:
             client: connected to the Docker daemon.
