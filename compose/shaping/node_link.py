@@ -35,7 +35,7 @@ class NodeLinkShaping:
         Args:
             plan: plan of the trial.
             node: node whose link is shaped.
-            mechanisms: mechanism chosen for each link property.
+            mechanisms: shaping mechanism chosen for each link property.
             switch_address: data address of the network switch that forwards to other racks or regions; None if absent.
         """
         self._plan, self._node, self._mechanisms, self._switch_address = plan, node, mechanisms, switch_address

@@ -54,7 +54,7 @@ def compose_project_name(plan: Plan) -> str:
 
 
 def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
-    """Return the Compose document of a trial; all image tags and paths in the document come from `host`."""
+    """Return the Compose document of a trial; its image tags and paths come from the host's properties."""
     return {
         "name": compose_project_name(plan),
         "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}

@@ -52,7 +52,7 @@ class NodeContainers(TrialNodes):
             plan: of the trial.
             trial_folder: receives the compose document, logs and records.
             host: properties of this host that the compose document depends on.
-            mechanisms: that enforce the plan's link properties on this kernel.
+            mechanisms: shaping mechanism of each link property of the plan on this kernel.
         """
         self._plan = plan
         self._trial_folder = trial_folder

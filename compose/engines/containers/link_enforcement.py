@@ -44,10 +44,10 @@ class LinkEnforcer:
         """Store the plan and its shaping mechanisms; `shape_link` starts the helper containers.
 
         Args:
-            plan: of the trial.
+            plan: plan of the trial.
             client: connected to the Docker daemon.
             image: tag of the nodes' image, which helpers use, too.
-            mechanisms: that enforce the plan's link properties on this kernel.
+            mechanisms: shaping mechanism of each link property of the plan on this kernel.
             wait_for_container_id: waits until the container of a node or of the network switch runs; returns its id.
         """
         self.plan, self.mechanisms = plan, mechanisms
