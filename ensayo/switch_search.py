@@ -31,7 +31,7 @@ def search_fractions(
     """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
-        measure: returns the quality (higher is better) and the virtual seconds of a fraction, as means of repeats.
+        measure: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
         beta: how much worse than that of fully synchronous training a quality may be.
         halvings: number of times the interval of fractions is halved.
     """
