@@ -268,7 +268,7 @@ def diagnose_host(
 
 @app.command("calibrate")
 def measure_host_capacity(engine_name: EngineOption = None) -> None:
-    """Measure the cost of a message and the highest link rates on this host. Predictions and admission use both."""
+    """Measure the cost of a message and the highest link rates on this host. Runs and predictions use both."""
     from compose.calibration.calibrate import calibrate_host as measure
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine

@@ -1,4 +1,4 @@
-"""Measurement of one switch fraction: an ordinary run, with its own folder and report."""
+"""Measurement of one switch fraction (share of the workload before the strategy switch) by an ordinary run."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy",
 
 @dataclass
 class FractionSearch:
-    """One scenario, run repeatedly with different switch fractions."""
+    """Repeated runs of one scenario that switch to asynchronous training after different fractions of the workload."""
 
     scenario_path: Path
     engine_name: str | None
@@ -54,7 +54,7 @@ class FractionSearch:
 
     @property
     def compared_metric(self) -> MetricName:
-        """Metric that is compared: that of the scenario's target, else the default metric of its task."""
+        """Metric by which switch fractions are compared: that of the scenario's target, else its task's default."""
         target = self.scenario.workload.target
         return (
             target.metric
@@ -80,7 +80,7 @@ class FractionSearch:
         return 1.0 if METRIC_PROPERTIES[self.compared_metric].bound_key == "at_least" else -1.0
 
     def format_result(self, result: FractionResult) -> str:
-        """Return a line of text about a fraction: mean quality, virtual seconds and whether it is good enough."""
+        """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
         verdict = "good enough" if result.is_good_enough else "too early"
         quality = "a repeat failed" if isnan(result.quality) else f"{self._quality_sign * result.quality:.4f}"
         return f"fraction {result.fraction:<7g} {self.compared_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

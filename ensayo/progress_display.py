@@ -33,7 +33,7 @@ class RunDisplay(ABC):
         self.print_line(f"{scenario.name}: {len(plans)} trials, engine {engine} ({reason}), into {folder}")
 
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
-        """Show that trial `number` of `count` starts."""
+        """Show that a trial starts, with its number and the number of all trials."""
         self.progress.start_trial()
         self.show_trial_start(f"[{number}/{count}] {trial_title(plan)}")
 
@@ -43,7 +43,7 @@ class RunDisplay(ABC):
         self.show_progress(str(event["key"]))
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """Show that the running trial has ended with `status` after `seconds` of wall time."""
+        """Show that the running trial has ended, with its status and its duration in wall time."""
         self.progress.finish_trial(seconds)
         self.show_trial_end(f"{trial_title(plan)}: {status}, {format_duration(seconds)}")
 

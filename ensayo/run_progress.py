@@ -77,7 +77,7 @@ class RunProgress:
 
     @property
     def estimated_step(self) -> int:
-        """Number of finished steps of the running trial, from its samples: asynchronous workers count separately."""
+        """Number of finished steps of the running trial, from samples, since asynchronous workers count their own."""
         return round(self._completed_share() * self.current_plan.steps)
 
     def remaining_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Terminal output of the study of published MLPerf results."""
+"""Terminal output of the study of published MLPerf Training results."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from ensayo.tables import create_console
 
 
 def write_and_print_study(data_path: Path | None, output_folder: Path, pool: ProcessPool) -> Path:
-    """Study published results, print each chapter as soon as it is ready, and write page, tables and figures.
+    """Analyse published MLPerf Training results, print each chapter when ready, and write page, tables and figures.
 
     Args:
         data_path: CSV file or folder of published logs; None for the results that are shipped.
@@ -40,7 +40,7 @@ def _print_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:
 
 
 def chapter_renderables(chapter: Chapter) -> Iterator[RenderableType]:
-    """Yield the finding of a chapter and those of its tables that are short enough for a terminal."""
+    """Yield the main finding of a report chapter, and its tables that are short enough for a terminal."""
     yield Text(chapter.finding, style="bold")
     yield from (_terminal_table(table) for table in chapter.tables if table.is_short)
     yield ""

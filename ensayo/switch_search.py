@@ -17,7 +17,7 @@ FULLY_SYNCHRONOUS = 1.0
 
 @dataclass(frozen=True)
 class FractionResult:
-    """Switch fraction with its measured quality and training time."""
+    """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
 
     fraction: float
     quality: float  # mean over the repeats
@@ -31,7 +31,7 @@ def search_fractions(
     """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
-        measure: returns the quality (higher is better) and the virtual seconds of a fraction, means over the repeats.
+        measure: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
         beta: how much worse than that of fully synchronous training a quality may be.
         halvings: number of times the interval of fractions is halved.
     """
@@ -47,7 +47,7 @@ def search_fractions(
 
 
 def earliest_good_result(results: list[FractionResult]) -> FractionResult:
-    """Return the result with the smallest fraction whose quality is good enough."""
+    """Return the result of the smallest switch fraction whose quality is good enough."""
     return min((result for result in results if result.is_good_enough), key=lambda result: result.fraction)
 
 

@@ -22,7 +22,7 @@ def create_console() -> Console:
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """Return a table of trials with their predicted step times and the wall times of their whole budgets."""
+    """Return a table of trials with their predicted step times and the wall times of their whole sample budgets."""
     table = Table(box=None, pad_edge=False, caption_justify="left")
     table.add_column("#")
     table.add_column("trial", overflow="fold")
@@ -46,7 +46,7 @@ def _plan_row(plan: Plan) -> Iterable[str]:
 
 
 def _after_switch_row(second_phase: SecondPhasePlan) -> Iterable[str]:
-    """Yield the cells of a trial's second training phase: predicted step time, and its first step where known."""
+    """Yield the cells of a trial's training phase after its strategy switch: predicted times, first step if known."""
     predicted = second_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))

@@ -44,7 +44,7 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
 
 
 def admission_lines(host_admission: Admission, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield the dilation of the plans and the trial that needs the largest dilation; nothing in virtual time."""
+    """Yield lines on the dilation (clock slow-down) of plans and the most demanding trial; none in virtual time."""
     if host_admission.capacity is None or host_admission.most_demanding_trial is None:
         return
     demand = host_admission.most_demanding_trial
@@ -54,7 +54,7 @@ def admission_lines(host_admission: Admission, plans: Sequence[Plan]) -> Iterato
 
 
 def choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield a line for each plan with a value `auto`: the chosen kind, and the predicted exchange time of each kind."""
+    """Yield a line per plan with a value `auto`: the chosen kind and the predicted exchange time of each kind."""
     for plan in plans:
         if plan.exchange_s_by_choice:
             chosen, *slower = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)

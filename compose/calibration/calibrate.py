@@ -20,7 +20,7 @@ LineReporter = Callable[[str], None]
 def calibrate_host(
     engine: Engine, transport: TransportName, observer: PreparationObserver, report_line: LineReporter
 ) -> HostCapacity:
-    """Measure and return the capacity of this host; takes less than a minute once images are built.
+    """Measure which link rates this host carries and what a message costs, in less than a minute once images are built.
 
     Args:
         engine: docker or local, able to run on this host.

@@ -16,7 +16,7 @@ from services.schema.component import FrozenRecord
 
 
 class HostFingerprint(FrozenRecord):
-    """Properties of a host that must be unchanged for a stored measurement to be valid."""
+    """Processor, cores, kernel and engine version of a host: a stored calibration is valid while they are the same."""
 
     cpu: str  # name of the processor
     cores: int
@@ -62,7 +62,7 @@ ASSUMED_BPS_PER_CORE = 4e9
 
 
 def host_fingerprint(engine: Engine) -> HostFingerprint:
-    """Return the fingerprint of this host with an engine that it can run."""
+    """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
     engine_version = engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}"
     return HostFingerprint(
         cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=str(engine_version)
@@ -99,7 +99,7 @@ def assumed_capacity(
 
 
 def save_capacity(capacity: HostCapacity) -> Path:
-    """Store a measured capacity in the capacity file, keep all other capacities in it, and return the file's path."""
+    """Store a measured capacity in the capacity file, beside those of other engines and transports; return its path."""
     path = capacity_file_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_suffix(f".{os.getpid()}")

@@ -55,7 +55,7 @@ class ProcessPair(CalibrationPair):
     """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
 
     def __init__(self, transport: TransportName) -> None:
-        """Create the pair without starting a process."""
+        """Store the transport to measure; `measure_link` starts the two processes."""
         self._transport = transport
 
     def measure_link(self, rate_bps: float | None) -> MessageCost:
@@ -88,7 +88,7 @@ class ContainerPair(CalibrationPair):
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Create the pair without starting a container; `images` maps devices to the tags of the nodes' images."""
+        """Store the images (device -> image tag) and the transport to measure; `measure_link` starts containers."""
         self._images = images
         self._transport = transport
 
@@ -169,7 +169,7 @@ class ContainerPair(CalibrationPair):
 
 
 def create_calibration_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
-    """Return two nodes that measure a transport: containers if the engine is `docker`, else processes."""
+    """Return two nodes that measure message costs of a transport: containers for engine `docker`, else processes."""
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
 

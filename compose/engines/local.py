@@ -71,7 +71,7 @@ class LocalEngine(Engine):
             return LoopbackPorts(ports=tuple(listener.getsockname()[1] for listener in sockets))
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
-        """Run one trial as processes; see `Engine.run_trial`."""
+        """Run the nodes of one trial as processes of this host; see `Engine.run_trial`."""
         shaping = transport_link_records(plan, "transport")
         if reason := strict_mode_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
@@ -85,7 +85,7 @@ class LocalEngine(Engine):
 
 
 class NodeProcesses(TrialNodes):
-    """Node processes of one trial."""
+    """Nodes of one trial, each a process of this host."""
 
     def __init__(self, plan: Plan, trial_folder: Path, secrets_folder: Path) -> None:
         self._plan = plan
@@ -104,7 +104,7 @@ class NodeProcesses(TrialNodes):
         return transport_link_records(self._plan, "transport")
 
     def open_start_gate(self) -> None:
-        """Open the start gate: signal the coordinator's process to start training."""
+        """Signal the coordinator's process to start training; until then, all nodes wait."""
         self._processes[COORDINATOR].send_signal(OPEN_START_GATE_SIGNAL)
 
     def exit_codes(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ class NodeProcesses(TrialNodes):
         return {name: code for name, code in codes.items() if code is not None}
 
     def last_error_output(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error; empty without any."""
+        """Return the last line that a node has written to standard error; empty if there is none."""
         lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 

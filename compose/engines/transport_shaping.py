@@ -35,7 +35,7 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
 
 
 def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> str | None:
-    """Return a message that names the declared link properties that are not emulated; None if the trial can run."""
+    """Return why `strict: true` forbids a trial: declared link properties that are not emulated; None if it can run."""
     if not plan.strict:
         return None
     missing = sorted(
@@ -55,7 +55,7 @@ def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> 
 
 
 def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """Yield the names of the properties that a plan declares for a node's link: rate, pipes, delay, loss, buffer."""
+    """Yield the properties that a plan declares for a node's link: rate, pipes (shared links), delay, loss, buffer."""
     changes = [
         event.change for event in plan.events if isinstance(event.change, LinkChange) and node.name in event.change.of
     ]

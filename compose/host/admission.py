@@ -1,4 +1,4 @@
-"""Admission: decision whether this host is fast enough for a scenario, and the dilation that the scenario needs.
+"""Check whether this host is fast enough for a scenario, and which dilation (slow-down of the clock) it needs.
 
 A dilation of D makes a trial D times slower in wall-clock time and leaves its virtual time as it is. A trial fits this
 host under a dilation D if all of these hold:
@@ -8,8 +8,8 @@ host under a dilation D if all of these hold:
 - the CPU time of a step is at most 40 % of the time of all cores during the step,
 - the CPU time of the workers' compute is at most 40 % of the time of all cores while the declared devices compute.
 
-Within these limits, paced workers keep their deadlines within 2 to 3 % (16 workers of 1 ms in steps of 20 ms on two
-cores); beyond, they do not.
+Within these limits, workers whose compute time is set by the scenario keep their deadlines within 2 to 3 % (16 workers
+of 1 ms in steps of 20 ms on two cores); beyond, they do not.
 
 With `dilation: auto`, the dilation is also so large that messages and updates use at most a tenth of the cores' time,
 because they seldom overlap with the time of transfers: in a ring of eight at 25 Gbit/s and a dilation of 24, whose
@@ -45,7 +45,7 @@ ROUNDING_TOLERANCE = 1e-9
 
 
 class TrialDemand(FrozenRecord):
-    """Needs of one trial, such as link rates: for each need, the smallest dilation at which this host can meet it."""
+    """What one trial needs of this host: need in words -> smallest dilation (slow-down of the clock) that meets it."""
 
     trial: str
     declared: float | None  # declared dilation; None: auto
@@ -57,7 +57,7 @@ class TrialDemand(FrozenRecord):
 
     @property
     def deciding_needs(self) -> dict[str, float]:
-        """Needs that decide on the dilation: need in words -> smallest dilation."""
+        """Needs that determine the trial's dilation: need in words -> smallest dilation that meets it."""
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
@@ -67,7 +67,7 @@ class TrialDemand(FrozenRecord):
 
     @property
     def required_dilation(self) -> float:
-        """Smallest of the usual dilations under which this host is fast enough for the trial; inf if none suffices."""
+        """Smallest dilation in `USUAL_DILATIONS` at which this host is fast enough for the trial; inf if none is."""
         smallest = max(self.deciding_needs.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
@@ -78,7 +78,7 @@ class TrialDemand(FrozenRecord):
 
 
 class ComputePhase(NamedTuple):
-    """Duration of the compute of one paced worker in one step: on this host, and on the declared device."""
+    """Compute time of one worker in one step: on this host's CPU, and on the device that the scenario declares."""
 
     cpu_s: float  # CPU seconds on this host
     device_s: float  # virtual seconds on the declared device
@@ -100,12 +100,12 @@ class StepLoad(NamedTuple):
 
     @property
     def step_duration_text(self) -> str:
-        """Text with the duration of the step, for messages."""
+        """Duration of a training step as text for error messages, such as `a step of 20 ms`."""
         return f"a step of {1e3 * self.step_s:.3g} ms"
 
     @property
     def slowest_compute_text(self) -> str:
-        """Text about the compute of the worker whose device is the fastest relative to this host."""
+        """Text on the worker that this host slows down most, such as `3 ms of compute in 1 ms`, for error messages."""
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
@@ -122,7 +122,7 @@ class StepLoad(NamedTuple):
 
 
 class Admission(FrozenRecord):
-    """Decision about a run before it starts: the dilation, and what each trial needs of this host."""
+    """Result of the check whether this host is fast enough for a run: the dilation, and what each trial needs."""
 
     capacity: HostCapacity | None  # None: virtual time needs none
     dilation: float  # of trials with dilation: auto
@@ -135,17 +135,17 @@ class Admission(FrozenRecord):
 
     @property
     def most_demanding_trial(self) -> TrialDemand | None:
-        """Needs of the trial that requires the largest dilation; None without trials."""
+        """Needs of the trial that requires the largest dilation; None if the run has no trials."""
         return max(self.demands, key=lambda demand: max(demand.deciding_needs.values(), default=0.0), default=None)
 
 
 def admit_plans(
     scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> Admission:
-    """Decide whether this host is fast enough for the trials of a scenario, and under which dilation.
+    """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
 
     Args:
-        scenario: scenario to decide on.
+        scenario: scenario to check.
         plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
         capacity: messages and rates that this host can carry.
         compute_speed: CPU seconds of gradients and updates on this host.
@@ -169,7 +169,7 @@ def admit_plans(
 def trial_demand(
     plan: Plan, capacity: HostCapacity, compute_speed: ComputeSpeed, declared_dilation: float | None
 ) -> TrialDemand:
-    """Return what one trial needs of this host, independent of the dilation with which the trial was planned."""
+    """Return the smallest dilation per need of a trial, such as a link rate; the dilation of the plan is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_step_load(plan, phase, capacity, compute_speed) for phase in _training_phases(plan)]
     needs = {link: rate_bps / capacity.shaped_bps for link, rate_bps in _usable_rates_bps(plan)}
@@ -202,12 +202,12 @@ def trial_demand(
 
 
 def _add_need(needs: dict[str, float], description: str, dilation: float) -> None:
-    """Add a need and its smallest dilation to `needs`; if the need is already there, keep the larger dilation."""
+    """Add a need of a trial and the smallest dilation that meets it; keep the larger one if it is already there."""
     needs[description] = max(dilation, needs.get(description, 0.0))
 
 
 def _usable_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Yield a description of every shaped link, and the rate that its peers can use, in bit/s of virtual time."""
+    """Yield, for each link with a limited rate, a description and the rate that its nodes can use, in virtual bit/s."""
     uplinks, downlinks = (
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
         for direction in ("uplink", "downlink")
@@ -238,7 +238,7 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
 
 
 def _concurrent_flows(plan: Plan) -> tuple[list[Flow], ...]:
-    """Return the sets of flows that run at the same time: those of each collective, pushes, and replies to pushes."""
+    """Return sets of simultaneous flows (sender, receiver): of each collective, pushes, replies to pushes."""
     workers = plan.cost_model.workers
     pushes = list(plan.push_flows)
     replies = [(server, worker) for worker, server in pushes]
@@ -250,7 +250,7 @@ def _concurrent_flows(plan: Plan) -> tuple[list[Flow], ...]:
 
 
 def _training_phases(plan: Plan) -> tuple[Plan | SecondPhasePlan, ...]:
-    """Return the training phases of a trial: two if the strategy switches, else one."""
+    """Return the training phases of a trial: two if the trial changes its strategy, else one."""
     return (plan, plan.second_phase) if plan.second_phase else (plan,)
 
 
@@ -299,7 +299,7 @@ def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replic
 def _compute_phases(
     plan: Plan, training_phase: Plan | SecondPhasePlan, compute_speed: ComputeSpeed
 ) -> Iterator[ComputePhase]:
-    """Yield the compute of each paced worker in one step, except workers with a GPU or without a share of the batch."""
+    """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
     shares = training_phase.worker_weights if isinstance(training_phase, SecondPhasePlan) else (1,) * plan.workers
     for node, samples in zip(plan.node_plans_of_role("worker"), apportion(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
@@ -340,5 +340,5 @@ def _format_gbit(rate_bps: float) -> str:
 
 
 def unlimited_admission() -> Admission:
-    """Return the admission of a run in virtual time, which needs nothing of this host."""
+    """Return the capacity check of a run in virtual time: every host is fast enough for it."""
     return Admission(capacity=None, dilation=1.0, demands=())

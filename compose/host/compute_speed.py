@@ -1,4 +1,4 @@
-"""CPU seconds that gradients and updates take on this host, for admission.
+"""CPU seconds that gradients and updates take on this host, to check whether it is fast enough.
 
 Each combination is measured once per process, on one thread as in nodes.
 """
@@ -44,7 +44,7 @@ def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser
 
 
 def _median_cpu_s(work: Callable[[], object]) -> float:
-    """Return the median CPU seconds of `work` over `REPEATS` calls, after some warm-up calls."""
+    """Return the median CPU seconds of `REPEATS` calls of a function, after some warm-up calls."""
     durations_s = []
     with threadpool_limits(1):
         for _ in range(WARM_UPS + REPEATS):

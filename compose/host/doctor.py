@@ -42,7 +42,7 @@ MISSING_LIMIT_COSTS = {  # limit -> what happens without it
 
 @dataclass(frozen=True)
 class HostFinding:
-    """Result of one check of this host."""
+    """Result of one check by `ensayo doctor`: what was found, what is lost if it is missing, and how to get it."""
 
     topic: str
     found: str
@@ -87,7 +87,7 @@ def check_cores() -> HostFinding:
     count = available_cores()
     if count >= MIN_CORES:
         return HostFinding("cores", f"{count}")
-    costs = "nodes wait while other nodes compute, so paced workers miss their deadlines"
+    costs = "nodes wait while other nodes compute, so workers with a declared speed are late"
     return HostFinding(
         "cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers, or a larger dilation"
     )
@@ -168,7 +168,7 @@ def check_timers() -> HostFinding:
     found = f"a sleep ends {late_ms['p50']:.2g} ms late at the median, {late_ms['p99']:.2g} ms at the 99th percentile"
     if late_ms["p99"] <= MAX_LATENESS_MS:
         return HostFinding("timers", found)
-    costs = "paced workers miss their deadlines, and delays take this much longer"
+    costs = "workers with a declared speed are late, and delays take this much longer"
     remedy = "end other programs, declare a larger dilation, or use a kernel with high-resolution timers"
     return HostFinding("timers", found, ok=False, costs=costs, remedy=remedy)
 
@@ -178,7 +178,7 @@ def check_capacity() -> HostFinding:
 
     They are taken from the last calibration, since a measurement takes a while.
     """
-    costs = "admission assumes a low capacity, so it may ask for a larger dilation than this host needs"
+    costs = "Ensayo assumes a low capacity, so it may ask for a larger dilation than this host needs"
     remedy = "run `ensayo calibrate`, which measures the capacity"
     try:
         known = known_capacity(DockerEngine())

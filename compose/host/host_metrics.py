@@ -55,7 +55,7 @@ class WakeUpDelayMeter:
 
 @dataclass
 class HostMetricsRecorder:
-    """Recorder of the host's metrics from `start` to `stop`."""
+    """Records CPU load, CPU throttling, waiting times and wake-up delays of this host from `start` to `stop`."""
 
     read_throttling: Callable[[], ThrottlingCounters]  # counters of the containers that still run
     canary: WakeUpDelayMeter = field(default_factory=WakeUpDelayMeter)
@@ -95,7 +95,7 @@ class HostMetricsRecorder:
 
     @property
     def throttling_growth(self) -> dict[str, CpuThrottling]:
-        """Growth of the throttling counters of each container during the recording; available after `stop`."""
+        """CPU throttling of each container during the recording: node -> growth of its counters; known after `stop`."""
         return {
             node: _throttling_between(first, self._last_throttling[node])
             for node, first in self._first_throttling.items()

@@ -90,7 +90,7 @@ def _disconnect_endpoints(network: Network) -> None:
 
 
 def _remove_resource(description: str, resource: Any, failures: list[str], **options: bool) -> Iterator[str]:
-    """Remove a container, network or volume and yield its description; if that fails, add the error to `failures`.
+    """Remove a container, network or volume and yield its description; if that fails, record the error.
 
     Containers and volumes need `force`, which networks do not accept. Another process may have removed the resource.
     """

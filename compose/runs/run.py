@@ -38,10 +38,10 @@ class RunObserver(EventObserver, PreparationObserver, Protocol):
         """Handle the start of a run, after its trials were planned and the run folder was created."""
 
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
-        """Handle the start of trial `number` of `count`, counted from 1."""
+        """Handle the start of a trial; its number is counted from 1."""
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """Handle the end of a trial, after its folder is complete; `seconds` is its wall-clock duration."""
+        """Handle the end of a trial, after its folder is complete; its duration is in wall seconds."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def run_scenario(
 
 
 def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
-    """Decide whether this host is fast enough for a scenario with an engine, and choose the dilation of `auto`.
+    """Check whether this host is fast enough to run a scenario on an engine, and choose the value of `dilation: auto`.
 
     Raises:
         UserError: this host can't carry the scenario.

@@ -34,14 +34,14 @@ class TrialNodes(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; each node waits until all nodes have joined and the start gate is open."""
+        """Start all nodes; each node waits until all nodes have joined and the coordinator starts training."""
 
     @abstractmethod
     def shape_links(self) -> dict[str, LinkRecord]:
         """Shape the links as declared in the plan, and return a record of each link with the rates read back."""
 
     def probe_links(self) -> dict[str, LinkRecord]:
-        """Measure the links while all nodes wait for the start gate, and return the link records with the results.
+        """Measure the links while all nodes wait for training to start, and return the link records with the results.
 
         Raises:
             TrialFailed: a link differs from the plan.
@@ -54,7 +54,7 @@ class TrialNodes(ABC):
 
     @abstractmethod
     def open_start_gate(self) -> None:
-        """Open the start gate of the coordinator: the links are shaped, so training may begin."""
+        """Signal the coordinator that all links are shaped and that training may begin."""
 
     @abstractmethod
     def exit_codes(self) -> dict[str, int]:
@@ -188,7 +188,7 @@ class TrialSupervisor:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, problem: str) -> None:
-        """Wait until `is_done` returns True, and meanwhile pass the events of the coordinator's log to the watcher.
+        """Wait until `is_done` returns True, and meanwhile pass the coordinator's log events to the trial's observer.
 
         Args:
             is_done: condition to wait for.
@@ -213,7 +213,7 @@ class TrialSupervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def _process_event(self, event: dict[str, Any]) -> None:
-        """Pass an event to the watcher, and record the node that joined or left, or the end of the run."""
+        """Pass a log event to the trial's observer, and record which node joined or left, or that the run has ended."""
         if event["key"] == "membership":
             node_names = self._joined if event["value"]["event"] == "joined" else self._left
             node_names.add(event["value"]["node"])

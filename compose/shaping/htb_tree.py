@@ -28,7 +28,7 @@ UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 def link_htb_tree_lines(
     device: str, rate_bps: float | None, peer_rates_bps: Mapping[str, float], link_qdisc: str = ""
 ) -> list[str]:
-    """Return lines for `tc -batch` that limit the total rate of a link and the rates to some peers.
+    """Return lines for `tc -batch` that limit the total rate of a link and its rates to single peers.
 
     Packets that no limit concerns pass directly.
 

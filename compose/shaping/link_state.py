@@ -122,10 +122,10 @@ def _is_partitioned(event: AnyDeclaredEvent, source: str, target: str) -> bool:
 
 
 def _last_not_none(values: Sequence[float | None]) -> float | None:
-    """Return the last value that is not None; None when there is none."""
+    """Return the last rate that is not None, which is the one in force; None if no rate is declared."""
     return next((value for value in reversed(values) if value is not None), None)
 
 
 def _to_wall_rate_bps(rate_bps: float | None, dilation: float) -> float | None:
-    """Convert a rate from virtual to wall-clock time."""
+    """Convert a rate in bit/s of virtual time to bit/s of wall time: divide it by the dilation (slow-down factor)."""
     return None if rate_bps is None else rate_bps / dilation

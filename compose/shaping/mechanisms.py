@@ -1,4 +1,4 @@
-"""Choice of the mechanism that enforces each link property on this kernel.
+"""Choice of the shaping mechanism (htb, netem, NFQUEUE, …) that enforces each link property on this kernel.
 
 Each property has a list of mechanisms in order of preference. The first one whose kernel features work is chosen.
 """
@@ -33,7 +33,7 @@ FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
 
 
 class LinkMechanisms(FrozenRecord):
-    """Names of the mechanisms that enforce the rates, delays, losses and partitions of a trial's links.
+    """Shaping mechanisms, such as tc-htb or netem, for rates, delays, losses and partitions of a trial's links.
 
     A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
     """
@@ -50,7 +50,7 @@ def needs_kernel_shaping(plan: Plan) -> bool:
 
 
 def choose_mechanisms(plan: Plan, working_features: Collection[KernelFeatureName]) -> LinkMechanisms:
-    """Choose the mechanism for each link property of a trial on this kernel.
+    """Choose the shaping mechanism (tc-htb, netem, NFQUEUE, …) for each link property of a trial on this kernel.
 
     Args:
         plan: plan of the trial.
@@ -96,7 +96,7 @@ def _declared_rates_bps(plan: Plan) -> list[float]:
 def _delay_and_loss_mechanisms(
     plan: Plan, working_features: Collection[KernelFeatureName]
 ) -> tuple[MechanismName, MechanismName]:
-    """Return the name of the mechanism for delays, and that of the mechanism for packet losses.
+    """Return two shaping mechanisms: the one that delays packets and the one that loses packets.
 
     The same mechanism serves both. The transport delays messages but loses nothing, which its records state.
     """

@@ -27,15 +27,15 @@ SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one
 
 
 class NodeLinkShaping:
-    """Scripts for shaping one node's link, computed from the plan and the mechanisms that this kernel supports."""
+    """Scripts for shaping one node's link, computed from the plan and this kernel's shaping mechanisms."""
 
     def __init__(self, plan: Plan, node: NodePlan, mechanisms: LinkMechanisms, switch_address: str | None) -> None:
-        """Prepare the shaping of one node's link.
+        """Compute the states of one node's link, and its rate limits to single peers, from the plan.
 
         Args:
             plan: plan of the trial.
             node: node whose link is shaped.
-            mechanisms: mechanism chosen for each link property.
+            mechanisms: shaping mechanism chosen for each link property.
             switch_address: data address of the network switch that forwards to other racks or regions; None if absent.
         """
         self._plan, self._node, self._mechanisms, self._switch_address = plan, node, mechanisms, switch_address
@@ -138,7 +138,7 @@ class NodeLinkShaping:
             device: interface of the node on the data network.
             link_state: state that the link should have now.
             output_before: output of the setup script.
-            output_now: output of the readback script.
+            output_now: output of the script that prints the link's state.
         """
         differences = tc_output.rate_differences(self.expected_rates_bps(link_state), output_now)
         if tc_output.parse_queues_and_filters(output_before) != tc_output.parse_queues_and_filters(output_now):

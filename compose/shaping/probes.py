@@ -18,7 +18,7 @@ from services.schema.component import FrozenRecord
 
 MIN_PROBE_S, MAX_PROBE_S, MIN_PROBE_FRAMES = 0.15, 1.0, 40
 MAX_CONCURRENT_BPS = 1.5e9  # total rate of concurrent probes; beyond, they would measure the host's cores
-# Beyond this rate, a probe would measure the host. Admission decides whether a run may declare such rates; the
+# Beyond this rate, a probe would measure the host. A check before the run decides whether such rates are allowed; the
 # durations of its steps show whether it reaches them.
 MAX_PROBE_BPS = 2.5e9
 MAX_PAIRS_PER_PROBE = 4  # pairs of nodes that fill a shared limit together
@@ -32,7 +32,7 @@ ProbeFlow: TypeAlias = tuple[str, str]  # source node, target node
 
 
 class RateProbe(FrozenRecord):
-    """Datagrams that some nodes send to others, and their expected total rate; they test one or two rate limits."""
+    """Test datagrams that fill one or two links: senders, receivers, and the total rate that should arrive."""
 
     name: str
     limits: tuple[ProbedLimit, ...]
@@ -125,7 +125,7 @@ def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTim
 
 
 def plan_rate_probes(plan: Plan) -> RateProbePlan:
-    """Plan probes for every uplink, downlink and shared limit that the nodes can fill and this host can carry."""
+    """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
     rates = _WallTimeRates(plan)
     probed: set[ProbedLimit] = set()
     candidates = [
@@ -206,7 +206,7 @@ class _WallTimeRates:
         return self.plan.network.shared_links_between(source, target)
 
     def min_limit_bps(self, source: str, target: str) -> float:
-        """Return the lowest rate limit on the path between the links of two nodes; inf if there is none."""
+        """Return the lowest rate limit between two nodes, without those of their own links; inf if there is none."""
         return min(
             (limit.rate_bps / self.plan.dilation for limit in self.rate_limits_between(source, target)), default=inf
         )
@@ -216,7 +216,7 @@ class _WallTimeRates:
         return min(self.uplink_bps(source), self.min_limit_bps(source, target), self.downlink_bps(target))
 
     def max_delay_s(self, flows: Iterable[ProbeFlow]) -> float:
-        """Return the longest delay of some flows in seconds."""
+        """Return the longest delay of the network paths of several flows, in seconds of wall time."""
         paths: list[NetworkPath] = [self.plan.network.path_between(*flow) for flow in flows]
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
@@ -244,7 +244,7 @@ class _WallTimeRates:
 
 
 def _probes_of_equal_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe per uplink and downlink of equal rate that no lower limit on the path separates.
+    """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
 
     One probe tests both links. All tested links are added to `probed_limits`.
     """
@@ -296,7 +296,7 @@ def _flows_that_fill_link(
 def _fastest_flows(
     rates: _WallTimeRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Choose the fastest flows until they reach `limit_bps` together; return the flows and their total rate in bit/s.
+    """Choose the fastest flows (sender, receiver) that reach `limit_bps` together; return them and their total bit/s.
 
     A limit that several flows share counts once.
     """
@@ -322,7 +322,7 @@ def _fastest_flows(
 
 
 def _probes_of_shared_limits(rates: _WallTimeRates) -> Iterator[RateProbe]:
-    """Yield one rate probe for each shared limit that several pairs of nodes can fill by sending at the same time."""
+    """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:
         limit_bps, free = limit.rate_bps / dilation, set(limit.sources) | set(limit.targets)

@@ -16,7 +16,7 @@ RATE_TOLERANCE = 0.01  # relative; `tc` prints five digits at most
 
 
 def parse_interface_name(output: str) -> str:
-    """Return the name of the node's interface on the data network from the output of a setup or readback script."""
+    """Return the name of the node's interface on the data network, as printed by the script that shaped its link."""
     return next(line.split()[1] for line in output.splitlines() if line.startswith("interface "))
 
 
@@ -29,7 +29,7 @@ class QdiscCounters(FrozenRecord):
     backlog_bytes: int = 0
 
     def growth_since(self, earlier_counters: "QdiscCounters") -> "QdiscCounters":
-        """Return how much each counter has grown since an earlier reading; the backlog is not a difference."""
+        """Return how much each counter has grown since an earlier reading; the backlog is the current one."""
         return QdiscCounters(
             packets=self.packets - earlier_counters.packets,
             drops=self.drops - earlier_counters.drops,
@@ -57,7 +57,7 @@ def rate_differences(expected_bps: Mapping[tuple[str, str], float], output: str)
 
     Args:
         expected_bps: (direction, class) -> bit/s.
-        output: output of a setup or readback script.
+        output: output of a script that shapes a link or prints its state.
     """
     actual_bps = parse_ceilings_bps(output)
     return [
@@ -69,7 +69,7 @@ def rate_differences(expected_bps: Mapping[tuple[str, str], float], output: str)
 
 
 def parse_counters(output: str) -> dict[str, QdiscCounters]:
-    """Return the counters of the root queues: device -> counters.
+    """Parse the packet counters of root queues as `tc -s` prints them: device -> counters.
 
     Args:
         output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
@@ -89,7 +89,7 @@ def parse_counters(output: str) -> dict[str, QdiscCounters]:
 
 
 def counter_script_lines(devices: Iterable[str]) -> list[str]:
-    """Return script lines that print the queue counters of network devices, as input of `parse_counters`.
+    """Return script lines that print the queue counters of network devices, one line `NAME JSON` per device.
 
     `tc` and `echo` are separate lines, because `echo "$(tc …)"` would hide a failure of `tc`.
     """

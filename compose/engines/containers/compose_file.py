@@ -54,7 +54,7 @@ def compose_project_name(plan: Plan) -> str:
 
 
 def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
-    """Return the Compose document of a trial; all image tags and paths in the document come from `host`."""
+    """Return the Compose document of a trial; its image tags and paths come from the host's properties."""
     return {
         "name": compose_project_name(plan),
         "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}
@@ -173,7 +173,7 @@ def _node_networks(node: NodePlan) -> dict[str, Any]:
 
 
 def _network_definition(plan: Plan, first_address: str) -> dict[str, Any]:
-    """Return a bridge network without a route to the outside, on the /24 subnet of the given address."""
+    """Return the Compose definition of a bridge network without a route outside, on the /24 subnet of an address."""
     subnet = first_address.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",

@@ -52,7 +52,7 @@ class NodeContainers(TrialNodes):
             plan: of the trial.
             trial_folder: receives the compose document, logs and records.
             host: properties of this host that the compose document depends on.
-            mechanisms: that enforce the plan's link properties on this kernel.
+            mechanisms: shaping mechanism of each link property of the plan on this kernel.
         """
         self._plan = plan
         self._trial_folder = trial_folder
@@ -82,21 +82,21 @@ class NodeContainers(TrialNodes):
         threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
 
     def shape_links(self) -> dict[str, LinkRecord]:
-        """Wait until all links are shaped, and return their records."""
+        """Wait until all links are shaped as the plan declares, and return one record per link."""
         return {name: shaping.result(COMPOSE_TIMEOUT_S) for name, shaping in self._shaping_futures.items()}
 
     def probe_links(self) -> dict[str, LinkRecord]:
-        """Probe all links, and return their records with the measured values."""
+        """Measure all links with test packets before training, and return the link records with the results."""
         records = probe_links(self.links, self._executor)
         self.links.store_initial_counters()
         return records
 
     def read_link_counters(self) -> dict[str, LinkRecord]:
-        """Stop link events, compare the kernel with the expected link states, and return the records of all links."""
+        """Stop link changes, compare the kernel's link settings with the plan, and return a record per link."""
         return self.links.audit_links(self.link_events.stop_and_return_link_states())
 
     def open_start_gate(self) -> None:
-        """Open the start gate: signal the coordinator's container to start training."""
+        """Signal the coordinator's container to start training; until then, all nodes wait."""
         self._fetch_container(COORDINATOR).kill(signal=OPEN_START_GATE_SIGNAL.name)
 
     def exit_codes(self) -> dict[str, int]:
@@ -112,7 +112,7 @@ class NodeContainers(TrialNodes):
         return dict(self._exit_codes)
 
     def last_error_output(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error; empty without any."""
+        """Return the last line that a node has written to standard error; empty if there is none."""
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
@@ -158,7 +158,7 @@ class NodeContainers(TrialNodes):
         return self._client.containers.get(self._wait_for_container_id(service_name))
 
     def _container_without_request(self, service_name: str) -> Container:
-        """Return the Docker SDK's object of a running container without a request to the Docker daemon."""
+        """Return a Docker SDK object for a running container of known id, without a request to the Docker daemon."""
         return Container({"Id": self._container_ids[service_name].result()}, self._client, self._client.containers)
 
     def _follow_docker_events(self) -> None:

@@ -126,7 +126,7 @@ class DockerEngine(Engine):
             ).run_trial()
 
     def choose_mechanisms(self, plan: Plan) -> LinkMechanisms:
-        """Choose the mechanism that enforces each link property of a plan on this kernel.
+        """Choose the shaping mechanism (htb, netem, NFQUEUE, …) for each link property of a plan on this kernel.
 
         Raises:
             HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.

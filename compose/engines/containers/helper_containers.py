@@ -39,7 +39,7 @@ class HelperContainer:
     """
 
     def __init__(self, client: docker.DockerClient, image: str, network_mode: str, labels: Mapping[str, str]) -> None:
-        """Start the container.
+        """Start a helper container, which runs `services.shaper`.
 
         Args:
             client: connected to the Docker daemon.
@@ -174,7 +174,7 @@ class HelperContainer:
         return f"the helper container has ended: {lines[-1] if lines else 'no message'}"
 
     def _receive_bytes(self, size_bytes: int) -> bytes:
-        """Return exactly `size_bytes` bytes from the socket; no bytes if the connection ends earlier."""
+        """Return exactly the requested number of bytes from the socket; no bytes if the connection ends earlier."""
         received = b""
         while len(received) < size_bytes:
             if not (chunk := self._socket.recv(size_bytes - len(received))):

@@ -1,6 +1,6 @@
 """Shaping and checking of a trial's links, by a helper container per node and one for the network switch.
 
-Links are shaped and read back from the kernel before training starts (the coordinator's *gate* opens), and read again
+Links are shaped and read back from the kernel before training starts (all nodes wait until then), and read again
 after the run.
 """
 
@@ -41,13 +41,13 @@ class LinkEnforcer:
         mechanisms: LinkMechanisms,
         wait_for_container_id: Callable[[str], str],
     ) -> None:
-        """Create the enforcer without starting any helper container.
+        """Store the plan and its shaping mechanisms; `shape_link` starts the helper containers.
 
         Args:
-            plan: of the trial.
+            plan: plan of the trial.
             client: connected to the Docker daemon.
             image: tag of the nodes' image, which helpers use, too.
-            mechanisms: that enforce the plan's link properties on this kernel.
+            mechanisms: shaping mechanism of each link property of the plan on this kernel.
             wait_for_container_id: waits until the container of a node or of the network switch runs; returns its id.
         """
         self.plan, self.mechanisms = plan, mechanisms
@@ -95,11 +95,11 @@ class LinkEnforcer:
         return next((name for name, record in self.records.items() if limit_name in record.pipes_bps), None)
 
     def store_initial_counters(self) -> None:
-        """Store the counters of all queues before training, so that `audit_links` reports only packets of the run."""
+        """Store the counters of all queues before training, so that packets of probes are not reported."""
         self._initial_counters = self._read_queue_counters()
 
     def audit_links(self, expected_link_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
-        """Record the packets that each queue counted during the run, and kernel settings that are not as expected.
+        """Record how many packets each link queue counted in the run, and kernel settings that differ from the plan.
 
         The interface of a node that has left is gone and can't be read. The record of the node's link then states that.
 
@@ -258,7 +258,7 @@ class LinkEnforcer:
             *reading.rate_differences(link.expected_rates_bps(), setup_output),
             *link.missing_routes(setup_output),
         ]:
-            raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
+            raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
         ceilings = reading.parse_ceilings_bps(setup_output)
         return LinkRecord(
             rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
@@ -274,7 +274,7 @@ class LinkEnforcer:
         )
 
     def _link_mechanisms_of(self, node: NodePlan) -> dict[str, str]:
-        """Return the mechanism that enforces each declared property of a node's link."""
+        """Return the shaping mechanism of each property, such as rate or delay, that is declared for a node's link."""
         link = self.node_links[node.name]
         declared = {
             "rate": node.uplink_bps or node.downlink_bps,
@@ -297,7 +297,7 @@ class LinkEnforcer:
         setup_output = helper.request("script", script=switch.setup_script(self.plan))["said"]
         self._setup_outputs[switch.NETWORK_SWITCH] = setup_output
         if differences := reading.rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
-            raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
+            raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
         ceilings = reading.parse_ceilings_bps(setup_output)
         return LinkRecord(
             rung=self.mechanisms.rate,
@@ -309,7 +309,7 @@ class LinkEnforcer:
         )
 
     def _read_queue_counters(self) -> dict[str, dict[str, reading.QdiscCounters]]:
-        """Return the counters of all queues (node or network switch -> device -> counters) without unreadable links."""
+        """Return packet counters of all queues: node or network switch -> device -> counters, if readable."""
         scripts = {name: link.counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
         if switch.NETWORK_SWITCH in self.helpers:
             scripts[switch.NETWORK_SWITCH] = switch.counters_script(self.plan)
@@ -320,5 +320,5 @@ class LinkEnforcer:
         return counters
 
     def _submit_scripts(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """Send a script to each helper container, without waiting in between, since finished nodes leave soon."""
+        """Send each helper container its script without waiting for replies, since nodes exit after training."""
         return {name: self.helpers[name].submit("script", script=script) for name, script in scripts.items()}

@@ -47,7 +47,7 @@ class _ScheduledChange:
 
     @property
     def sort_key(self) -> tuple[float, int]:
-        """Key by which changes are ordered in time."""
+        """Key by which link changes are sorted: the time at which a change is due, then its number."""
         return self.due_at_s, self.number
 
 
@@ -221,7 +221,7 @@ class LinkEventScheduler:
             file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
     def _event_mechanisms(self, event: PlannedEvent) -> str:
-        """Return the names of the mechanisms that apply an event, separated by commas."""
+        """Return the names of the shaping mechanisms, such as tc-htb, that apply a link event, separated by commas."""
         mechanisms, happening = self._links.mechanisms, event.change
         is_changed = {
             "rate": any(getattr(happening, key, None) for key in ("uplink", "downlink")),
@@ -239,7 +239,7 @@ class LinkEventScheduler:
 def _apply_change(
     active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _ScheduledChange
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
-    """Return the events active after a change: event number -> time at which the event began, and its changes."""
+    """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
     number, happening = change.event.number, change.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
     if change.boundary == BEGIN:

@@ -1,4 +1,4 @@
-"""Link probes before training: helpers measure round trips, rates and one message while all nodes wait at the gate.
+"""Link probes before training: helper containers measure round trips, rates and one message while all nodes wait.
 
 A *flood* is a stream of UDP datagrams that fills a link, an *echo* is a datagram that the peer sends back.
 """
@@ -86,7 +86,7 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
     ]
     if failures:
         raise TrialFailed(
-            f"{'; '.join(failures[:MAX_REPORTED_PAIRS])}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}"
+            f"{'; '.join(failures[:MAX_REPORTED_PAIRS])}; the tolerance is `fidelity.round_trip`; {BUSY_HOST_HINT}"
         )
     for name, round_trips_of_node in declared.items():
         record = {
@@ -106,7 +106,7 @@ def _is_round_trip_accepted(links: LinkEnforcer, declared_round_trip: ExpectedRo
 
 
 def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
-    """Return the round trips of all echoes in virtual seconds: pair -> tries -> echoes.
+    """Measure round-trip times with echo datagrams, in virtual seconds: node pair -> tries -> echoes.
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
@@ -134,7 +134,7 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
 def _send_echoes(
     links: LinkEnforcer, node_addresses: dict[str, str], pairs: Collection[PeerPair]
 ) -> dict[PeerPair, list[float]]:
-    """Send several echoes between each pair of nodes and return their round trips in virtual seconds.
+    """Send several echo datagrams between each pair of nodes and return their round-trip times in virtual seconds.
 
     The nodes send one after the other; at the same time, they would wait for the host's cores.
     """
@@ -148,7 +148,7 @@ def _send_echoes(
 
 
 def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
-    """Measure and record the rates of links with floods.
+    """Measure and record link rates with floods, which are streams of UDP datagrams that fill a link.
 
     Floods through different nodes are sent at the same time, as many as the host can carry. A flood that fails is
     repeated alone.
@@ -177,7 +177,7 @@ def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
 def _repeat_flood(
     links: LinkEnforcer, node_addresses: dict[str, str], flood: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
-    """Repeat a flood until its rate is conclusive, and return the rates of all tries, in bit/s of wall time."""
+    """Repeat a flood (datagrams that fill a link) until its rate is conclusive; return its rates, wall-time bit/s."""
     tolerance = links.plan.fidelity.rate_error
     return measure_until_conclusive(
         first_rate_bps,
@@ -187,7 +187,7 @@ def _repeat_flood(
 
 
 def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods: Iterable[RateProbe]) -> list[float]:
-    """Send floods at the same time and return the rate at which each arrived, in bit/s of wall time.
+    """Send floods (UDP datagrams that fill links) at the same time; return the rate that arrived of each, in bit/s.
 
     Raises:
         TrialFailed: a flood could not be sent.
@@ -220,7 +220,7 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
 
 
 def _record_flood_rates(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[float]) -> None:
-    """Store the rates of all tries of a flood, in bit/s of wall time, in the records of all links that it tests."""
+    """Store all measured rates of a flood (datagrams that fill links) in the records of the links that it tests."""
     dilation = links.plan.dilation
     measurement = ProbeMeasurement(
         declared=flood.rate_bps * dilation,
@@ -240,7 +240,7 @@ def _record_flood_rates(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequen
 
 
 def _link_that_records_limit(links: LinkEnforcer, limit_kind: str, limit_name: str) -> str | None:
-    """Return the name of the link in whose record the result for a probed limit is stored; None if there is none."""
+    """Return the name of the link whose record stores the measured rate of a rate limit; None if there is none."""
     return links.link_that_enforces_limit(limit_name) if limit_kind == "pipe" else limit_name
 
 
