@@ -7,11 +7,11 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def check_host_overhead(trial: TrialTable) -> CheckVerdict:
-    """Return a degraded verdict if the median step is longer than predicted by more than the threshold.
+    """Return a degraded verdict if this host made the median training step longer than predicted.
 
-    The additional time is what this host's cores need for messages. Dilation slows down the cluster but not the host,
-    so a larger dilation reduces the share of this time. Shorter steps are valid, because some predictions are upper
-    bounds. Steps without a prediction are valid.
+    The excess over the prediction is compared with a threshold: it is what this host's cores need for messages.
+    Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps
+    are valid, because some predictions are upper bounds. Steps without a prediction are valid.
     """
     if reason := _explain_missing_prediction(trial):
         return valid_verdict(f"the step time is not predicted: {reason}")
