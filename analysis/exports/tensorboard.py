@@ -51,7 +51,10 @@ def _scalars_by_node(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return losses and phase times of a worker as scalars, each with the time at which its step ended."""
+    """Return losses and phase times of a worker as scalars, each with the time at which its step ended.
+
+    Unlogged quantities are left out.
+    """
     seconds = {f"seconds/{phase}": steps[f"{phase}_s"] for phase in STEP_PHASES}
     tags = {"loss": steps["loss"], "seconds/step": steps["step_s"], **seconds, "staleness": steps["staleness"]}
     ends_s = steps["start_s"] + steps["step_s"]

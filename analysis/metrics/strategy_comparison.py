@@ -51,7 +51,7 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
 def find_strategy_difference(
     first_group: TrialGroup, second_group: TrialGroup, differences: Iterable[StrategyDifference]
 ) -> StrategyDifference | None:
-    """Return the difference in time between two groups of trials; None if they share fewer than two seeds."""
+    """Return the difference in time of two groups of trials, in either order; None with fewer than two shared seeds."""
     names = {first_group.name, second_group.name}
     return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
 

@@ -35,7 +35,10 @@ class AnalysedTrial:
 
 
 def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
-    """Analyse one trial and return its results, or return the damage of its files if they cannot be read."""
+    """Analyse one trial and return its results, or return the damage of its files if they cannot be read.
+
+    With `write`, also write result.txt, steps.csv and fidelity.json to the folder of the trial.
+    """
     with _without_garbage_collection(), _add_trial_folder_to_errors(folder):
         return _read_and_measure_trial(folder, write=write)
 

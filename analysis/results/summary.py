@@ -173,7 +173,10 @@ def _add_switch_verdict(
 
 
 def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:
-    """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial."""
+    """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial.
+
+    A mechanism that was not recorded is `unknown`.
+    """
     mechanisms: dict[str, set[str]] = {}
     for trial in run.trials:
         shaping = trial.status.get("shaping") or {}

@@ -288,7 +288,7 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean time in seconds of the steps that `step_phase_s` averages."""
+        """Predicted mean time in seconds of the steps that `step_phase_s` averages, as a mean over the repeated trials."""
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
@@ -359,7 +359,10 @@ def sort_by_step_time(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
 
 
 def _is_baseline_of(baseline: TrialGroup, group: TrialGroup) -> bool:
-    """Return whether a group of trials has the same swept values as a one-worker baseline."""
+    """Return whether a group of trials has the same swept values as a one-worker baseline.
+
+    All swept keys of the baseline except workers are compared.
+    """
     labels = group.trials[0].labels
     baseline_labels = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
     return all(labels.get(key) == value for key, value in baseline_labels)

@@ -32,6 +32,9 @@ def speedup(base_time: float, time: float) -> float:
 def split_efficiency(
     relative_workers: float, speedup: float, statistical_efficiency: float | None
 ) -> EfficiencyFactors:
-    """Return the efficiency of a speedup, split into hardware and statistical efficiency."""
+    """Return the efficiency of a speedup, split into hardware and statistical efficiency.
+
+    `relative_workers` is the number of workers / number of workers of the base.
+    """
     efficiency = speedup / relative_workers
     return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)

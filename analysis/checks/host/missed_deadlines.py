@@ -8,7 +8,7 @@ def check_missed_deadlines(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if too large a share of the deadlines of all workers was missed.
 
     A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.
-    The host was then too slow for the declared cluster.
+    The host was then too slow for the declared cluster. The largest valid share is a threshold of the trial.
     """
     paced = trial.nodes[trial.nodes["deadlines"].fillna(0) > 0]
     if paced.empty:
