@@ -54,7 +54,7 @@ class ComparedCurve:
 
     @property
     def is_published_series(self) -> bool:
-        """Whether the curve is a published series. Times of published series are not comparable with times of runs."""
+        """Whether the curve shows published MLPerf results, whose times are not comparable with times of runs."""
         return not self.run_letter
 
 
@@ -77,7 +77,7 @@ def run_letter_of_index(run_index: int) -> str:
 
 
 def build_compared_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
-    """Return the speedup curves of all runs, followed by the curves of the published series.
+    """Return the speedup curves of all runs, followed by the curves of published MLPerf results.
 
     Curves of runs with a single number of workers are left out.
     """

@@ -44,7 +44,7 @@ EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order 
 
 @dataclass(frozen=True)
 class ComparisonOverlay:
-    """Runs and curves that a comparison draws in the same figures, with the style of each curve."""
+    """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
 
     runs: Sequence[ComparedRun]
     curves: Sequence[ComparedCurve]
@@ -60,7 +60,7 @@ class ComparisonOverlay:
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
     def curve_colour(self, curve: ComparedCurve) -> str:
-        """Return the colour of a curve: the colour of the strategy, or grey for a published series."""
+        """Return the colour of a speedup curve: that of its strategy, or grey for published MLPerf results."""
         return BASELINE_GREY if curve.is_published_series else self.strategy_colour(curve.strategy)
 
     def curve_marker(self, curve: ComparedCurve) -> str:
@@ -78,12 +78,12 @@ class ComparisonOverlay:
 
     @property
     def curve_colours(self) -> dict[str, str]:
-        """Colour of each curve, by name of the curve."""
+        """Colour of each speedup curve in the figures, by name of the curve."""
         return {curve.name: self.curve_colour(curve) for curve in self.curves}
 
     @property
     def curve_line_styles(self) -> dict[str, str]:
-        """Line style of each curve, by name of the curve."""
+        """Line style of each speedup curve in the figures, by name of the curve."""
         return {curve.name: self.line_style(curve.run_letter) for curve in self.curves}
 
     @property
@@ -98,7 +98,7 @@ class ComparisonOverlay:
 
     @property
     def footer(self) -> str:
-        """Footer text of all figures: scenario, verdict, engine and dilation of every run."""
+        """Footer text of all figures: scenario, verdict, engine and time dilation of every run."""
         lines = [
             f"{run.letter}: {run.summary.scenario} {run.summary.run}, {run.summary.verdict}, "
             f"{run.summary.engine} engine, dilation {run.summary.dilation:g}"
@@ -108,7 +108,7 @@ class ComparisonOverlay:
 
 
 def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
-    """Return the figures of a comparison. Figures without data are left out."""
+    """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
     figure_functions = (
         draw_speedup_overlay,
         draw_efficiency_overlay,

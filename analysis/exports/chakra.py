@@ -60,7 +60,7 @@ class ChakraExporter(Exporter):
 
 
 def reason_not_exportable(plan: PlanView) -> str | None:
-    """Return the reason why a trial's messages cannot be exported; None if the messages can be exported."""
+    """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
     if plan.strategy["kind"] in SERVER_STRATEGIES and len(plan.shards) != len(plan.shard_owners):
@@ -72,7 +72,7 @@ def reason_not_exportable(plan: PlanView) -> str | None:
 
 @dataclass
 class ChakraTrace:
-    """Execution trace of one NPU: a list of Chakra nodes (operations) with ids from 0."""
+    """Execution trace of one worker or server (NPU): a list of Chakra nodes (operations) with ids from 0."""
 
     npu: int
     nodes: list["Node"] = field(default_factory=list)
@@ -101,7 +101,7 @@ class ChakraTrace:
     def add_message(
         self, node_type: str, step: int, endpoints: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
     ) -> int:
-        """Add the send or the receive of a message between two NPUs, and return the id of the added operation.
+        """Add the send or the receive of a message between two nodes (NPUs), and return the id of the operation.
 
         `endpoints` are the source and the target NPU. The tag of a send and of the matching receive is the step number.
         """
@@ -131,7 +131,7 @@ class ChakraExchangePattern:
 
 
 def build_traces(trial: TrialTable) -> list[ChakraTrace]:
-    """Return the execution traces of a trial, one per NPU."""
+    """Return the Chakra execution traces of a trial, one per worker and server (NPU)."""
     plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
     traces = [ChakraTrace(npu) for npu in range(npu_count)]

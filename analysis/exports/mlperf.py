@@ -25,7 +25,7 @@ UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 class MlperfExporter(Exporter):
-    """Exporter of results, system descriptions, and Ensayo's rules for the compliance checker (`rules.yaml`)."""
+    """Exporter of MLPerf-style results, system descriptions, and rules for MLCommons' compliance checker."""
 
     kind: Literal["mlperf"] = "mlperf"
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"

@@ -14,11 +14,12 @@ EVENT_FILE_VERSION = "brain.Event:2"  # version that every event file begins wit
 
 
 class TensorBoardExporter(Exporter):
-    """Exporter of TensorBoard event files with losses, step phases, evaluations, and the staleness on the first shard.
+    """Exporter of TensorBoard event files with losses, step phases, evaluations, and the staleness of gradients.
 
-    Losses, step phases and evaluations are written by step, staleness by version of the shard. The wall time of an
-    event is the number of virtual seconds since training began. TensorBoard's relative time is therefore correct, but
-    its dates are in 1970. Values have single precision, because TensorBoard stores scalars in single precision.
+    Losses, step phases and evaluations are written by step, staleness (on the first shard) by version of the shard. The
+    wall time of an event is the number of virtual seconds since training began. TensorBoard's relative time is
+    therefore correct, but its dates are in 1970. Values have single precision, because TensorBoard stores scalars in
+    single precision.
     """
 
     kind: Literal["tensorboard"] = "tensorboard"

@@ -101,7 +101,7 @@ def _measure_link_rate(
 
 
 def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the declared and achieved rate of each shared link, and the mechanism that enforced it."""
+    """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
     by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)

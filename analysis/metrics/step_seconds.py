@@ -11,7 +11,7 @@ StepStatistic = Literal["median", "median round", "mean"]
 
 
 def step_time_statistics(trial: TrialTable) -> dict[str, float] | None:
-    """Return mean, median and 95th percentile of the step time over all workers and steps (linear interpolation)."""
+    """Return mean, median and 95th percentile of the time of a training step, over all steps of all workers."""
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
         return None

@@ -123,7 +123,7 @@ def load_template(template_name: str) -> Template:
 
 
 def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
-    """Return the ids of degraded or invalid trials by the reason for their verdict."""
+    """Return the ids of degraded or invalid trials, grouped by the reason for their verdict."""
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:
         for reason in trial.reasons:

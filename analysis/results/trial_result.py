@@ -244,7 +244,7 @@ class TrialGroup:
 
     @property
     def time_to_target_s(self) -> float:
-        """Olympic mean of the seconds to the target; infinite if too many repeats missed it."""
+        """Mean seconds to the target without the extreme trials (olympic mean); infinite if too many missed it."""
         return self.mean_time_s("time_to_target")
 
     @property
@@ -254,7 +254,7 @@ class TrialGroup:
 
     @property
     def samples_to_target(self) -> float:
-        """Olympic mean of the samples to the target; infinite if too many repeats missed it."""
+        """Mean samples to the target without the extreme trials (olympic mean); infinite if too many missed it."""
         return float(olympic_mean(self.samples_to_target_by_seed))
 
     @property
@@ -288,7 +288,7 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean time in seconds of the steps that `step_phase_s` averages, as a mean over the repeated trials."""
+        """Predicted mean time in seconds of the steps that `step_phase_s` averages, averaged over the trials."""
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
@@ -306,7 +306,7 @@ class TrialGroup:
 
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
-    """Group the finished trials by strategy, condition and workers, in the order in which these first appear."""
+    """Group finished trials by strategy, swept values and number of workers, in the order of first appearance."""
     members: dict[tuple[str, str, int], list[TrialResult]] = {}
     for trial in trials:
         if trial.is_finished:
