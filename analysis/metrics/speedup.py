@@ -108,7 +108,7 @@ def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
 
 
 def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
-    """Return the speedup curve of one strategy's groups of trials; `groups` also contain the one-worker baseline."""
+    """Return the speedup curve of one strategy's groups of trials; `groups` also contain its baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)

@@ -67,7 +67,7 @@ def steps_in_whole_rounds(steps: pd.DataFrame, steps_per_round: int) -> pd.DataF
 def step_phase_seconds(trial: TrialTable) -> dict[str, float] | None:
     """Return the mean seconds of each phase of a step, such as compute, over all workers; None without steps.
 
-    Steps are those of `steps_in_whole_rounds`, for which `predicted_mean_step_s` predicts the sum; without a whole
+    Steps are those of `steps_in_whole_rounds`, whose sum `predicted_mean_step_s` predicts; without a whole
     round they are all steps, and nothing is predicted. `exchange` is exposed communication, `wait` the time blocked on
     peers that were not ready; the two never overlap. other = mean(step) - sum of the phases, at least 0.
     """

@@ -52,7 +52,7 @@ def _check_update_order(updates: pd.DataFrame, measured_text: str) -> CheckVerdi
 
 
 def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured_text: str) -> CheckVerdict:
-    """Return an invalid verdict if a gradient was more steps ahead of the slowest worker than `bound` allows."""
+    """Return an invalid verdict if a gradient was more steps ahead of the slowest worker than the bound allows."""
     worker, step = (updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(updates), np.inf)
     for rank in np.unique(worker):
