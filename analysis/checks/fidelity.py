@@ -1,4 +1,4 @@
-"""Execution of all checks of a trial, and writer of their verdicts to fidelity.json."""
+"""Run all checks of a trial, and write their verdicts to its file fidelity.json."""
 
 import json
 from collections.abc import Iterable
@@ -29,12 +29,12 @@ def run_trial_checks(trial: TrialTable) -> dict[str, CheckVerdict]:
 def write_fidelity(
     folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
 ) -> None:
-    """Write fidelity.json of a trial: declared and achieved values, and the verdict with its reasons."""
+    """Write fidelity.json of a trial: declared and achieved values of the cluster, and the verdict with its reasons."""
     write_json(folder.fidelity_path, build_fidelity_content(trial, verdicts, proofs))
 
 
 def list_remedies(trial: TrialTable, verdicts: dict[str, CheckVerdict]) -> list[str]:
-    """Return what the user can do about the verdicts of a trial, each remedy once.
+    """Return what the user can do about the degraded and invalid verdicts of a trial, each remedy once.
 
     A faster host or other links do not help a simulated trial.
     """
@@ -44,7 +44,7 @@ def list_remedies(trial: TrialTable, verdicts: dict[str, CheckVerdict]) -> list[
 
 
 def collect_remedies(run_folder: RunFolder) -> list[str]:
-    """Return the remedies recorded in fidelity.json of all trials of a run, each once."""
+    """Return what the user can do about invalid trials of a run, as recorded in their fidelity.json, each once."""
     by_trial = (read_json(folder.fidelity_path).get("remedies") or [] for folder in run_folder.trial_folders)
     return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
 
@@ -52,7 +52,7 @@ def collect_remedies(run_folder: RunFolder) -> list[str]:
 def build_fidelity_content(
     trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
 ) -> dict[str, Any]:
-    """Return the content of fidelity.json: declared and achieved values, verdict, reasons and remedies."""
+    """Return the content of fidelity.json: declared and achieved values of the cluster, verdict, reasons, remedies."""
     return {
         "declared": {
             "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],

@@ -1,4 +1,4 @@
-"""Text table that compares two runs: one row per strategy, condition and number of workers that both runs have."""
+"""Text table that compares two runs: a row per strategy, swept values and number of workers of both runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,12 +27,12 @@ NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condi
 
 
 def compare_runs(before_folder: Path, after_folder: Path) -> str:
-    """Return a text table that compares two runs. A ratio is after / before: below 1, the later run is faster."""
+    """Return a text table that compares the times of two runs. Ratios are after / before: below 1 means faster."""
     return format_run_changes(read_summary(before_folder), read_summary(after_folder))
 
 
 def read_summary(run_folder: Path) -> RunSummary:
-    """Return the summary of a run, computed from its logs.
+    """Compute the summary of a run from its logs.
 
     Raises:
         UserError: `run_folder` is not the folder of a run.
@@ -41,7 +41,7 @@ def read_summary(run_folder: Path) -> RunSummary:
 
 
 def format_run_changes(before: RunSummary, after: RunSummary) -> str:
-    """Return a text table that compares two runs, followed by the strategies and sizes that only one run has."""
+    """Return a text table that compares two runs, followed by the strategies that only one of the runs has."""
     heading = "".join(
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
         for label, summary in (("before:", before), ("after:", after))
@@ -55,7 +55,7 @@ def format_run_changes(before: RunSummary, after: RunSummary) -> str:
 
 
 def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary: RunSummary) -> str:
-    """Return the strategies, conditions and sizes of a run that the other run lacks, as text; empty if there are none.
+    """Return as text the strategies and numbers of workers that only one of two runs has; empty if there are none.
 
     The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
     """
@@ -75,9 +75,9 @@ def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary:
 
 
 def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
-    """Return one table row per strategy, condition and size that both runs have, in the order of the later run.
+    """Return a table row per strategy, swept values and number of workers that both runs have.
 
-    If both runs have repeats with the same seeds, only these repeats are compared.
+    Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
     groups_before = {_group_key(group): group for group in before.groups}
     return [
@@ -117,7 +117,7 @@ def _group_change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
 
 
 def _select_compared_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
-    """Return both groups of trials reduced to the repeats to compare, and the text of the column `repeats`."""
+    """Return two groups of trials with only the repeats to compare, and the text of the table column `repeats`."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
     shared_seeds = before.seeds & after.seeds
     if not shared_seeds:

@@ -44,14 +44,14 @@ EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order 
 
 @dataclass(frozen=True)
 class ComparisonOverlay:
-    """Runs and curves that a comparison draws in the same figures, with the style of each curve."""
+    """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
 
     runs: Sequence[ComparedRun]
     curves: Sequence[ComparedCurve]
 
     @property
     def run_curves(self) -> list[ComparedCurve]:
-        """Curves of the compared runs; curves of published series are left out."""
+        """Speedup curves of the compared runs, without those of published MLPerf results."""
         return [curve for curve in self.curves if not curve.is_published_series]
 
     def strategy_colour(self, strategy: str) -> str:
@@ -60,7 +60,7 @@ class ComparisonOverlay:
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
     def curve_colour(self, curve: ComparedCurve) -> str:
-        """Return the colour of a curve: the colour of the strategy, or grey for a published series."""
+        """Return the colour of a speedup curve: that of its strategy, or grey for published MLPerf results."""
         return BASELINE_GREY if curve.is_published_series else self.strategy_colour(curve.strategy)
 
     def curve_marker(self, curve: ComparedCurve) -> str:
@@ -68,7 +68,7 @@ class ComparisonOverlay:
         return MARKERS[self.curves.index(curve) % len(MARKERS)]
 
     def line_style(self, run_letter: str) -> str:
-        """Return the line style of a run. Letters of no run, as of published series, get the last style."""
+        """Return the line style of the run with a letter; published series have no letter and get the last style."""
         letters = [run.letter for run in self.runs]
         return (
             LINE_STYLES[letters.index(run_letter) % (len(LINE_STYLES) - 1)]
@@ -78,17 +78,17 @@ class ComparisonOverlay:
 
     @property
     def curve_colours(self) -> dict[str, str]:
-        """Colour of each curve, by name of the curve."""
+        """Colour of each speedup curve in the figures, by name of the curve."""
         return {curve.name: self.curve_colour(curve) for curve in self.curves}
 
     @property
     def curve_line_styles(self) -> dict[str, str]:
-        """Line style of each curve, by name of the curve."""
+        """Line style of each speedup curve in the figures, by name of the curve."""
         return {curve.name: self.line_style(curve.run_letter) for curve in self.curves}
 
     @property
     def single_size_curves(self) -> list[str]:
-        """Names of the curves with a single number of workers, which are not drawn."""
+        """Names of the speedup curves that are not drawn, because they have a single number of workers."""
         return [
             f"{run.letter} {curve.description}"
             for run in self.runs
@@ -98,7 +98,7 @@ class ComparisonOverlay:
 
     @property
     def footer(self) -> str:
-        """Footer text of all figures: scenario, verdict, engine and dilation of every run."""
+        """Footer text of all figures: scenario, verdict, engine and time dilation of every run."""
         lines = [
             f"{run.letter}: {run.summary.scenario} {run.summary.run}, {run.summary.verdict}, "
             f"{run.summary.engine} engine, dilation {run.summary.dilation:g}"
@@ -108,7 +108,7 @@ class ComparisonOverlay:
 
 
 def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
-    """Return the figures of a comparison. Figures without data are left out."""
+    """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
     figure_functions = (
         draw_speedup_overlay,
         draw_efficiency_overlay,
@@ -120,7 +120,7 @@ def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
 
 
 def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the speedup of all curves against workers / workers of the base, on log axes, with 95% intervals."""
+    """Draw the speedup of all runs against workers / workers of the base run, on log axes, with 95% intervals."""
     if not overlay.curves:
         return None
     title = _speedup_title(overlay)
@@ -141,7 +141,7 @@ def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the efficiency E' of all curves against workers / workers of the base."""
+    """Draw the efficiency (speedup per worker) of all runs against workers / workers of the base run."""
     if not overlay.curves:
         return None
     title = _efficiency_title(overlay)
@@ -158,7 +158,7 @@ def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the virtual seconds to the target against workers.
+    """Draw the virtual seconds that each run takes to the training target against the number of workers.
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
@@ -184,7 +184,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the loss against virtual time, for the first repeat of every strategy on its largest number of workers."""
+    """Draw the training loss against virtual time, for the first repeat of every strategy on its most workers."""
     loss_tables = [table for run in overlay.runs for table in _loss_tables(run)]
     if not loss_tables:
         return None
@@ -211,7 +211,7 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
-    """Return the data of the figures as a table: one row per curve and number of workers."""
+    """Return the points of speedup curves as a table: one row per curve and number of workers."""
     return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in curves for point in curve.points])
 
 
@@ -261,7 +261,7 @@ def _draw_curve(
 
 
 def _set_logarithmic_y_axis(axes: Axes) -> None:
-    """Set a logarithmic y axis with ticks at powers of two, because most runs span too few powers of ten."""
+    """Set a logarithmic y axis with ticks at powers of two: most runs span too few powers of ten."""
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:.3g}")
     axes.yaxis.set_minor_locator(NullLocator())
@@ -272,7 +272,7 @@ def _relative_workers(point: ComparedCurvePoint) -> float:
 
 
 def _speedup_title(overlay: ComparisonOverlay) -> str:
-    """Return the title: the curve of a run with the largest speedup, and the largest speedup of the published series.
+    """Return the title of the speedup figure: the run and the published series with the largest speedups.
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
@@ -305,7 +305,7 @@ def _describe_largest_speedup(curves: Sequence[ComparedCurve]) -> str:
 
 
 def _efficiency_title(overlay: ComparisonOverlay) -> str:
-    """Return the title: the curve with the highest efficiency.
+    """Return the title of the efficiency figure, which states the curve with the highest efficiency.
 
     Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
     workers that all curves have.
@@ -327,7 +327,7 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
 
 
 def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedCurvePoint]]:
-    """Return the largest ratio of workers to base workers that all curves have, and each curve's point at this ratio.
+    """Return the largest ratio workers / workers of the base that all curves have, and each curve's point there.
 
     If the curves share no ratio, return None and the last point of each curve.
     """
@@ -367,7 +367,7 @@ def _smallest_value_title(
     describe_best: Callable[[str, str], str],
     quantity: str,
 ) -> str:
-    """Return a title that states the name with the smallest value.
+    """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
 
     If the runs differ in settings that affect the values, the title states the smallest value of each run and the
     settings instead. Every name begins with the letter of a run.
@@ -389,9 +389,9 @@ def _smallest_value_title(
 
 
 def _names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
-    """Return the first name that has the given value, and a clause of all names that have the value and the verb.
+    """Return the first name with a given value, and a clause of all names with this value and a verb.
 
-    Names with equal values are listed together and not ranked.
+    For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
     names = _names_with_value(value_by_name, value)
     return names[0], f"{join_names(names)} {verb}{'s' * (len(names) == 1)}"
@@ -406,7 +406,7 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
 
 
 def _describe_curve_bases(overlay: ComparisonOverlay) -> str:
-    """Return a caption text: the base of every curve, with its absolute time and the number of runs per size."""
+    """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
         base = f"{curve.base_description} ({curve.time_description}; {_describe_runs_per_size(curve)})"
@@ -427,7 +427,7 @@ def _describe_runs_per_size(curve: ComparedCurve) -> str:
 
 
 def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
-    """Yield one loss curve per strategy and condition of a run: the first repeat on the most workers."""
+    """Yield one loss curve per strategy and swept values of a run: that of the first repeat on the most workers."""
     first_repeats = [result for result in run.summary.trials if result.is_finished and result.repeat == 0]
     largest: dict[tuple[str, str], TrialResult] = {}
     for result in first_repeats:
@@ -440,7 +440,7 @@ def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
 
 
 def _loss_table(run: ComparedRun, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
-    """Yield the loss curve of one trial, with points dropped if it is long; nothing if the trial logged no loss."""
+    """Yield the loss curve of one trial as a table, thinned if it is long; nothing if the trial logged no loss."""
     evaluations = trial.evals[trial.evals["metric"] == "loss"]
     if evaluations.empty:
         return

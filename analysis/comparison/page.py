@@ -1,4 +1,4 @@
-"""HTML page of a comparison: facts of the compared runs, figures with the curves of all runs, and tables of changes."""
+"""HTML page that compares runs: facts of each run, figures with the curves of all runs, and tables of changes."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -21,4 +21,4 @@ class Exporter(Component):
 
     @abstractmethod
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each omission."""
+        """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each part left out."""

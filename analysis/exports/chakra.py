@@ -60,7 +60,7 @@ class ChakraExporter(Exporter):
 
 
 def reason_not_exportable(plan: PlanView) -> str | None:
-    """Return the reason why a trial's messages cannot be exported; None if the messages can be exported."""
+    """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
     if plan.strategy["kind"] in SERVER_STRATEGIES and len(plan.shards) != len(plan.shard_owners):
@@ -72,7 +72,7 @@ def reason_not_exportable(plan: PlanView) -> str | None:
 
 @dataclass
 class ChakraTrace:
-    """Execution trace of one NPU: a list of Chakra nodes (operations) with ids from 0."""
+    """Execution trace of one worker or server (NPU): a list of Chakra nodes (operations) with ids from 0."""
 
     npu: int
     nodes: list["Node"] = field(default_factory=list)
@@ -101,7 +101,7 @@ class ChakraTrace:
     def add_message(
         self, node_type: str, step: int, endpoints: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
     ) -> int:
-        """Add the send or the receive of a message between two NPUs, and return the id of the added operation.
+        """Add the send or the receive of a message between two nodes (NPUs), and return the id of the operation.
 
         `endpoints` are the source and the target NPU. The tag of a send and of the matching receive is the step number.
         """
@@ -131,7 +131,7 @@ class ChakraExchangePattern:
 
 
 def build_traces(trial: TrialTable) -> list[ChakraTrace]:
-    """Return the execution traces of a trial, one per NPU."""
+    """Return the Chakra execution traces of a trial, one per worker and server (NPU)."""
     plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
     traces = [ChakraTrace(npu) for npu in range(npu_count)]
@@ -146,7 +146,7 @@ def build_traces(trial: TrialTable) -> list[ChakraTrace]:
 
 
 def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
-    """Return the exchange pattern of a plan. NPU numbers: first workers by rank, then servers in the plan's order."""
+    """Return which messages the nodes exchange per step; workers are numbered first by rank, then servers."""
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
     parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[plan.precision], plan.strategy["kind"]
@@ -162,7 +162,7 @@ def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
 
 
 def _activity_spans_us(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
-    """Return begin and duration of each activity in whole microseconds, by (rank, step, activity)."""
+    """Return begin and duration of each activity of a step in microseconds, by (rank, step, activity)."""
     rows = split_steps_into_activities(steps)
     keys = zip(rows["rank"].astype(int), rows["step"].astype(int), rows["activity"], strict=True)
     begins, ends = rows["begin_ns"] // NS_PER_US, rows["end_ns"] // NS_PER_US
@@ -176,7 +176,7 @@ def _add_worker_steps(
     pattern: ChakraExchangePattern,
     ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """Add the steps of a worker to its trace, and add its rank to `ranks_by_step` for each step with sent bytes.
+    """Add the steps of a worker to its trace, and record its rank under each step in which it sent messages.
 
     `ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
     """
@@ -198,7 +198,7 @@ def _add_worker_steps(
 def _add_worker_exchange(
     trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span: SpanUs | None
 ) -> list[int]:
-    """Add a worker's messages of one step, and return the ids of the operations that the next operation depends on."""
+    """Add a worker's messages of one step, and return the ids of the operations that the worker then waits for."""
     if pattern.is_collective:
         attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
         return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span)]
@@ -213,7 +213,7 @@ def _add_worker_exchange(
 def _add_shard_messages(
     trace: ChakraTrace, shard_bytes: int, ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
-    """Add the receives and replies of one shard. A synchronous shard replies after it has received all gradients."""
+    """Add the messages of one server shard. A synchronous shard replies after it has received all gradients."""
     last_receive: dict[int, int] = {}  # rank -> node id
     for step, ranks in sorted(ranks_by_step.items()):
         remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]

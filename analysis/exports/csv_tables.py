@@ -54,7 +54,7 @@ def _event_row(trial: TrialTable, event: object) -> dict[str, object]:
 
 
 def _table_of_all_trials(run_table: RunTable, table_name: str) -> pd.DataFrame:
-    """Return the table `steps`, `evals` or `updates` with the rows of all trials. The first column names the trial."""
+    """Return the table `steps`, `evals` or `updates` of a run, with the name of the trial in the first column."""
     table: pd.DataFrame = getattr(run_table, table_name)
     return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]
 

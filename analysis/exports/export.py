@@ -14,7 +14,7 @@ from services.schema.errors import HostError, UserError
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export: the output folder, damaged files, data left out, and exported trials that are not valid."""
+    """Result of an export: its folder, damaged files, data left out, and trials whose times cannot be trusted."""
 
     path: Path
     damage: tuple[FileDamage, ...]  # damaged files of the exported run

@@ -79,7 +79,7 @@ class HtaExporter(Exporter):
 
 
 def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd.DataFrame) -> dict[str, Any]:
-    """Return the trace of one rank as an object to be written as JSON.
+    """Return the trace of one worker (rank) for Holistic Trace Analysis, as an object to be written as JSON.
 
     Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
@@ -98,7 +98,7 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
 
 
 def _merge_activities_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one row per kernel. A wait and the following exchange form one kernel."""
+    """Return a table with one row per GPU kernel of the trace. A wait and the following exchange form one kernel."""
     kernels = activities[activities["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
@@ -113,7 +113,7 @@ def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
 
 
 def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
-    """Return the trace event that marks a training step on the track of the host."""
+    """Return the trace event that marks begin and end of a training step on the track of the host."""
     begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + step_s))
     return _complete_event(
         {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end

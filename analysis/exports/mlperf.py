@@ -1,8 +1,8 @@
 """Exporter of result folders for MLCommons' tools: `<org>/systems` and `<org>/results/<system>/<benchmark>`.
 
-Exported results are MLPerf-style; they are no MLPerf results. A system is one strategy on one number of workers under
-one condition. The results of a system, `result_<k>.txt`, are its repeats. Aborted repeats are included, because
-MLPerf's score counts a run that did not converge as the slowest run.
+Exported results are MLPerf-style; they are no MLPerf results. A system is one strategy on one number of workers with
+one combination of swept values. The results of a system, `result_<k>.txt`, are its repeats. Aborted repeats are
+included, because MLPerf's score counts a run that did not converge as the slowest run.
 """
 
 import json
@@ -25,7 +25,7 @@ UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 class MlperfExporter(Exporter):
-    """Exporter of results, system descriptions, and Ensayo's rules for the compliance checker (`rules.yaml`)."""
+    """Exporter of MLPerf-style results, system descriptions, and rules for MLCommons' compliance checker."""
 
     kind: Literal["mlperf"] = "mlperf"
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
@@ -46,7 +46,7 @@ class MlperfExporter(Exporter):
 
 
 def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
-    """Return system name -> trials of the system, sorted by repeat."""
+    """Return the trials of each system (strategy, workers and swept values), by system name and sorted by repeat."""
     trials_by_system: dict[str, list[TrialTable]] = {}
     for trial in sorted(run_table.trials, key=lambda trial: trial.plan.repeat):
         trials_by_system.setdefault(system_name_of_trial(trial), []).append(trial)
@@ -54,7 +54,7 @@ def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
 
 
 def system_name_of_trial(trial: TrialTable) -> str:
-    """Return the name of a trial's system, for example `ring-w4` or `ring-w4-uplink=100mbit`.
+    """Return the name of the system that a trial ran on, for example `ring-w4` or `ring-w4-uplink=100mbit`.
 
     The name contains the strategy, the number of workers and the values of all other swept keys.
     """
@@ -64,7 +64,7 @@ def system_name_of_trial(trial: TrialTable) -> str:
 
 
 def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
-    """Write the result file of a trial. Yield a sentence if the compliance checker will not accept the file."""
+    """Write a trial's result file, and yield a sentence if MLCommons' compliance checker will not accept the file."""
     name = trial.plan.trial
     logs = read_logs(run_table.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))

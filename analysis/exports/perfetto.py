@@ -25,7 +25,7 @@ SEQUENCE_ID = 1  # all packets come from the same writer, in order
 
 
 class PerfettoExporter(Exporter):
-    """Exporter of Perfetto traces with activities as slices, metrics as counters and updates as instants."""
+    """Exporter of Perfetto traces: activities of nodes are slices, metrics are counters, model updates are instants."""
 
     kind: Literal["perfetto"] = "perfetto"
     tool_name: ClassVar[str] = "Perfetto"
@@ -135,7 +135,7 @@ def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
 
 
 def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
-    """Add the tracks that belong to no single node: evaluations, timeline events and the switch of strategies."""
+    """Add the tracks that belong to no single node: evaluations, planned events and the strategy switch."""
     process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
         counter_track = trace.add_counter_track(f"eval {metric}", process_track)
@@ -171,7 +171,7 @@ def _add_losses(steps: pd.DataFrame, process_track: int, trace: PerfettoTrace) -
 
 
 def _add_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
-    """Add the updates of the first shard as instants, and the staleness of the applied gradients as a counter."""
+    """Add the model updates of the first server as instants, and the staleness of their gradients as a counter."""
     if trial.updates.empty:
         return
     process_track = trace.add_process_track(f"{trial.plan.shard_owners[0]} (shard 0)")

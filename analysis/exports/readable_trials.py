@@ -13,7 +13,7 @@ STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
 def read_readable_trials(run_folder: RunFolder) -> RunTable:
-    """Read all readable trials of a run, each with a list of its damaged files. Steps without a time are dropped."""
+    """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
     results = [
         read_or_report_damage(trial_folder, _read_trial_with_damage) for trial_folder in run_folder.trial_folders
     ]
@@ -40,7 +40,7 @@ def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
 def _missing_records(
     trial: TrialTable, unreported_log_files: list[str], has_times: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield file and description of each record that is missing in a trial.
+    """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
 
     `unreported_log_files` are missing logs that are not yet in the trial's list of damage, as in a failed trial.
     """

@@ -18,7 +18,7 @@ NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 def describe_system(
     manifest: dict[str, Any], plan: PlanView, system_name: str, verdicts: Sequence[TrialVerdict] = ()
 ) -> dict[str, str]:
-    """Return all fields of a system description, in the order of MLCommons' checker.
+    """Return all fields of an MLPerf system description of the emulated cluster, in the order of MLCommons' checker.
 
     Host fields describe the real host; accelerator and networking fields describe the emulated hardware. The hardware
     notes list each result that is not valid, by its number: the index in `verdicts`.

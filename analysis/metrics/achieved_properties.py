@@ -24,7 +24,7 @@ ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 @dataclass(frozen=True)
 class AchievedProperty:
-    """Declared and achieved value of one property of a node, path or link; rows of several trials may be merged."""
+    """Declared and achieved value of one property, such as the delay of a path; may merge rows of several trials."""
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
     of: str  # the nodes or events that have the property, such as "workers"
@@ -37,7 +37,7 @@ class AchievedProperty:
 
 
 def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
-    """Return the achieved value of each declared property of a node, path or link, and of each event."""
+    """Return the achieved value of each declared property of the trial's nodes, network paths, links and events."""
     return (
         *_link_rate_properties(trial),
         *_shared_link_properties(trial),
@@ -49,7 +49,7 @@ def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
 
 
 def merge_achieved_properties(properties: Iterable[AchievedProperty]) -> tuple[AchievedProperty, ...]:
-    """Merge rows of the same property, nodes and declared value into one, in order of first appearance."""
+    """Merge rows of several trials that have the same property, nodes and declared value, in the given order."""
     rows_by_key: dict[tuple[str, str, float, str, str], list[AchievedProperty]] = {}
     for row in properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
@@ -101,7 +101,7 @@ def _measure_link_rate(
 
 
 def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the declared and achieved rate of each shared link, and the mechanism that enforced it."""
+    """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
     by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
@@ -115,9 +115,9 @@ def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 
 
 def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield delay, jitter and loss of paths that the transport or shaper enforces in code.
+    """Yield delay, jitter and loss of the network paths that Ensayo's own code enforces.
 
-    Of paths that the kernel shapes, round trips are probed instead.
+    For paths that the kernel shapes, round trips are probed instead.
     """
     shaping = trial.status.get("shaping") or {}
     for path in trial.plan.network.paths:
@@ -143,7 +143,7 @@ def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 
 
 def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the declared and measured mean compute time of each paced worker.
+    """Yield the declared and measured mean compute time of each worker whose compute time the scenario sets.
 
     Workers whose speed is declared to vary, or changes by an event, are left out.
     """
@@ -160,7 +160,7 @@ def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 
 
 def _mean_without_nan(values: Floats) -> float:
-    """Return the mean of the values that are not NaN; NaN without any."""
+    """Return the mean of the values that are not NaN; NaN if all values are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 

@@ -1,4 +1,4 @@
-"""Balance points of a speedup curve: the numbers of workers that are worth their cost, by several rules."""
+"""Numbers of workers that are worth their cost, by several rules that read the speedup curve (balance points)."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BalancePoint:
-    """The number of workers that a balance rule chooses for one strategy under one condition."""
+    """Number of workers that one rule chooses from the speedup curve of a strategy."""
 
     strategy: str
     rule: str
@@ -39,7 +39,7 @@ class BalancePoint:
 
 
 def balance_points(curve: SpeedupCurve) -> tuple[BalancePoint, ...]:
-    """Return the number of workers that each balance rule chooses on a speedup curve.
+    """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
     A rule that chooses nothing is left out. A curve with a single point has no balance points.
     """

@@ -1,4 +1,4 @@
-"""Payload bytes that each node sent in a trial, counted by the nodes and computed from the schedule."""
+"""Payload bytes that each node sent in a trial, as counted by the nodes, and as expected from the plan."""
 
 from math import ceil
 
@@ -7,18 +7,18 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Return the payload bytes that each node sent: its counter at `node_stop`, else the sum over its steps."""
+    """Return the payload bytes that each node sent, as counted by the node, else the sum over its training steps."""
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Return the payload bytes that each node should have sent: bytes per step x steps, and the bytes of a hand-over.
+    """Return the payload bytes that each node should have sent, by the plan: for its steps and a strategy switch.
 
-    A hand-over is the transfer of training state at a switch between strategies. A shard owner sends replies to other
-    workers, so the bytes of its replies are multiplied by the mean number of steps of these workers. For an aborted
-    hand-over, the bytes sent until then are expected, but no more than planned.
+    A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
+    of its replies are multiplied by the mean number of steps of these workers. For an aborted state transfer, the bytes
+    sent until then are expected, but no more than planned.
     """
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
@@ -33,10 +33,10 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
 
 
 def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
-    """Return the payload bytes by node of the hand-over between two strategies; empty without a hand-over.
+    """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
-    Workers record the bytes that they sent in an aborted hand-over. Servers do not: their hand-over bytes are the bytes
-    that they sent beyond `step_bytes` (the expected bytes of all steps, by node), but no more than planned.
+    Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
+    sent beyond `step_bytes` (the expected bytes of all steps, by node), but no more than planned.
     """
     after, switch = trial.plan.second_phase, trial.switch_record
     if after is None or switch is None:
@@ -52,9 +52,9 @@ def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[st
 
 
 def _step_counts_in_whole_rounds(phase: TrainingPhase, steps_per_round: int) -> dict[str, int]:
-    """Return the steps of each worker, rounded up to whole rounds of `steps_per_round` steps.
+    """Return the number of steps of each worker, rounded up to a multiple of the steps per exchange.
 
-    A worker that stops within a round exchanges once more, and sends as many bytes as at the end of a round.
+    A worker that stops between two exchanges exchanges once more, and sends as many bytes as in any exchange.
     """
     counts = phase.steps.groupby("node").size().items()
     return {str(node): ceil(count / steps_per_round) * steps_per_round for node, count in counts}
@@ -63,7 +63,7 @@ def _step_counts_in_whole_rounds(phase: TrainingPhase, steps_per_round: int) -> 
 def _node_step_bytes(
     bytes_per_step: float, reply_bytes_per_step: float, node_name: str, steps_by_worker: dict[str, int]
 ) -> float:
-    """Return the bytes that a node sends in all steps of a training phase.
+    """Return the bytes that a node sends in all steps before or after a strategy switch (of a training phase).
 
     Of its `bytes_per_step`, `reply_bytes_per_step` are replies, which it sends once per step of the other workers.
     """

@@ -22,7 +22,7 @@ class EventOutcome:
 
 
 def event_outcomes(trial: TrialTable) -> list[EventOutcome]:
-    """Return the outcome of every planned event of a trial, in the order of the plan."""
+    """Return when every planned event of a trial, such as a slowdown, took place, in the order of the plan."""
     return [_event_outcome(trial, event.number) for event in trial.plan.events]
 
 

@@ -1,7 +1,8 @@
-"""Speedup curves: speedup S, efficiency E' and its factors over the number of workers (`statistics.efficiency`).
+"""Speedup curves: speedup and efficiency of each strategy over the number of workers (`statistics.efficiency`).
 
-T is the time to target where base and all points reach it, else the seconds for the samples that all of them completed;
-`SpeedupCurve.of` records which. N counts workers without servers; `efficiency_with_servers` counts both.
+S is the speedup, E' the efficiency. T is the time to target where base and all points reach it, else the seconds for
+the samples that all of them completed; `SpeedupCurve.of` records which. N counts workers without servers;
+`efficiency_with_servers` counts both.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ ONE_WORKER = "one worker alone"
 
 @dataclass(frozen=True)
 class SpeedupBase:
-    """Base of a speedup curve: the strategy and number of workers that its points are compared with."""
+    """Base of a speedup curve: the strategy and number of workers that all speedups are relative to."""
 
     workers: int
     seconds: float
@@ -54,13 +55,13 @@ class SpeedupPoint:
     seconds_median: float
 
     def rate_efficiency(self, base: SpeedupBase) -> float:
-        """Return the measured gain in samples per second and worker, compared with `base`."""
+        """Return the samples per second and worker of this point divided by those of the base of the curve."""
         return self.rate_speedup / (self.workers / base.workers)
 
 
 @dataclass(frozen=True)
 class SpeedupCurve:
-    """Speedup of one strategy under one condition over the number of workers."""
+    """Speedup of one strategy over the number of workers, with all other swept values fixed."""
 
     strategy: str
     base: SpeedupBase
@@ -73,29 +74,29 @@ class SpeedupCurve:
 
     @property
     def display_name(self) -> str:
-        """Name of the strategy, with "by samples" where times are not times to the target."""
+        """Name of the strategy; with "by samples" if the curve compares times per sample, not times to the target."""
         return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
 
     @property
     def description(self) -> str:
-        """Name of the strategy with the condition of the curve, if there is one."""
+        """Name of the strategy, with the swept values of the curve in parentheses if there are any."""
         return f"{self.strategy} ({self.condition})" if self.condition else self.strategy
 
     @property
     def base_description(self) -> str:
-        """Description of the base in a sentence, such as "ring on 2 workers"."""
+        """Description of the run that speedups are relative to, such as "ring on 2 workers"."""
         if self.base.strategy != self.strategy and self.base.workers == 1:
             return ONE_WORKER
         return f"{self.base.strategy} on {format_worker_count(self.base.workers)}"
 
     @property
     def has_predictions(self) -> bool:
-        """Whether closed forms predict the speedup of every point."""
+        """Whether the strategy's closed form (formula) predicts the speedup of every point of the curve."""
         return len(self.points) > 1 and all(point.predicted_speedup for point in self.points)
 
 
 def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
-    """Return one speedup curve per strategy and condition.
+    """Return one speedup curve per strategy and combination of the other swept values.
 
     A curve with a trial that took no time is left out, since it has no ratios.
     """
@@ -107,7 +108,7 @@ def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
 
 
 def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
-    """Return the speedup curve of the groups of one strategy and condition; `groups` also contain the baseline."""
+    """Return the speedup curve of one strategy's groups of trials; `groups` also contain its baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
@@ -135,14 +136,14 @@ def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGro
 
 
 def _repeat_times_s(group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
-    """Return the seconds of each repeat, by seed: to the target, or for the sample budget."""
+    """Return the seconds that each repeat takes to its target or for a number of samples, in the order of seeds."""
     return group.times_s(time_metric) * (sample_budget if time_metric == "time_to_samples" else 1)
 
 
 def _speedup_draws(
     base_times: Floats, times: dict[int, Floats], own_base: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
-    """Return bootstrap draws of the speedup over the repeats, by number of workers; empty where nothing was repeated.
+    """Return speedups of resampled repeats (bootstrap), by number of workers; empty where nothing was repeated.
 
     Numerator and denominator are both resampled, paired by seed or independently. A strategy that is its own base has
     a speedup of 1 there by definition.
@@ -184,12 +185,12 @@ def _speedup_point(
 
 
 def _predicted_speedup(group: TrialGroup, base: TrialGroup) -> float | None:
-    """Return the speedup in samples per second that the closed forms predict; None where a prediction is missing."""
+    """Return the speedup that the strategy's closed form predicts, in samples per second; None if unpredicted."""
     seconds, base_seconds = (each.predicted_seconds_per_sample for each in (group, base))
     return base_seconds / seconds if seconds and base_seconds else None
 
 
 def _efficiency_by_declared_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
-    """Return the speedup divided by the ratio of declared speeds; None where a speed is not declared."""
+    """Return the speedup per declared compute speed of the workers; None where a speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (group, base))
     return speedup * base_speed / speed if speed and base_speed else None

@@ -11,7 +11,7 @@ StepStatistic = Literal["median", "median round", "mean"]
 
 
 def step_time_statistics(trial: TrialTable) -> dict[str, float] | None:
-    """Return mean, median and 95th percentile of the step time over all workers and steps (linear interpolation)."""
+    """Return mean, median and 95th percentile of the time of a training step, over all steps of all workers."""
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
         return None
@@ -19,7 +19,7 @@ def step_time_statistics(trial: TrialTable) -> dict[str, float] | None:
 
 
 def typical_step_s(trial: TrialTable) -> float | None:
-    """Return the typical step time of a trial in seconds, to compare with the closed form's prediction.
+    """Return the median step time of a trial (mean if speeds vary), to compare with the predicted step time.
 
     It is `mean_or_median_step_s` of the mean step times of all rounds. A round is all steps up to an exchange, for most
     strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
@@ -36,14 +36,14 @@ def typical_step_s(trial: TrialTable) -> float | None:
 
 
 def typical_step_statistic(plan: PlanView) -> StepStatistic:
-    """Return which statistic of the steps `typical_step_s` computes for this plan."""
+    """Return whether `typical_step_s` is a median or a mean of the step times for a plan."""
     if plan.has_varying_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
 def mean_or_median_step_s(steps: pd.DataFrame, plan: PlanView) -> float:
-    """Return the median of the column `step_s`; where speeds vary, its mean over steps on whole batches.
+    """Return the median step time in seconds; where workers' speeds vary, the mean over steps on whole batches.
 
     Closed forms predict the mean where speeds vary.
     """
@@ -52,9 +52,10 @@ def mean_or_median_step_s(steps: pd.DataFrame, plan: PlanView) -> float:
 
 
 def steps_in_whole_rounds(steps: pd.DataFrame, steps_per_round: int) -> pd.DataFrame:
-    """Return the steps that closed forms describe: rounds of `steps_per_round` steps, each on a whole batch.
+    """Return the training steps of complete rounds: all steps up to an exchange, each on a whole batch.
 
-    An epoch's last batch is often smaller. Empty where no round is whole, as when workers exchange once per epoch.
+    Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
+    whole, as when workers exchange once per epoch.
     """
     on_whole_batch = _have_whole_batches(steps)
     if steps_per_round == 1 or steps.empty:
@@ -64,9 +65,9 @@ def steps_in_whole_rounds(steps: pd.DataFrame, steps_per_round: int) -> pd.DataF
 
 
 def step_phase_seconds(trial: TrialTable) -> dict[str, float] | None:
-    """Return the mean seconds per step of each step phase, over all workers; None without steps.
+    """Return the mean seconds of each phase of a step, such as compute, over all workers; None without steps.
 
-    Steps are those of `steps_in_whole_rounds`, for which `predicted_mean_step_s` predicts the sum; without a whole
+    Steps are those of `steps_in_whole_rounds`, whose sum `predicted_mean_step_s` predicts; without a whole
     round they are all steps, and nothing is predicted. `exchange` is exposed communication, `wait` the time blocked on
     peers that were not ready; the two never overlap. other = mean(step) - sum of the phases, at least 0.
     """
@@ -79,5 +80,5 @@ def step_phase_seconds(trial: TrialTable) -> dict[str, float] | None:
 
 
 def _have_whole_batches(steps: pd.DataFrame) -> "pd.Series[bool]":
-    """Return for each step whether it had as many samples as the largest step of its worker."""
+    """Return for each training step whether it had as many samples as the largest step of the same worker."""
     return steps["samples"] >= steps.groupby("node", observed=True)["samples"].transform("max")

@@ -1,4 +1,4 @@
-"""Comparisons of strategies, paired by seed, and the check for strategies that need too few samples."""
+"""Comparisons of the times of strategies, paired by seed, and the check for strategies that need too few samples."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from analysis.statistics.paired import PairedComparison, compare_paired_times
 
 @dataclass(frozen=True)
 class StrategyDifference:
-    """Difference between two strategies with the same number of workers and condition, paired by their shared seeds."""
+    """Difference in time between two strategies with equal workers and swept values, paired by shared seeds."""
 
     faster: TrialGroup  # by the mean over all its repeats
     slower: TrialGroup
@@ -31,12 +31,12 @@ class StrategyDifference:
 
     @property
     def has_unpaired_repeats(self) -> bool:
-        """Whether some repeats have no partner with the same seed, for example because its trial failed."""
+        """Whether some repeats have no partner with the same seed, for example because a trial failed."""
         return self.comparison.pairs < max(len(self.faster.trials), len(self.slower.trials))
 
 
 def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference, ...]:
-    """Compare every two groups that differ in their strategy only and share two seeds or more.
+    """Compare the times of every two groups of trials that differ only in strategy and share two seeds or more.
 
     Times are times to the target where one of the two groups reached it, else seconds per sample. Groups whose trials
     took no time are left out.
@@ -51,17 +51,17 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
 def find_strategy_difference(
     first_group: TrialGroup, second_group: TrialGroup, differences: Iterable[StrategyDifference]
 ) -> StrategyDifference | None:
-    """Return the difference between two groups, given in either order; None if they share fewer than two seeds."""
+    """Return the difference in time of two groups of trials, in either order; None with fewer than two shared seeds."""
     names = {first_group.name, second_group.name}
     return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
 
 
 def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
-    """Compare the samples to target of every repeated group with those of its baseline, by `TrialGroup.name`.
+    """Compare the samples that each repeated strategy needs to the target with those that one worker needs.
 
-    p-values are adjusted for all groups (Holm). A group that needs significantly fewer samples is suspicious: with
-    more workers a model does not learn more from each sample. A group whose baseline is missing, ran once or missed the
-    target is left out; `explain_unchecked_groups` returns the reason.
+    Keys are `TrialGroup.name`; p-values are adjusted for all groups of trials (Holm). A group that needs significantly
+    fewer samples is suspicious: with more workers a model does not learn more from each sample. A group whose baseline
+    is missing, ran once or missed the target is left out; `explain_unchecked_groups` returns the reason.
     """
     checks = {
         group.name: _check_group_convergence(group, groups)
@@ -73,7 +73,7 @@ def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, Convergen
 
 
 def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
-    """Return why `check_samples_to_target` left out repeated groups that reached the target; else an empty text."""
+    """Return why `check_samples_to_target` could not check some strategies that reached the target; else empty."""
     reasons = dict.fromkeys(
         _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
     )
@@ -85,7 +85,7 @@ def _repeated_groups(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
 
 
 def _missing_baseline_reason(group: TrialGroup, groups: Sequence[TrialGroup]) -> str:
-    """Return why a group has no baseline to be compared with; empty where it has one."""
+    """Return why a group of trials has no usable baseline on one worker; empty where it has one."""
     baseline = find_baseline(group, groups)
     if baseline is None:
         return "no baseline"
@@ -102,7 +102,7 @@ def _check_group_convergence(group: TrialGroup, groups: Sequence[TrialGroup]) ->
 
 
 def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
-    """Return whether two groups have the same condition, workers and seeds, and all their trials took time."""
+    """Return whether two groups of trials have equal swept values, workers and seeds, and all trials took time."""
     if (first.condition, first.workers) != (second.condition, second.workers):
         return False
     time_metric, pair = choose_time_metric((first, second)), restrict_to_shared_seeds(first, second)
@@ -112,7 +112,7 @@ def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
 def _compare_group_pair(
     first: TrialGroup, second: TrialGroup
 ) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
-    """Return the faster and the slower of two groups, the time metric, and their paired comparison."""
+    """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
     time_metric = choose_time_metric((first, second))
     faster, slower = first, second
     if first.mean_time_s(time_metric) > second.mean_time_s(time_metric):

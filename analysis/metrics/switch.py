@@ -20,7 +20,7 @@ from analysis.report.wording import format_number
 
 @dataclass(frozen=True)
 class TrainingPhaseTimes:
-    """Times of the training phase before or after the switch of a trial, in virtual seconds."""
+    """Times of a trial before or after it switched strategies, in virtual seconds."""
 
     samples: int
     seconds: float
@@ -34,7 +34,7 @@ class TrainingPhaseTimes:
 
 @dataclass(frozen=True)
 class StrategySwitchGain:
-    """Seconds per global batch that a switch saved, by cause; negative values are seconds that it cost.
+    """Seconds per global batch that a strategy switch saved, by cause; negative values are seconds that it cost.
 
     `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
     `bandwidth_s` are the difference between the closed forms of both strategies. `queueing_s` is the rest of
@@ -54,7 +54,7 @@ class StrategySwitchGain:
 
 @dataclass(frozen=True)
 class StrategySwitchResult:
-    """Result of a planned switch, with the times before and after it."""
+    """Result of a planned strategy switch, with the times before and after it."""
 
     outcome: str  # "switched", "never switched" or "aborted: " and the reason
     value: float | None  # of the switch rule when it fired, else at its last evaluation; None without enough data
@@ -67,29 +67,29 @@ class StrategySwitchResult:
     after: TrainingPhaseTimes | None = None
     gain: StrategySwitchGain | None = None
     break_even_workers: float | None = None  # number that saturates the servers' links, by the closed form
-    saved_s: float | None = None  # compared with no switch, less the hand-over
+    saved_s: float | None = None  # compared with no switch, less the time of the switch itself
     stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
     verdict: str = "unknown"  # whether it paid, compared with trials without a switch: see `SwitchVerdict`
     quality: str = ""  # how the model's quality decided the verdict, as text
 
     @property
     def has_paid_off(self) -> bool:
-        """Whether training to the same quality took less time than without the switch."""
+        """Whether training to the same model quality took less time than without the strategy switch."""
         return self.verdict == "paid"
 
     @property
     def has_lost_quality(self) -> bool:
-        """Whether the model is worse than without the switch."""
+        """Whether the model is worse than after training without the strategy switch."""
         return self.verdict == "quality was lost"
 
     @property
     def has_switched(self) -> bool:
-        """Whether the switch took place, so that the second strategy took over."""
+        """Whether the planned strategy switch took place, so that training went on with the second strategy."""
         return self.outcome == "switched"
 
 
 def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
-    """Return the result of the switch of a trial; None where no switch was planned."""
+    """Measure how a strategy switch changed the times of a trial; None where no switch was planned."""
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
         return None
@@ -124,10 +124,10 @@ def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
 def staleness_cost_s(
     switch: StrategySwitchResult, samples_needed: int, samples_needed_without_switch: int
 ) -> float | None:
-    """Return the seconds per global batch after a switch for samples that training without the switch does not need.
+    """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
 
-    This is the cost of learning from stale gradients. It is negative where the trial that switched needs fewer samples,
-    and None where the target was reached before the switch.
+    The cost is that of learning from stale gradients, after the switch. It is negative where the trial that switched
+    needs fewer samples, and None where the target was reached before the switch.
 
     Args:
         switch: a switch with times before and after it.
@@ -144,10 +144,10 @@ def staleness_cost_s(
 
 
 def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
-    """Return the times of the training phase before or after a switch, per global batch.
+    """Return the times per global batch of the part of a trial before or after its strategy switch.
 
     Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
-    first one stops for the switch does so within the hand-over, not within the phase. In a synchronous step, compute
+    first one stops for the switch does so within the switch, not within the phase. In a synchronous step, compute
     and waiting last until the last worker exchanges.
     """
     steps = phase.steps
@@ -171,7 +171,7 @@ def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
 
 
 def _seconds_per_global_batch(steps: pd.DataFrame, spent_s: "pd.Series[float]", batch_samples: int) -> float:
-    """Return the seconds that workers in parallel take for a global batch: B / Σ(samples / seconds spent)."""
+    """Return the seconds that parallel workers need for a global batch of B samples: B / Σ(samples / seconds)."""
     by_worker = pd.DataFrame({"samples": steps["samples"], "spent_s": spent_s}).groupby(steps["rank"]).sum()
     busy = by_worker[by_worker["samples"] > 0]
     if busy.empty or not (busy["spent_s"] > 0).all():
@@ -180,7 +180,7 @@ def _seconds_per_global_batch(steps: pd.DataFrame, spent_s: "pd.Series[float]", 
 
 
 def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: PlanView) -> StrategySwitchGain:
-    """Return the difference of the times before and after the switch, by cause."""
+    """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
     second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
     exchange_s = before.exchanging_s - after.exchanging_s
@@ -203,7 +203,7 @@ def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: Pl
 
 
 def median_switch_result(switches: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
-    """Return the repeat whose saved seconds are the median of all repeats; the first repeat if none has saved seconds.
+    """Return the strategy switch of the repeat that saved the median time; the first repeat if none has a time.
 
     Repeats whose switch did not pay rank below all repeats whose switch paid.
     """
@@ -213,7 +213,7 @@ def median_switch_result(switches: Sequence[StrategySwitchResult]) -> StrategySw
 
 
 def describe_switch_repeats(switches: Sequence[StrategySwitchResult]) -> str:
-    """Return a phrase on which repeat is described, such as "the median of 5 repeats"."""
+    """Return which repeat of a strategy switch is described, such as "the median of 5 repeats"."""
     if len(switches) == 1:
         return "one repeat"
     measured = [switch for switch in switches if switch.saved_s is not None]
@@ -221,7 +221,7 @@ def describe_switch_repeats(switches: Sequence[StrategySwitchResult]) -> str:
 
 
 def describe_switch_outcomes(switches: Sequence[StrategySwitchResult]) -> str:
-    """Return in how many repeats a switch took place and paid; empty where all repeats agree."""
+    """Return in how many repeats a strategy switch took place and saved time; empty where all repeats agree."""
     switched = [switch for switch in switches if switch.has_switched]
     judged = [switch for switch in switched if switch.gain]  # a switch before the first step has no times to compare
     paid = sum(switch.has_paid_off for switch in judged)
@@ -232,7 +232,7 @@ def describe_switch_outcomes(switches: Sequence[StrategySwitchResult]) -> str:
 
 
 def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
-    """Return a clause that states whether the switch took place and paid, and why."""
+    """Return a clause that states whether a strategy switch took place, whether it saved time, and why."""
     if not switch.has_switched:
         return f"{switch.outcome}{_describe_rule_value(switch)}"
     if switch.gain is None or switch.before is None or switch.after is None or switch.saved_s is None:
@@ -248,7 +248,7 @@ def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
 
 
 def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch_change: str, cause: str) -> str:
-    """Return the predicate of a sentence on a switch: whether it paid, with the reason.
+    """Return the predicate of a sentence on a strategy switch, such as "paid, because …".
 
     The change of the batch time is given as the reason only where it agrees with the verdict.
     """
@@ -261,12 +261,12 @@ def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch
     if switch.after and switch.before and switch.after.batch_s >= switch.before.batch_s:
         quality = f"; {switch.quality}" if switch.has_lost_quality else ""
         return f"did not pay, because {batch_change}: {cause}{quality}"
-    hand_over = f"the hand-over took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
+    hand_over = f"the switch itself took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
     return f"did not pay: {batch_change}, but {switch.quality or hand_over}"
 
 
 def describe_main_cause_of_gain(gain: StrategySwitchGain, switch: StrategySwitchResult, workers: int) -> str:
-    """Return the largest cause of the time that a switch saved or cost, with its milliseconds per batch.
+    """Return the main reason why a strategy switch saved or cost time, with the milliseconds per batch.
 
     Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
     """
@@ -293,7 +293,7 @@ def describe_main_cause_of_gain(gain: StrategySwitchGain, switch: StrategySwitch
 
 
 def _largest_part_of_gain(parts: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
-    """Return the part that saved most seconds if `sign` is 1, or cost most seconds if it is -1."""
+    """Return the cause that saved most seconds if `sign` is 1, or cost most seconds if it is -1."""
     return max(parts, key=lambda part: sign * part[0])
 
 
@@ -302,7 +302,7 @@ def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> st
 
 
 def _describe_link_saturation(switch: StrategySwitchResult, workers: int, text_if_not_saturated: str) -> str:
-    """Return a clause that the servers' links are saturated; if they are not, return the text given for this case."""
+    """Return a clause that the servers' links are saturated, or `text_if_not_saturated` if they are not."""
     saturating_workers = switch.break_even_workers
     if saturating_workers is None or workers <= saturating_workers:
         return text_if_not_saturated
@@ -316,7 +316,7 @@ def _describe_rule_value(switch: StrategySwitchResult) -> str:
 
 
 def switch_table_row(switch: StrategySwitchResult) -> dict[str, Any]:
-    """Return the result of a switch as one row of a table of trials."""
+    """Return the result of a strategy switch as one row of a table of trials."""
     gain = vars(switch.gain) if switch.gain else {}
     outcome = {"outcome": switch.outcome, "share": switch.share, "hand_over_s": switch.hand_over_s}
     return {**outcome, **gain, "stale_s": switch.stale_s, "verdict": switch.verdict if switch.gain else None}

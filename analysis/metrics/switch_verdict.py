@@ -21,7 +21,7 @@ DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where th
 
 
 class StrategySwitchJudgement(NamedTuple):
-    """Verdict on a switch, and a text on the model's quality or the time to target if this decided the verdict."""
+    """Verdict on a strategy switch, and as text the model quality or time to target that decided the verdict."""
 
     verdict: SwitchVerdict
     quality: str = ""
@@ -29,7 +29,7 @@ class StrategySwitchJudgement(NamedTuple):
 
 @dataclass(frozen=True)
 class FinalModelQualities:
-    """Final values of one metric, by seed, of trials that switched and of trials that did not."""
+    """Final values of a metric, such as accuracy, of trials that switched strategies and of trials that did not."""
 
     metric: MetricName
     switched: tuple[float, ...]
@@ -37,7 +37,7 @@ class FinalModelQualities:
 
     @property
     def is_worse_with_switch(self) -> bool:
-        """Whether the trials that switched end worse by more than QUALITY_TOLERANCE and the noise over seeds."""
+        """Whether trials that switched strategies end with a worse model, beyond tolerance and noise over seeds."""
         if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
             return not all(isfinite(value) for value in self.switched)
         sign = 1 if METRIC_PROPERTIES[self.metric].bound_key == "at_least" else -1
@@ -48,14 +48,14 @@ class FinalModelQualities:
 
     @property
     def description(self) -> str:
-        """Clause such as "accuracy ends at 0.100 instead of 0.936"."""
+        """Clause that compares final qualities, such as "accuracy ends at 0.100 instead of 0.936"."""
         mean = f", the mean of {len(self.switched)} seeds" if len(self.switched) > 1 else ""
         switched, unswitched = (format_number(fmean(values)) for values in (self.switched, self.unswitched))
         return f"{self.metric} ends at {switched} instead of {unswitched}{mean}"
 
 
 def final_model_qualities(trial_pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
-    """Return the final qualities of pairs of a trial that switched and one that did not.
+    """Return the final model qualities of pairs of trials: one that switched strategies and one that did not.
 
     The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.
     """
@@ -79,7 +79,7 @@ def final_model_qualities(trial_pairs: Sequence[tuple[TrialResult, TrialResult]]
 def judge_strategy_switch(
     trial: TrialResult, unswitched_trial: TrialResult | None, qualities: FinalModelQualities | None
 ) -> StrategySwitchJudgement:
-    """Return the verdict on the switch of a trial.
+    """Return whether a trial's strategy switch saved time without making the model worse.
 
     Where the target was reached after the switch, the shorter time to the target decides. Otherwise the seconds saved
     by the batches after the switch decide, as long as the final quality is the same. A target counts as lost by the
@@ -109,13 +109,13 @@ def _missed_target(trial: TrialResult) -> bool:
 
 
 def _reached_target_after_switch(trial: TrialResult) -> bool:
-    """Return whether the trial reached its target, and not before the switch."""
+    """Return whether a trial reached its training target only after its strategy switch."""
     before = trial.switch.before if trial.switch else None
     return bool(before and trial.samples_to_target and trial.samples_to_target > before.samples)
 
 
 def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> StrategySwitchJudgement:
-    """Return "paid" if the trial that switched took less time to the target than the trial that did not switch."""
+    """Return "paid" if the trial that switched strategies reached the target sooner than the trial that did not."""
     time_s, unswitched_time_s = trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
     if unswitched_time_s is None:
         return StrategySwitchJudgement(

@@ -1,4 +1,4 @@
-"""Main finding of a run: the first sentence of its report, chosen by which properties the scenario varied.
+"""Main finding of a run: the first sentence of its report, chosen by which settings the scenario varied.
 
 Each finding is a function of the summary of a run. It returns a sentence, or an empty string where the finding does
 not apply to the run. The first function of `FINDING_FUNCTIONS` that returns a sentence gives the main finding. If no
@@ -35,14 +35,15 @@ FindingFunction = Callable[[RunSummary], str]
 
 
 def main_finding(summary: RunSummary) -> str:
-    """Return the first sentence of `FINDING_FUNCTIONS` that applies, without its full stop; empty where none does."""
+    """Return the main finding of a run as a sentence without full stop; empty where no kind of finding applies."""
     return next((sentence for finding in FINDING_FUNCTIONS if (sentence := finding(summary))), "")
 
 
 def switch_finding(summary: RunSummary) -> str:
-    """Return a sentence on whether a switch between strategies paid, and how long each strategy takes.
+    """Return a sentence on whether a switch between strategies saved time, and how long each strategy takes.
 
-    Applies to at most MAX_LISTED strategies under one condition. Of more strategies, only the fastest is reported.
+    Applies to at most MAX_LISTED strategies with one combination of swept values. Of more strategies, only the fastest
+    is reported.
     """
     switched = [group for group in summary.groups if any(trial.switch for trial in group.trials)]
     if not switched or len(summary.conditions) > 1 or len(summary.strategies) > MAX_LISTED:
@@ -53,9 +54,9 @@ def switch_finding(summary: RunSummary) -> str:
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the condition with the best final accuracy, and the fastest condition that is as accurate.
+    """Return a sentence on the swept values with the best accuracy, and on the fastest that are as accurate.
 
-    Applies to one strategy under several repeated conditions, without a target.
+    Applies to one strategy with several repeated combinations of swept values, without a target.
     """
     by_strategy = groups_across_conditions(summary)
     if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
@@ -89,9 +90,9 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
 
 
 def time_to_target_finding(summary: RunSummary) -> str:
-    """Return a sentence on the time to the target under each condition.
+    """Return a sentence on how long training to the target takes with each combination of swept values.
 
-    Applies to one strategy under three conditions or more, with a target that one of them reached.
+    Applies to one strategy with three combinations or more, with a target that one of them reached.
     """
     by_strategy = groups_across_conditions(summary)
     if not summary.target or len(by_strategy) != 1:
@@ -108,9 +109,9 @@ def time_to_target_finding(summary: RunSummary) -> str:
 
 
 def final_metric_finding(summary: RunSummary) -> str:
-    """Return a sentence on how many trials reach the target, and the range of their final metric.
+    """Return a sentence on how many trials reach the training target, and the range of their final metric.
 
-    Applies to several strategies under one condition, with a target that is neither accuracy nor loss.
+    Applies to several strategies with one combination of swept values, with a target that is neither accuracy nor loss.
     """
     metric = (summary.target or ACCURACY_METRIC).split()[0]
     if metric in (ACCURACY_METRIC, LOSS_METRIC) or len(summary.strategies) == 1 or len(summary.conditions) > 1:
@@ -125,15 +126,16 @@ def final_metric_finding(summary: RunSummary) -> str:
 
 
 def predicted_speedup_finding(summary: RunSummary) -> str:
-    """Return a sentence on measured and predicted speedup; applies to scenarios with published results."""
+    """Return a sentence on measured and predicted speedup, for scenarios that quote published speedups."""
     predicted = [curve for curve in summary.curves if curve.has_predictions]
     return describe_predicted_speedups(predicted) if summary.published and predicted else ""
 
 
 def efficiency_by_condition_finding(summary: RunSummary) -> str:
-    """Return a sentence on the efficiency under each condition, and whether hardware or learning caused the loss.
+    """Return a sentence on the efficiency with each combination of swept values, and what lowered it.
 
-    Applies to one strategy under several conditions, on three or more numbers of workers under each.
+    The cause is hardware or learning. Applies to one strategy with several combinations, on three or more numbers of
+    workers each.
     """
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if len(summary.strategies) != 1 or len({curve.condition for curve in curves}) < 2:  # noqa: PLR2004 -- to compare
@@ -148,9 +150,10 @@ def efficiency_by_condition_finding(summary: RunSummary) -> str:
 
 
 def fastest_in_all_cases_finding(summary: RunSummary) -> str:
-    """Return a sentence on the strategies that are the fastest, or within TIE_RATIO of it, in all cases.
+    """Return a sentence on the strategies that are the fastest, or almost, with all swept values and workers.
 
-    Applies to several strategies under several conditions on several numbers of workers; each pair of these is a case.
+    Almost means within TIE_RATIO. Applies to several strategies with several combinations of swept values on several
+    numbers of workers; each pair of these is a case.
     """
     members = [group for group in summary.groups if not group.is_baseline]
     by_case = {(group.condition, group.workers): list[TrialGroup]() for group in members}
@@ -170,10 +173,10 @@ def fastest_in_all_cases_finding(summary: RunSummary) -> str:
 
 
 def step_time_growth_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much longer a step becomes from the fewest to the most workers.
+    """Return a sentence on how much longer a training step takes on the most workers than on the fewest.
 
     Applies to synchronous strategies on three or more numbers of workers with the same batch per worker, without a
-    target and under one condition.
+    target and with one combination of swept values.
     """
     members = [group for group in summary.groups if not group.is_baseline]
     trials = [trial for group in members for trial in group.trials]
@@ -187,9 +190,9 @@ def step_time_growth_finding(summary: RunSummary) -> str:
 
 
 def worker_increase_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much each curve gains from the last increase of the number of workers.
+    """Return a sentence on how much faster each strategy gets by the last increase of the number of workers.
 
-    Applies to at most MAX_LISTED curves of three points or more, without a target.
+    Applies to at most MAX_LISTED speedup curves of three points or more, without a target.
     """
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if summary.target or not curves or len(curves) > MAX_LISTED:
@@ -200,7 +203,8 @@ def worker_increase_finding(summary: RunSummary) -> str:
 def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
     """Return a sentence on the efficiency of each strategy compared with one worker alone.
 
-    Applies to a single number of workers beside one worker alone, without a target and under one condition.
+    Applies to a single number of workers beside one worker alone, without a target and with one combination of swept
+    values.
     """
     curves = [curve for curve in summary.curves if curve.base_description == ONE_WORKER and len(curve.points) == 1]
     worker_counts = {curve.points[0].workers for curve in curves}
@@ -216,7 +220,7 @@ def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
 
 
 def completion_finding(summary: RunSummary) -> str:
-    """Return a sentence on how many trials finished.
+    """Return a sentence on how many trials of the run finished.
 
     Applies to runs of several strategies that vary nothing else and have neither a target nor a baseline.
     """
@@ -245,16 +249,16 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 
 
 def describe_group_switch(group: TrialGroup) -> str:
-    """Return a sentence on whether the switch of a group took place and paid, from its median repeat."""
+    """Return whether a strategy's switch took place and saved time, from its median repeat, as a sentence."""
     switches = [trial.switch for trial in group.trials if trial.switch]
     repeats = "; ".join(filter(None, (describe_switch_repeats(switches), describe_switch_outcomes(switches))))
     return f"{group.description}: {describe_strategy_switch(median_switch_result(switches), group.workers)} ({repeats})"
 
 
 def describe_last_worker_increase(curve: SpeedupCurve) -> str:
-    """Return the gain of a curve from its last increase of workers, or the number beyond which it gains nothing.
+    """Return how much faster a strategy gets by the last increase of workers, or which number is enough.
 
-    Empty for curves of fewer than three points.
+    Empty for speedup curves of fewer than three points.
     """
     if len(curve.points) < MIN_CURVE_POINTS:
         return ""
@@ -272,9 +276,9 @@ def describe_last_worker_increase(curve: SpeedupCurve) -> str:
 
 
 def describe_step_time_growth(summary: RunSummary, condition: str) -> str:
-    """Return how much longer a step takes on the most workers than on the fewest, for each strategy.
+    """Return how much longer a training step takes on the most workers than on the fewest, for each strategy.
 
-    Empty where no step becomes longer by MIN_CAUSE_RATIO.
+    Empty where no step takes longer by MIN_CAUSE_RATIO.
     """
     groups = [
         group
@@ -296,7 +300,7 @@ def describe_step_time_growth(summary: RunSummary, condition: str) -> str:
 
 
 def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
-    """Return measured and predicted speedup of two curves: of the largest speedup and of the worst prediction.
+    """Return measured and predicted speedup of two strategies: the fastest, and the one predicted worst.
 
     For example: "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form predicts
     9.40".
@@ -308,7 +312,7 @@ def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
 
 
 def describe_efficiency_loss(point: SpeedupPoint) -> str:
-    """Return whether more of the efficiency was lost in hardware or in learning (statistical efficiency)."""
+    """Return whether hardware or learning (statistical efficiency) lowered the efficiency more, as a clause."""
     statistical, hardware = point.statistical_efficiency, point.hardware_efficiency
     if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
         return "all of the loss in hardware"
@@ -318,7 +322,7 @@ def describe_efficiency_loss(point: SpeedupPoint) -> str:
 
 
 def _compare_speedup_with_prediction(curve: SpeedupCurve) -> str:
-    """Return measured and predicted speedup on the most workers of a curve."""
+    """Return a strategy's measured and predicted speedup on its most workers, as a clause."""
     last = curve.points[-1]
     measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
     where = f"{curve.description} on {format_worker_count(last.workers)}"
@@ -327,13 +331,13 @@ def _compare_speedup_with_prediction(curve: SpeedupCurve) -> str:
 
 
 def _prediction_error_ratio(curve: SpeedupCurve) -> float:
-    """Return by which factor the closed form is wrong on the most workers, as a ratio above 1."""
+    """Return the factor (at least 1) by which predicted and measured speedup differ on the most workers."""
     ratio = curve.points[-1].rate_speedup / (curve.points[-1].predicted_speedup or np.nan)
     return float(max(ratio, 1 / ratio))
 
 
 def _describe_group_times(groups: Sequence[TrialGroup], target: str | None) -> str:
-    """Return the time of each group, the fastest first; groups that missed the target come last."""
+    """Return the time that each strategy takes, the fastest first; strategies that missed the target come last."""
     if len(groups) == 1:
         return ""
     time_metric = choose_time_metric(groups)
@@ -352,14 +356,14 @@ def _mean_accuracy(group: TrialGroup) -> float:
 
 
 def _groups_as_accurate_as(best: TrialGroup, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups whose accuracy does not differ significantly from the best, over the same seeds (Holm)."""
+    """Return the groups of trials whose accuracy does not differ significantly from that of the best group."""
     others = [group for group in groups if group is not best]
     p_values = holm_adjust(np.array([_accuracy_p_value(best, group) for group in others]))
     return [group for group in groups if group is best or p_values[others.index(group)] >= SIGNIFICANCE_LEVEL]
 
 
 def _accuracy_p_value(best: TrialGroup, other: TrialGroup) -> float:
-    """Return the p-value of a paired t-test that two groups have the same accuracy.
+    """Return the p-value of a paired t-test that two groups of trials have the same accuracy.
 
     Pairs are the seeds that finished in both groups. Differences are tested, not ratios: an accuracy may be zero.
     """
@@ -371,10 +375,10 @@ def _accuracy_p_value(best: TrialGroup, other: TrialGroup) -> float:
 
 
 def _describe_kept_efficiency(curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
-    """Return the efficiency on the most workers of a curve: "26% with batch fixed, all of the loss in hardware".
+    """Return a strategy's efficiency on the most workers: "26% with batch fixed, all of the loss in hardware".
 
-    The number of workers is named where it differs between curves. Where the target was missed on some number of
-    workers, the loss is not split into hardware and learning.
+    The number of workers is named where it differs between speedup curves. Where the target was missed on some number
+    of workers, the loss is not split into hardware and learning.
     """
     last = curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(worker_counts) > 1 else ""
@@ -386,14 +390,14 @@ def _describe_kept_efficiency(curve: SpeedupCurve, worker_counts: Collection[int
 
 
 def _fastest_strategies(groups: Sequence[TrialGroup]) -> set[str]:
-    """Return the strategies that are within TIE_RATIO of the fastest group."""
+    """Return the strategies whose time is at most TIE_RATIO times that of the fastest group of trials."""
     time_metric = choose_time_metric(groups)
     fastest_s = min(group.mean_time_s(time_metric) for group in groups)
     return {group.strategy for group in groups if group.mean_time_s(time_metric) <= TIE_RATIO * fastest_s}
 
 
 def _slowest_group(groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
-    """Return the slowest group, and the ratio of its time to that of the fastest group."""
+    """Return the slowest group of trials, and the ratio of its time to that of the fastest group."""
     time_metric = choose_time_metric(groups)
     ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
     slowest_s, fastest_s = ranked[-1].mean_time_s(time_metric), ranked[0].mean_time_s(time_metric)
@@ -408,7 +412,7 @@ def _describe_slowest_group(group_and_time_ratio: tuple[TrialGroup, float]) -> s
 
 
 def _describe_worker_increase(curve: SpeedupCurve, saturating_workers: float | None) -> str:
-    """Return the gain of a curve from its last increase of workers, and how many workers fill the servers' links."""
+    """Return what a strategy gains from more workers, and how many workers saturate the servers' links."""
     increase = describe_last_worker_increase(curve)
     if saturating_workers is None:
         return increase
@@ -416,7 +420,7 @@ def _describe_worker_increase(curve: SpeedupCurve, saturating_workers: float | N
 
 
 def _saturating_workers(curve: SpeedupCurve, summary: RunSummary) -> float | None:
-    """Return the predicted number of workers that fill the servers' links, from a curve's largest trial."""
+    """Return the predicted number of workers that saturate the servers' links of a strategy; None if unpredicted."""
     most = curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)
     return next(
@@ -430,6 +434,6 @@ def _saturating_workers(curve: SpeedupCurve, summary: RunSummary) -> float | Non
 
 
 def adds_information(sentence: str, earlier_sentences: Iterable[str]) -> bool:
-    """Return whether a sentence is not empty and not contained in one of the earlier sentences."""
+    """Return whether a sentence is neither empty nor contained in an earlier sentence of the report."""
     text = sentence.rstrip(".").lower()
     return bool(text) and not any(text in earlier.lower() for earlier in earlier_sentences)

@@ -36,7 +36,7 @@ PHASE_VERBS = {"exchange": "exchanges for", "wait": "waits for", "compute": "com
 
 @dataclass(frozen=True)
 class WinnerComparison:
-    """The fastest group compared with the fastest group of another strategy."""
+    """The fastest group of trials (winner), compared with the fastest group of another strategy (rival)."""
 
     winner: TrialGroup
     rival: TrialGroup | None  # None where there is only one strategy
@@ -46,7 +46,10 @@ class WinnerComparison:
 
     @property
     def time_ratio(self) -> float:
-        """Time of the rival / time of the winner; infinite if the rival missed the target, NaN if the winner's is 0."""
+        """Time of the second fastest strategy (rival) / time of the fastest (winner).
+
+        Infinite if the rival missed the target, NaN if the time of the winner is 0.
+        """
         if self.rival is None:
             return 1.0
         winner_s, rival_s = (group.mean_time_s(self.time_metric) for group in (self.winner, self.rival))
@@ -54,9 +57,9 @@ class WinnerComparison:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the times of winner and rival do not differ clearly.
+        """Whether the times of the fastest strategy (winner) and the next (rival) are too close to call.
 
-        Decided by the paired test where there is one (as in the summary text), else by whether the ranges of their
+        The paired test decides where there is one (as in the summary text), else by whether the ranges of their
         repeats overlap; for single runs by whether the ratio is below TIE_RATIO.
         """
         if self.rival is None or not math.isfinite(self.time_ratio):
@@ -81,7 +84,7 @@ class WinnerComparison:
 
     @property
     def _winner_achievement(self) -> str:
-        """Predicate of the winner, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
+        """Predicate of the sentence on the fastest strategy, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
         if self.time_metric == "time_to_target":
             repeats = len(self.winner.trials)
             mean = f" ({'olympic ' * (repeats > UNTRIMMED_REPEATS)}mean of {repeats} repeats)" if repeats > 1 else ""
@@ -93,9 +96,9 @@ class WinnerComparison:
 
 
 def compare_winner_with_rival(summary: RunSummary) -> WinnerComparison | None:
-    """Compare the fastest finished group with its rival: by time to target if a group reached it, else per sample.
+    """Compare the fastest strategy of a run with the fastest other strategy (its rival).
 
-    None where no trial finished.
+    Times are times to the target if a group of trials reached it, else per sample. None where no trial finished.
     """
     return _compare_winner_among(summary.groups, summary)
 
@@ -112,9 +115,10 @@ def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> 
 
 
 def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups of other strategies under the winner's condition, without the baseline if there are others.
+    """Return the groups of trials of other strategies that ran with the winner's swept values.
 
-    If the winner is a single worker, it is compared with groups of several workers where there are any.
+    The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
+    groups of several workers where there are any.
     """
     others = [
         group for group in ranked_groups if group.strategy != winner.strategy and group.condition == winner.condition
@@ -124,7 +128,7 @@ def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> li
 
 
 def headline_sentences(summary: RunSummary) -> list[str]:
-    """Return the headline: main finding, winner, causes, gain from more workers, and whether to rely on the run."""
+    """Return the headline sentences of a report: main finding, fastest strategy, causes, and reliability."""
     comparison = compare_winner_with_rival(summary)
     if comparison is None:
         return ["No trial finished, so there is nothing to compare."]
@@ -149,7 +153,7 @@ def headline_sentences(summary: RunSummary) -> list[str]:
 
 
 def _winner_sentences(summary: RunSummary, comparison: WinnerComparison) -> list[str]:
-    """Return the sentences on winner, cause and conditions, in an order that depends on what was swept."""
+    """Return the sentences on the fastest strategy, the cause, and the effect of swept values, most relevant first."""
     is_missed = comparison.target and comparison.time_metric == "time_to_samples"
     missed = f"No strategy reached {comparison.target}; " if is_missed else ""
     winner_sentence = f"{missed}{comparison.description}"
@@ -163,14 +167,14 @@ def _winner_sentences(summary: RunSummary, comparison: WinnerComparison) -> list
 
 
 def _switch_sentences(summary: RunSummary) -> list[str]:
-    """Return for every switching strategy whether its switch took place and paid, on the most workers that ran."""
+    """Return for every strategy that switches whether its switch took place and saved time, on the most workers."""
     by_size = sorted(summary.groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
     return [describe_group_switch(group) for group in largest.values() if any(trial.switch for trial in group.trials)]
 
 
 def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparison | None:
-    """Return the winner and its rival under the slowest condition; None if only one strategy ran under it."""
+    """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
     comparison = _compare_winner_under_condition(
         summary, condition_effects(groups_across_conditions(summary))[0].after.condition
     )
@@ -178,13 +182,13 @@ def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparis
 
 
 def _compare_winner_under_condition(summary: RunSummary, condition: str) -> WinnerComparison | None:
-    """Return the winner and its rival among the groups of one condition, without the baseline."""
+    """Compare the two fastest strategies with given swept values, without the one-worker baseline."""
     groups = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
     return _compare_winner_among(groups, summary)
 
 
 def _condition_sentence(summary: RunSummary, worst_comparison: WinnerComparison | None) -> str:
-    """Return how much the conditions slow down training, and the fastest strategies under two conditions."""
+    """Return how much swept values slow down training, and the fastest strategy at the best and worst values."""
     effect = describe_condition_effects(summary)
     if worst_comparison is None or worst_comparison.rival is None:
         return effect
@@ -208,7 +212,7 @@ def _describe_fastest_under_condition(comparison: WinnerComparison) -> str:
 
 
 def _published_sentence(published: PublishedCurve, summary: RunSummary) -> str:
-    """Return a sentence with a published speedup and the one measured here.
+    """Return a sentence that compares a published speedup with the speedup measured in this run.
 
     For example: "ring: others published a speedup of 2.20 on 16 workers (a report), where their own model predicts
     9.40; here it is 9.13, and our closed form predicts 9.30".
@@ -225,13 +229,13 @@ def _published_sentence(published: PublishedCurve, summary: RunSummary) -> str:
 
 
 def _find_measured_point(published: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
-    """Return the measured point with as many workers as the last published point; None where there is none."""
+    """Return the measured speedup with as many workers as the largest published one; None without one."""
     points = (point for curve in summary.curves if curve.strategy == published.strategy for point in curve.points)
     return next((point for point in points if point.workers == published.points[-1].workers), None)
 
 
 def _cause_sentence(summary: RunSummary, comparison: WinnerComparison) -> str:
-    """Return why the winner is faster than other strategies on as many workers: a step phase, or fewer samples."""
+    """Return why the winner is faster than strategies on as many workers: a shorter step phase, or fewer samples."""
     peers = _peer_groups(summary, comparison)
     if not peers:
         return ""
@@ -246,9 +250,9 @@ def _cause_sentence(summary: RunSummary, comparison: WinnerComparison) -> str:
 
 
 def _peer_groups(summary: RunSummary, comparison: WinnerComparison) -> list[TrialGroup]:
-    """Return the groups of other strategies on as many workers as the winner.
+    """Return the groups of trials of other strategies that ran on as many workers as the fastest strategy.
 
-    If there is no such group, or the winner is a single worker, return the winner's rival only.
+    If there is no such group, or the fastest (winner) is a single worker, return the winner's rival only.
     """
     winner = comparison.winner
     peers = [
@@ -261,9 +265,9 @@ def _peer_groups(summary: RunSummary, comparison: WinnerComparison) -> list[Tria
 
 
 def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> str:
-    """Return a clause on the step phase in which the winner saves most time; empty if it saves little in every phase.
+    """Return a clause on the step phase, such as compute, in which the fastest strategy saves most time.
 
-    For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms".
+    For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms". Empty if it saves little in every phase.
     """
     saved_s = {
         phase: max(peer.step_phase_s.get(phase, 0.0) for peer in peers) - winner.step_phase_s.get(phase, 0.0)
@@ -288,7 +292,7 @@ def _format_phase_ms(group: TrialGroup, phase: str) -> str:
 
 
 def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> list[str]:
-    """Return for each peer group a clause that compares its samples to target with those of the winner.
+    """Return clauses that compare the samples to target of other strategies with those of the fastest strategy.
 
     Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
     """
@@ -302,7 +306,7 @@ def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> 
 
 
 def _describe_sample_cause(winner: TrialGroup, peer: TrialGroup) -> str:
-    """Return which of two groups needs more samples, and how stale its gradients are; empty if both need as many."""
+    """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
     factor = peer.samples_to_target / winner.samples_to_target
     if not math.isfinite(factor):
         return f"{_group_name_beside_winner(peer, winner)} misses the target"
@@ -321,7 +325,7 @@ def _describe_staleness(group: TrialGroup) -> str:
 
 
 def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
-    """Return the strategy of a group, with its number of workers where that differs from the winner's."""
+    """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
     if group.is_baseline:
         return "one worker alone"
     if group.workers == winner.workers:
@@ -330,7 +334,7 @@ def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
 
 
 def _speedup_sentence(summary: RunSummary, winner: TrialGroup) -> str:
-    """Return speedup and efficiency of the winner, with the two factors of the efficiency."""
+    """Return a sentence on speedup and efficiency of the fastest strategy, with the factors of the efficiency."""
     if winner.workers == 1:
         return "More workers do not pay off here." if summary.curves else ""
     for curve in summary.curves:
@@ -361,6 +365,6 @@ def _reliability_sentence(summary: RunSummary) -> str:
 
 
 def _ranges_overlap(winner: TrialGroup, rival: TrialGroup, time_metric: TimeMetric) -> bool:
-    """Return whether the slowest repeat of the winner is at least as slow as the fastest of the rival."""
+    """Return whether the slowest trial of the winner is at least as slow as the fastest trial of its rival."""
     winner_times, rival_times = (group.times_s(time_metric) for group in (winner, rival))
     return bool(winner_times.max() >= rival_times.min())

@@ -1,4 +1,4 @@
-"""Report of a run: numbers, figures and HTML page. `write_report` computes all of them from the logs again."""
+"""Write the report of a run: summary, figures and HTML page, all computed from the logs of the run."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> func
 
 @dataclass(frozen=True)
 class FigurePanel:
-    """A figure on the page, with its title, caption and inline SVG."""
+    """Figure on the HTML page of a report: title, caption and inline SVG."""
 
     name: str
     title: str
@@ -83,7 +83,7 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
 
 
 def draw_figures(run: AnalysedRun) -> Iterator[Drawing]:
-    """Yield all figures that apply to a run."""
+    """Draw all kinds of figures that apply to a run, such as the speedup, and yield them."""
     for figure in FIGURES.values():
         with figure_style():
             drawing = figure(run)
@@ -123,7 +123,7 @@ def load_template(template_name: str) -> Template:
 
 
 def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
-    """Return the ids of degraded or invalid trials by the reason for their verdict."""
+    """Return the ids of degraded or invalid trials, grouped by the reason for their verdict."""
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:
         for reason in trial.reasons:
@@ -132,7 +132,7 @@ def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
 
 
 def flatten_manifest(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the nested content of manifest.json as one flat mapping of key paths to texts, without empty values."""
+    """Return the nested manifest of a run as one flat mapping of key paths to texts, without empty values."""
     rows: dict[str, str] = {}
     for name, value in content.items():
         if isinstance(value, dict):
@@ -143,19 +143,19 @@ def flatten_manifest(content: dict[str, Any], prefix: str = "") -> dict[str, str
 
 
 def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
-    """Return the command that started the run, else the make target that repeats it."""
+    """Return the recorded command that started a run; if it is not recorded, a make command that repeats the run."""
     command = run_folder.manifest.get("command")
     return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
 
 
 def write_figure_panel(drawing: Drawing, folder: Path) -> FigurePanel:
-    """Write the files of a figure into `folder` and return its panel for the page."""
+    """Write the image and data files of a figure into a folder, and return the figure for an HTML page."""
     svg = save_drawing(drawing, folder).read_text(encoding="utf-8")
     return FigurePanel(drawing.name, capitalise_first_letter(drawing.title), drawing.caption, _inline_svg(svg, drawing))
 
 
 def _inline_svg(svg: str, drawing: Drawing) -> Markup:
-    """Return an SVG for inlining in a page: no prologue or fixed size, unique ids, and colours of the page's theme."""
+    """Return an SVG image as an element of an HTML page: no fixed size, unique ids, and colours of the page."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)

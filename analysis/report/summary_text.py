@@ -31,7 +31,7 @@ MAX_SENTENCES_PER_KIND = 6  # of winners, and of efficiencies
 
 @dataclass(frozen=True)
 class FastestStrategy:
-    """The fastest strategy on one number of workers, compared with the second fastest."""
+    """Fastest strategy on one number of workers, and how much faster it is than the second fastest strategy."""
 
     workers: int
     winner: str
@@ -43,12 +43,12 @@ class FastestStrategy:
 
     @property
     def p_value(self) -> float | None:
-        """The p-value of no difference, adjusted for all pairs of the run (Holm); None without a test."""
+        """p-value of no difference between the fastest and the second strategy (Holm); None without a test."""
         return self.difference.p_adjusted if self.difference else None
 
     @property
     def is_significant(self) -> bool:
-        """Whether the fastest strategy differs significantly from the second.
+        """Whether the fastest strategy is significantly faster than the second fastest.
 
         The interval cannot decide this: the pair was chosen because it lies far apart.
         """
@@ -56,7 +56,7 @@ class FastestStrategy:
 
 
 def summary_sentences(summary: RunSummary) -> list[str]:
-    """Return the sentences of the summary: winners by number of workers, efficiencies, and excluded trials."""
+    """Return the sentences of a run's summary: the fastest strategies, their efficiencies, and excluded trials."""
     winners = [
         _describe_fastest_strategies(condition, fastest_strategies(summary, condition), summary.target)
         for condition in summary.conditions
@@ -76,7 +76,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
 
 
 def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrategy]:
-    """Return the fastest strategy on each number of workers that two strategies or more ran on, in ascending order."""
+    """Return the fastest strategy on each number of workers that at least two strategies ran on."""
     members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
@@ -85,7 +85,7 @@ def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrat
 
 
 def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> str:
-    """Return the number of workers from which the efficiency of a curve is below EXPECTED_EFFICIENCY.
+    """Return the number of workers from which a strategy's efficiency is below EXPECTED_EFFICIENCY, as text.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """
@@ -107,7 +107,7 @@ def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> 
 def _fastest_strategy(
     groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]
 ) -> FastestStrategy | None:
-    """Return the fastest of the groups on one number of workers; None where a time is zero or unknown."""
+    """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
     time_metric = choose_time_metric(groups)
     fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]
     fastest_times, second_times = fastest.times_s(time_metric), second.times_s(time_metric)
@@ -126,7 +126,7 @@ def _fastest_strategy(
 
 
 def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
-    """Return which strategy wins on which numbers of workers, and by how much on the most workers.
+    """Return which strategy is fastest on which numbers of workers, and by how much on the most workers.
 
     For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50] (p = 0.003) on 16; ps wins up to 2 workers". A
     strategy "wins" where it differs significantly from the second; otherwise it "is fastest", and the reason follows.
@@ -155,19 +155,19 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
 
 
 def _describe_winning_margin(fastest: FastestStrategy) -> str:
-    """Return how many times as fast the fastest strategy is as the second, or that no other reaches the target."""
+    """Return by which factor the fastest strategy beats the second, or that no other strategy reaches the target."""
     if not np.isfinite(fastest.time_ratio):
         return "as no other reaches the target"
     return f"by {format_number(fastest.time_ratio)}{TIMES_SIGN}{_format_interval(fastest.interval)}"
 
 
 def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
-    """Return " by time for the same samples" if a scenario with a target compares such times; else an empty text."""
+    """Return a note if times per sample are compared although there is a training target; else an empty text."""
     return " by time for the same samples" if target and time_metric == "time_to_samples" else ""
 
 
 def _reason_without_winner(fastest: FastestStrategy) -> str:
-    """Return why the fastest strategy does not count as the winner."""
+    """Return why the fastest strategy does not count as significantly faster than the second."""
     if fastest.interval is None:
         return "each ran once: no interval"
     if fastest.difference is None:
@@ -176,7 +176,7 @@ def _reason_without_winner(fastest: FastestStrategy) -> str:
 
 
 def _format_p_value(difference: StrategyDifference | None) -> str:
-    """Return the p-value, with the number of shared seeds where some repeats have no partner."""
+    """Return the p-value of a comparison as text, with the number of shared seeds if some repeats lack a partner."""
     if difference is None:
         return ""
     seeds = f" over {difference.comparison.pairs} shared seeds" if difference.has_unpaired_repeats else ""
@@ -196,7 +196,7 @@ def _format_efficiency_interval(speedup_interval: Interval | None, relative_work
 
 
 def _describe_significant_pairs(summary: RunSummary) -> str:
-    """Return how many pairs of strategies differ significantly after Holm's correction; empty without repeats."""
+    """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
     differences = summary.strategy_differences
     if not differences:
         return ""
@@ -209,7 +209,7 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
 
 
 def _describe_suspicious_groups(summary: RunSummary) -> str:
-    """Return which groups need significantly fewer samples than one worker alone, such as by a wrong gradient."""
+    """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
     names = [name for name, check in check_samples_to_target(summary.groups).items() if check.is_suspicious]
     if not names:
         return ""
@@ -218,7 +218,7 @@ def _describe_suspicious_groups(summary: RunSummary) -> str:
 
 
 def _describe_unchecked_groups(summary: RunSummary) -> str:
-    """Return why the samples to target of some repeated groups were not compared with those of a baseline."""
+    """Return why some strategies' samples to target could not be compared with those of one worker alone."""
     reason = explain_unchecked_groups(summary.groups)
     some = " for some strategies" if check_samples_to_target(summary.groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

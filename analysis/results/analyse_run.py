@@ -15,7 +15,9 @@ from analysis.results.summary import RunSummary
 def analyse_run(
     run_folder: RunFolder, pool: ProcessPool | None = None, *, write: bool = False
 ) -> tuple[RunTable, RunSummary]:
-    """Return the tables of all trials that can be read, with only the step columns that figures need, and the summary.
+    """Analyse all trials of a run: return the tables of the trials that can be read, and the summary of the run.
+
+    The tables have only those columns of steps that figures need.
 
     Args:
         run_folder: folder of a finished or unfinished run.

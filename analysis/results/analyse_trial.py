@@ -23,7 +23,7 @@ FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of 
 
 @dataclass(frozen=True)
 class AnalysedTrial:
-    """Table, metrics and proofs of one trial.
+    """Table of one trial, its metrics, and the declared and achieved properties of its emulated cluster (proofs).
 
     The table of its steps has only the columns that figures need, because hundreds of trials are in memory at the same
     time, and most of them are copied from a helper process.
@@ -35,13 +35,16 @@ class AnalysedTrial:
 
 
 def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
-    """Analyse one trial, or return the damage of its files; `write` says whether to write its record and verdicts."""
+    """Analyse one trial and return its results, or return the damage of its files if they cannot be read.
+
+    With `write`, also write result.txt, steps.csv and fidelity.json to the folder of the trial.
+    """
     with _without_garbage_collection(), _add_trial_folder_to_errors(folder):
         return _read_and_measure_trial(folder, write=write)
 
 
 def _read_and_measure_trial(folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
-    """Analyse one trial; the memory of its logs is freed on return, before the garbage collector runs again."""
+    """Analyse one trial. The memory of its logs is freed when the function returns, without garbage collection."""
     read = read_or_report_damage(folder, _read_logs_and_table)
     return read if isinstance(read, FileDamage) else _measure_and_record_trial(folder, *read, write=write)
 
@@ -64,7 +67,7 @@ def _measure_and_record_trial(
 
 @contextmanager
 def _add_trial_folder_to_errors(folder: TrialFolder) -> Iterator[None]:
-    """Add the trial's folder to an exception, which is an error of Ensayo and not damage of the trial's files."""
+    """Add the path of the trial's folder to every exception, which is a bug in Ensayo and not damaged input."""
     try:
         yield
     except Exception as error:
@@ -74,7 +77,7 @@ def _add_trial_folder_to_errors(folder: TrialFolder) -> Iterator[None]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Switch off the cyclic garbage collector: it would visit all rows of the logs, which are many small lists."""
+    """Switch off the garbage collector within the context: it would visit the many small lists of log rows."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

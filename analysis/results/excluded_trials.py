@@ -1,4 +1,4 @@
-"""Trials of a run that are excluded from comparisons, and the reasons."""
+"""Trials of a run that are excluded from comparisons of strategies, and the reasons."""
 
 from collections import Counter
 
@@ -8,12 +8,12 @@ INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrup
 
 
 def describe_excluded_trials(summary: RunSummary) -> list[str]:
-    """Return up to two sentences: how many trials have not run, and how many are excluded from comparisons and why."""
+    """Return sentences on how many trials have not run, and how many are excluded from comparisons and why."""
     return [text for text in (_describe_trials_not_run(summary), _describe_unusable_trials(summary)) if text]
 
 
 def count_planned_trials(summary: RunSummary) -> int:
-    """Return the number of trials that were planned."""
+    """Return the number of planned trials of a run, including trials that have not run or cannot be read."""
     return len(summary.trials) + len(_unreadable_trials(summary)) + len(summary.not_run)
 
 
@@ -40,7 +40,7 @@ def _describe_unusable_trials(summary: RunSummary) -> str:
 
 
 def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
-    """Return the number of excluded trials by reason; a trial with damaged files always counts as unreadable."""
+    """Return the number of excluded trials by reason: failed, interrupted, aborted, unreadable (damaged files)."""
     unfinished = [trial for trial in summary.trials if not trial.is_finished]
     damaged = {trial.id for trial in unfinished} & _damaged_trials(summary)
     aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged

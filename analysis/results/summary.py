@@ -29,7 +29,7 @@ STATUSES_WORST_FIRST: tuple[TrialStatus, ...] = ("failed", "aborted", "missed_ta
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All numbers of a run; the names of the fields are the keys of summary.json and must not change."""
+    """All results of a run. The names of the fields are the keys of summary.json and must not change."""
 
     schema: str
     scenario: str
@@ -51,35 +51,35 @@ class RunSummary:
 
     @property
     def groups(self) -> tuple[TrialGroup, ...]:
-        """Finished trials, grouped so that the trials of a group differ only by their seed."""
+        """Groups of finished trials that differ only by their seed."""
         return group_trials(self.trials)
 
     @cached_property
     def strategy_differences(self) -> tuple[StrategyDifference, ...]:
-        """Comparisons of all pairs of strategies that share at least two seeds."""
+        """Differences in time between all pairs of strategies that share at least two seeds."""
         return compare_strategies(self.groups)
 
     @cached_property
     def strategies(self) -> tuple[str, ...]:
-        """Labels of the strategies in the order of the scenario, without the baseline."""
+        """Labels of the strategies in the order of the scenario, without the baseline on one worker."""
         return tuple(dict.fromkeys(trial.strategy for trial in self.trials if not trial.baseline))
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
-        """Combinations of swept keys and values except workers; one empty phrase if only workers are swept."""
+        """Combinations of swept values, such as "uplink 10mbit"; one empty text if only workers are swept."""
         return tuple(dict.fromkeys(trial.condition for trial in self.trials))
 
     @property
     def target(self) -> str | None:
-        """Target of training as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
+        """Training target of the run as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
         return next((trial.target for trial in self.trials if trial.target), None)
 
     def published_results_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
-        """Return the published results of one strategy."""
+        """Return the published speedups of one strategy that the scenario quotes."""
         return tuple(result for result in self.published if result.strategy == strategy)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of summary.json; NaN and infinity are null."""
+        """Return the summary as the content of summary.json, with None instead of NaN and infinity."""
         content = asdict(self)
         for curve in content["curves"]:
             del curve["draws"]
@@ -115,7 +115,7 @@ def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[Achiev
 
 
 def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
-    """Return one text for all lines of a file with the same problem, which in logs of other versions all lines have."""
+    """Return one text per file and problem, such as "… (and 12 more lines)", for all damaged lines of a run."""
     same: dict[tuple[str, str, str], list[FileDamage]] = {}
     for damage in damages:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
@@ -123,18 +123,18 @@ def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
 
 
 def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
-    """Return the trials, with a verdict on each switch from a comparison with a trial that did not switch."""
+    """Return the trials with a verdict on each strategy switch, from comparing with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
 
     def kept_first_strategy(other: TrialResult, trial: TrialResult) -> bool:
-        """Return whether `other` trained with only the first strategy of `trial`: it has no other or never switched."""
+        """Return whether `other` trained with the first strategy of `trial` only, as it never switched strategies."""
         if other.switch and other.switch.outcome == NEVER_SWITCHED:
             return _remove_switch_time_keys(other, strategies) == _remove_switch_time_keys(trial, strategies)
         has_same_labels = other.labels.items() <= trial.labels.items()
         return has_same_labels and strategies[other.id] == strategies[trial.id].get("before")
 
     def find_trial_without_switch(trial: TrialResult) -> TrialResult | None:
-        """Return a finished trial with the same seed and workers that did not switch."""
+        """Return a finished trial with the same seed and workers that did not switch strategies."""
         finished = (other for other in trials if other.is_finished and other.id != trial.id)
         same_seed = (other for other in finished if (other.seed, other.workers) == (trial.seed, trial.workers))
         return next((other for other in same_seed if kept_first_strategy(other, trial)), None)
@@ -146,7 +146,7 @@ def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[T
 def _remove_switch_time_keys(
     trial: TrialResult, strategies: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[str, Any], SweepLabels]:
-    """Return strategy and labels of a trial without the keys that determine when the strategy switches."""
+    """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
     time_paths = tuple(f"strategies.{trial.strategy}.{key}" for key in SWITCH_TIME_KEYS)
     strategy = {key: value for key, value in strategies[trial.id].items() if key not in SWITCH_TIME_KEYS}
     return strategy, {key: value for key, value in trial.labels.items() if not key.startswith(time_paths)}
@@ -155,7 +155,7 @@ def _remove_switch_time_keys(
 def _add_switch_verdict(
     trial: TrialResult, switch: StrategySwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
 ) -> TrialResult:
-    """Return the trial with the verdict on its switch.
+    """Return a trial with the verdict on whether its strategy switch saved time.
 
     `pairs` are trials that switched, each with a trial of the same seed that did not switch. The verdict compares the
     times of the trial's own pair, and the model quality of the pairs of all repeats.
@@ -173,7 +173,10 @@ def _add_switch_verdict(
 
 
 def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:
-    """Return the mechanisms that enforced each declared property of links in any trial; `unknown` if not recorded."""
+    """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial.
+
+    A mechanism that was not recorded is `unknown`.
+    """
     mechanisms: dict[str, set[str]] = {}
     for trial in run.trials:
         shaping = trial.status.get("shaping") or {}
@@ -191,7 +194,7 @@ def write_summary(run_folder: RunFolder, summary: RunSummary) -> Path:
 
 
 def _replace_non_finite_by_none(value: Any) -> Any:
-    """Return the JSON value with null instead of NaN and infinity, which JSON does not have."""
+    """Return a JSON value with None instead of NaN and infinity, which JSON cannot represent."""
     if isinstance(value, dict):
         return {key: _replace_non_finite_by_none(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Effect of the swept conditions on each strategy: how much longer training on the same number of samples takes."""
+"""Effect of swept values on each strategy: how much longer training on the same number of samples takes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a
 
 @dataclass(frozen=True)
 class ConditionEffect:
-    """Effect on one strategy, with one number of workers, of changing from one condition to another."""
+    """How much a change of swept values, such as of the link rate, slows down one strategy."""
 
     before: TrialGroup
     after: TrialGroup
 
     @property
     def strategy(self) -> str:
-        """Label of the strategy in the scenario."""
+        """Label of the affected strategy in the scenario."""
         return self.before.strategy
 
     @property
     def time_ratio(self) -> float:
-        """Time for the same number of samples under the second condition / time under the first."""
+        """Time for the same number of samples with the second swept values / time with the first."""
         return seconds_per_sample(self.after) / seconds_per_sample(self.before)
 
 
 def groups_across_conditions(summary: RunSummary) -> list[list[TrialGroup]]:
-    """Return, for each strategy, its groups on its largest number of workers, in the scenario's order of conditions.
+    """Return for each strategy its trials on the most workers, one group per combination of swept values.
 
-    A strategy that ran under one condition only is left out.
+    The groups are in the scenario's order. A strategy with one combination of swept values is left out.
     """
     group_lists = []
     for strategy in summary.strategies:
@@ -45,9 +45,9 @@ def groups_across_conditions(summary: RunSummary) -> list[list[TrialGroup]]:
 
 
 def condition_effects(group_lists: Sequence[Sequence[TrialGroup]]) -> list[ConditionEffect]:
-    """Return the effect of the condition on each strategy, the smallest first.
+    """Return how much the swept values slow down each strategy, the smallest effect first.
 
-    All effects are between the same two conditions: those with the largest ratio of times for any strategy.
+    All effects are between the same two combinations: those with the largest ratio of times for any strategy.
     """
     timed = (groups for groups in group_lists if all(seconds_per_sample(group) for group in groups))
     pairs = [_fastest_and_slowest(groups) for groups in timed]
@@ -59,7 +59,7 @@ def condition_effects(group_lists: Sequence[Sequence[TrialGroup]]) -> list[Condi
 
 
 def describe_condition_effects(summary: RunSummary) -> str:
-    """Return a clause on the effect of the conditions; empty if there is none.
+    """Return a clause on how much the swept values slow down training; empty if nothing can be compared.
 
     Example: "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat".
     """
@@ -80,7 +80,7 @@ def _longest_group_list(summary: RunSummary) -> list[TrialGroup]:
 
 
 def _describe_every_condition(groups: Sequence[TrialGroup]) -> str:
-    """Return a clause that compares the times of one strategy under each condition with the first condition."""
+    """Return a clause that compares the times of one strategy for all swept values with those for the first."""
     first, *others = groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
     conditions = join_names(shorten_conditions(group.condition for group in others))
@@ -88,14 +88,14 @@ def _describe_every_condition(groups: Sequence[TrialGroup]) -> str:
 
 
 def shorten_conditions(conditions: Iterable[str]) -> list[str]:
-    """Return the conditions; if all have the same swept key, only the first keeps it: "fraction 0.0", "0.125"."""
+    """Shorten swept values for a list: only the first keeps the key if all have the same: "fraction 0.0", "0.125"."""
     names = list(conditions)
     keys = {name.rpartition(" ")[0] for name in names}
     return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names
 
 
 def seconds_per_sample(group: TrialGroup) -> float:
-    """Return the seconds per sample of all workers together: the olympic mean over the group's repeats."""
+    """Return the seconds per sample of all workers together: the olympic mean over repeated trials."""
     return group.mean_time_s("time_to_samples")
 
 
@@ -107,7 +107,7 @@ def _fastest_and_slowest(groups: Sequence[TrialGroup]) -> tuple[TrialGroup, Tria
 def _condition_effects_between(
     group_lists: Sequence[Sequence[TrialGroup]], first_condition: str, last_condition: str
 ) -> Iterator[ConditionEffect]:
-    """Yield the effect on each strategy that ran under both conditions and took time under the first."""
+    """Yield the effect of changing between two combinations of swept values on each strategy that ran with both."""
     for groups in group_lists:
         by_condition = {group.condition: group for group in groups}
         if not {first_condition, last_condition} <= by_condition.keys():

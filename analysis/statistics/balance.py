@@ -1,4 +1,4 @@
-"""Balance points: how many workers are worth their cost, by three common rules.
+"""How many workers are worth their cost (balance points), by three common rules on the speedup curve.
 
 The number depends on the rule (arXiv 2509.03263), so the results of all three rules are shown.
 """
@@ -19,7 +19,7 @@ BalanceRule = Callable[[Floats, Floats], int | None]
 
 @dataclass(frozen=True)
 class BalanceRuleChoice:
-    """The number of workers that a balance rule chooses."""
+    """Number of workers that one rule chooses from a speedup curve, with its confidence interval."""
 
     rule: str
     workers: int
@@ -27,7 +27,7 @@ class BalanceRuleChoice:
 
 
 def last_efficient_index(relative_workers: Floats, speedup: Floats) -> int | None:
-    """Return the index of the last number of workers before efficiency falls below MIN_EFFICIENCY.
+    """Return the index of the most workers before efficiency first falls below MIN_EFFICIENCY.
 
     None where the first number of workers is already below.
     """
@@ -37,9 +37,10 @@ def last_efficient_index(relative_workers: Floats, speedup: Floats) -> int | Non
 
 
 def knee_index(relative_workers: Floats, speedup: Floats) -> int | None:
-    """Return the index of the knee: the point farthest above the chord from first to last point on log axes.
+    """Return the index of the knee of a speedup curve: the point farthest above its chord on log axes.
 
-    None where there are fewer than three points, or no point lies above the chord.
+    The chord joins the first and the last point. None where there are fewer than three points, or no point lies above
+    the chord.
     """
     x, y = np.log(relative_workers), np.log(speedup)
     if x.size < 3:  # noqa: PLR2004 -- a bend needs three points
@@ -49,7 +50,7 @@ def knee_index(relative_workers: Floats, speedup: Floats) -> int | None:
 
 
 def least_cost_index(relative_workers: Floats, speedup: Floats) -> int:
-    """Return the index of the number of workers N with the least T^2 N.
+    """Return the index of the number of workers N that makes T^2 N smallest, where T is the training time.
 
     By this rule, twice the workers are worth their cost where they shorten the time T to less than T/sqrt(2).
     """
@@ -66,7 +67,7 @@ BALANCE_RULES: dict[str, BalanceRule] = {
 def choose_worker_counts(
     worker_counts: Sequence[int], base_workers: int, speedup: Floats, speedup_draws: Floats | None
 ) -> tuple[BalanceRuleChoice, ...]:
-    """Return the number of workers that each balance rule chooses among `worker_counts`.
+    """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
     A rule that chooses nothing is left out. Empty for a single number of workers.
 
@@ -94,9 +95,10 @@ def choose_worker_counts(
 def _worker_count_interval(
     rule: BalanceRule, relative_workers: Floats, speedup_draws: Floats | None, worker_counts: Sequence[int]
 ) -> tuple[int, int] | None:
-    """Return the central 95 % of the numbers of workers that a rule chooses on resampled speedups.
+    """Return the 95 % confidence interval of the number of workers that a rule chooses from a speedup curve.
 
-    None without draws, or where the rule chooses nothing on more than half of them.
+    It is the central 95 % of the choices on resampled speedups. None without these, or where the rule chooses nothing
+    on more than half of them.
     """
     if speedup_draws is None:
         return None

@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals of the centre of a few runs and of the ratio of two centres.
+"""Bootstrap confidence intervals of the mean or median of a few runs, and of the ratio of two means.
 
 Efron's bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993). Intervals are bias-corrected and
 accelerated (BCa, chapter 14), which a skewed statistic such as a ratio needs. Where BCa is undefined, intervals are
@@ -24,7 +24,7 @@ StatisticFunction = Callable[..., Floats]  # of samples, along their last axis
 
 
 def resample_olympic_means(samples: Sequence[Floats], *, paired: bool, seed: int = 0) -> Floats:
-    """Return the olympic means of several samples that are resampled together, shape (BOOTSTRAP_DRAWS, samples).
+    """Resample several samples BOOTSTRAP_DRAWS times; return their olympic means, shape (draws, samples).
 
     If `paired`, samples have one value per seed in the same order, and each draw picks the same seeds for all samples.
     The effect of a seed on all samples then cancels in their ratios.
@@ -37,7 +37,7 @@ def resample_olympic_means(samples: Sequence[Floats], *, paired: bool, seed: int
 
 
 def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> Interval:
-    """Return the interval of the central `level_percent` of the draws; an end is infinite if many draws are."""
+    """Return the interval that contains the central `level_percent` percent of resampled values; may be infinite."""
     tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
     if np.isfinite(draws).all():
         low, high = np.percentile(draws, tails)
@@ -46,17 +46,17 @@ def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> 
 
 
 def centre_interval(values: Floats, centre_function: CentreFunction = olympic_mean) -> Interval | None:
-    """Return the 95 % interval of the centre of several runs; None for a single run, whose spread is unknown."""
+    """Return the 95 % confidence interval of the mean or median of several runs; None for a single run."""
     if values.size == 1:
         return None
     return _bca_interval((values,), centre_function, paired=False)
 
 
 def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = False) -> Interval | None:
-    """Return the 95 % interval of olympic mean (numerators) / olympic mean (denominators), shape (runs,) each.
+    """Return the 95 % confidence interval of olympic mean (numerators) / olympic mean (denominators).
 
-    Both sides are resampled, so that the interval includes the spread of both; `paired` as in `resample_olympic_means`.
-    A side of a single run counts as exact. None where both sides are single runs.
+    Both have shape (runs,). Both sides are resampled, so that the interval includes the spread of both; `paired` as in
+    `resample_olympic_means`. A side of a single run counts as exact. None where both sides are single runs.
     """
     if numerators.size == denominators.size == 1:
         return None
@@ -68,7 +68,7 @@ def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = F
 
 
 def _bca_interval(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> Interval:
-    """Return the bias-corrected and accelerated interval where it is defined, else the percentile interval.
+    """Return the bias-corrected and accelerated (BCa) bootstrap interval if it exists, else percentiles.
 
     A resampled ratio of two sides that both missed the target is unknown, and gets the highest rank.
     """
@@ -95,7 +95,7 @@ def _bca_interval(samples: SampleArrays, statistic: StatisticFunction, *, paired
 
 
 def _is_bca_defined(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> bool:
-    """Return whether a BCa interval exists: runs are finite and differ, and leaving out one changes the statistic."""
+    """Return whether a BCa bootstrap interval exists: runs are finite and differ, and each affects the statistic."""
     if not all(np.isfinite(sample).all() and np.ptp(sample) for sample in samples):
         return False
     left_out = [range(len(samples))] if paired else [[index] for index in range(len(samples))]
@@ -104,7 +104,7 @@ def _is_bca_defined(samples: SampleArrays, statistic: StatisticFunction, *, pair
 
 
 def _influence_variance(samples: SampleArrays, statistic: StatisticFunction, sample_indices: Sequence[int]) -> float:
-    """Return the mean square influence of a run on a statistic / number of runs, by the jackknife (leave one out)."""
+    """Return the variance of a statistic, from its changes when single runs are left out (jackknife)."""
     runs = samples[sample_indices[0]].size
     values = [
         statistic(

@@ -17,7 +17,7 @@ MAX_EXACT_PAIRS = 14  # largest number of pairs for which all patterns of signs 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Ratio of the times of two strategies over the same seeds, with interval and p-value."""
+    """Ratio of the times of two strategies over the same seeds, with confidence interval and p-value."""
 
     ratio: float  # second / first, of olympic means; above 1 means that the first is faster
     interval: Interval | None  # 95 %
@@ -29,12 +29,12 @@ class PairedComparison:
 def compare_paired_times(
     first_times: Floats, second_times: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
 ) -> PairedComparison:
-    """Compare the times of two strategies, one per seed, in the same order of seeds.
+    """Compare the times of two strategies that ran the same seeds: ratio, confidence interval and p-value.
 
-    A run that missed the target has an infinite time and is not left out. The p-value is that of Student's t-test of
-    log ratios where all times are finite, since times vary by factors. Where a run missed the target, it is that of
-    signed ranks (Wilcoxon 1945) with infinity as the largest rank, which cannot fall below 0.05 with fewer than six
-    pairs.
+    There is one time per seed, in the same order of seeds. A run that missed the target has an infinite time and is not
+    left out. The p-value is that of Student's t-test of log ratios where all times are finite, since times vary by
+    factors. Where a run missed the target, it is that of signed ranks (Wilcoxon 1945) with infinity as the largest
+    rank, which cannot fall below 0.05 with fewer than six pairs.
 
     Args:
         first_times: times of the first strategy, shape (seeds,).
@@ -46,7 +46,7 @@ def compare_paired_times(
         ValueError: the numbers of runs differ, or a time is not positive.
     """
     if first_times.size != second_times.size:
-        raise ValueError(f"{first_times.size} runs cannot be paired with {second_times.size}; give one per seed each")
+        raise ValueError(f"{first_times.size} and {second_times.size} runs cannot be paired; give one per seed of both")
     if not (np.minimum(first_times, second_times) > 0).all():
         raise ValueError(f"times must be positive; the smallest is {np.minimum(first_times, second_times).min():g}")
     with np.errstate(invalid="ignore"):
@@ -66,14 +66,14 @@ def compare_paired_times(
 
 
 def _log_ratios(first_times: Floats, second_times: Floats) -> Floats:
-    """Return ln(second / first) of each pair of times; 0 where both runs of a seed missed the target."""
+    """Return ln(second time / first time) for each seed; 0 where both runs of a seed missed the target."""
     both_missed = np.isinf(first_times) & np.isinf(second_times)
     with np.errstate(invalid="ignore"):
         return np.where(both_missed, 0.0, np.log(second_times) - np.log(first_times))
 
 
 def _log_rounding_variance(times: Floats, rounding_step: float) -> float:
-    """Return the variance that rounding of the times causes in the mean of their logarithms."""
+    """Return the variance of the mean log time that is due to rounding of the times to evaluations."""
     return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 
 

@@ -1,13 +1,17 @@
-"""Check that the trial ran at a dilation that the host's measured capacity admits."""
+"""Check that the emulated clock of the trial was slowed down as much as this host needs (time dilation)."""
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
-ROUNDING_SLACK = 1e-9  # tolerance of a dilation, the same as in the admission check before the run
+ROUNDING_SLACK = 1e-9  # tolerance of a dilation, the same as in the check of the host's capacity before the run
 
 
 def check_admitted_dilation(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if the trial ran at a lower dilation than the host's measured capacity admits."""
+    """Return an invalid verdict if the trial ran at a lower time dilation than this host needs.
+
+    The dilation is the factor by which the emulated clock is slower than the real one. How much a trial needs follows
+    from the host's measured capacity.
+    """
     demands = trial.admission.get("demands") or []
     needs: dict[str, float] = next((demand["needs"] for demand in demands if demand["trial"] == trial.plan.trial), {})
     if not needs:

@@ -1,4 +1,4 @@
-"""Check that steps took as long as the declared links and devices need, without time that only this host adds."""
+"""Check that training steps took no longer than the declared links and workers need: no overhead of this host."""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
@@ -7,11 +7,11 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def check_host_overhead(trial: TrialTable) -> CheckVerdict:
-    """Return a degraded verdict if the median step is longer than predicted by more than the threshold.
+    """Return a degraded verdict if this host made the median training step longer than predicted.
 
-    The additional time is what this host's cores need for messages. Dilation slows down the cluster but not the host,
-    so a larger dilation reduces the share of this time. Shorter steps are valid, because some predictions are upper
-    bounds. Steps without a prediction are valid.
+    The excess over the prediction is compared with a threshold: it is what this host's cores need for messages.
+    Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps
+    are valid, because some predictions are upper bounds. Steps without a prediction are valid.
     """
     if reason := _explain_missing_prediction(trial):
         return valid_verdict(f"the step time is not predicted: {reason}")
@@ -38,7 +38,7 @@ def _check_phase_overhead(trial: TrialTable, phase: TrainingPhase) -> CheckVerdi
 
 
 def _explain_missing_prediction(trial: TrialTable) -> str:
-    """Return the reason why no step time is predicted for the trial; an empty text if one is predicted."""
+    """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]
     reasons = {

@@ -6,10 +6,10 @@ from analysis.reading.run_table import TrialTable
 
 
 def check_throttling(trial: TrialTable) -> CheckVerdict:
-    """Return a degraded verdict if a CPU quota throttled a node for more than the threshold's share of the run.
+    """Return a degraded verdict if a CPU quota throttled a node for too large a share of the run.
 
-    The share is of time, not of scheduling periods, because the kernel counts only periods in which a node ran, and a
-    paced node of a dilated run is idle in most periods.
+    The limit is a threshold of the trial. The share is of time, not of scheduling periods, because the kernel counts
+    only periods in which a node ran, and in a run with time dilation a node is idle in most periods.
 
     Two kinds of nodes are not checked. A worker without a paced speed whose share of a core is below one is meant to be
     throttled. The coordinator evaluates in bursts, and no worker waits for it.

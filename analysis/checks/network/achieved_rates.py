@@ -1,4 +1,4 @@
-"""Check that a long flow over each link was as fast as declared."""
+"""Check that a long data flow over each link reached the declared rate of the link."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +14,10 @@ MAX_NAMED_LINKS = 2  # number of links that a reason lists by name; of more link
 
 
 def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
-    """Compare the rates of probe flows over the links with the planned rates.
+    """Compare the measured rate of a probe flow over each link with the declared rate of the link.
 
-    Invalid if a rate is off by more than the threshold, degraded if a link was not probed. A link that all its peers
-    together cannot fill is compared with what they can send.
+    Invalid if a rate is off by more than the threshold, degraded if a link was not probed. If all other
+    nodes together cannot fill a link, the flow is compared with the rate at which they can send.
     """
     links = [
         (node, direction) for node in trial.plan.nodes for direction in LINK_DIRECTIONS if _rate_bps(node, direction)
@@ -47,13 +47,13 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
 
 
 def flow_rate_error(trial: TrialTable, node: PlannedNode, direction: str) -> float | None:
-    """Return the relative error of the rate of the probe's flow over a link; None if no flow was sent."""
+    """Return the relative error of the rate of a probe flow over a link; None if no probe flow was sent."""
     achieved = _link_shaping(trial, node).get(f"achieved_{direction}_bps")
     return None if achieved is None else float(achieved) / _expected_rate_bps(trial, node, direction) - 1
 
 
 def can_peers_fill_link(trial: TrialTable, node: PlannedNode, direction: str) -> bool:
-    """Return whether all peers together can send as fast as the link's declared rate."""
+    """Return whether all other nodes together can send as fast as the link's declared rate."""
     return _expected_rate_bps(trial, node, direction) >= _rate_bps(node, direction)
 
 
@@ -67,7 +67,7 @@ def _link_name(node: PlannedNode, direction: str) -> str:
 
 
 def _expected_rate_bps(trial: TrialTable, node: PlannedNode, direction: str) -> float:
-    """Return the rate that the probe's flow should have: that of the link, or what its peers can send if it is less."""
+    """Return the rate expected of a probe flow: the link's rate, or the rate of all sending nodes if that is lower."""
     declared_bps = _rate_bps(node, direction)
     flooded = (_link_shaping(trial, node).get("flooded") or {}).get(direction) or {}
     return min(declared_bps, float(flooded.get("declared", declared_bps)))
@@ -84,5 +84,5 @@ def _describe_unprobed_link(trial: TrialTable, unprobed_links: list[tuple[Planne
 
 
 def _link_shaping(trial: TrialTable, node: PlannedNode) -> Mapping[str, Any]:
-    """Return what status.json records of the node's link."""
+    """Return the shaping of a node's link as recorded in status.json; empty if none is recorded."""
     return (trial.status.get("shaping") or {}).get(node.name) or {}

@@ -1,4 +1,4 @@
-"""Check that every node sent as many bytes as planned."""
+"""Check that every node sent as many payload bytes as planned."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent

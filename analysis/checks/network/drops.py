@@ -9,11 +9,11 @@ MIN_PACKETS = 1000  # least divisor of a share of drops: one drop among ten pack
 
 
 def check_queue_drops(trial: TrialTable) -> CheckVerdict:
-    """Return a degraded verdict if the queues of a link dropped more than the threshold's share of its packets.
+    """Return a degraded verdict if the queues of a link dropped too large a share of its packets.
 
-    Nodes with a declared loss, a declared buffer or an event on their link are not checked, because their queues may
-    drop packets. The verdict is never invalid: the network is as declared, but it drops packets at a buffer whose size
-    the user did not declare.
+    The limit is a threshold of the trial. Nodes with a declared loss, a declared buffer or an event on their link are
+    not checked, because their queues may drop packets. The verdict is never invalid: the network is as declared, but it
+    drops packets at a buffer whose size the user did not declare.
     """
     if not has_kernel_shaping(trial):
         return valid_verdict("Ensayo's own code shapes the links and drops only packets that are declared lost")

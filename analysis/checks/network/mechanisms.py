@@ -1,4 +1,4 @@
-"""Check that the kernel enforced the declared network, and not a less strict mechanism."""
+"""Check that the kernel shaped the links as declared, and not a less strict mechanism in Ensayo's own code."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more node
 
 
 def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
-    """Check which mechanism enforced each declared property of links.
+    """Check which shaping mechanism (htb, netem, …) enforced each declared property of links.
 
     The verdict is invalid if no mechanism enforced a property. In containers it is degraded if the transport enforced
     one. Other engines use the transport for all properties.
@@ -59,7 +59,7 @@ def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
 
 
 def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]:
-    """Yield the properties that a plan declares for a node's link, by the names that engines record."""
+    """Yield the declared properties of a node's link, such as `rate` or `delay`, by the names that engines record."""
     if node.uplink_bps or node.downlink_bps:
         yield "rate"
     if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.shared_links):
@@ -72,14 +72,14 @@ def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]
 
 
 def mechanism_of_link_property(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
-    """Return the mechanism that enforced a property of a node's link; None if it was not recorded."""
+    """Return the shaping mechanism that enforced a property of a node's link; None if it was not recorded."""
     mechanism = (link_shaping.get("rungs") or {}).get(link_property)
     for_all = link_shaping.get("rung", "none")  # other engines than `docker` record one for all
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 
 def _mechanisms_of_optional_properties(link_shaping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the recorded optional properties of a link with their mechanisms."""
+    """Yield each recorded optional property of a link, such as `buffer`, with the mechanism that enforced it."""
     recorded = (link_shaping.get("rungs") or {}).items()
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
@@ -87,7 +87,7 @@ def _mechanisms_of_optional_properties(link_shaping: Mapping[str, Any]) -> Itera
 def _list_nodes_by_property(
     mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]
 ) -> str:
-    """Return a text such as `delay by transport (worker-0, worker-1)` for the mechanisms that are listed."""
+    """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
     nodes: dict[str, list[str]] = {}
     for (node_name, link_property), mechanism in mechanisms.items():
         if is_listed(mechanism):

@@ -1,4 +1,4 @@
-"""Check that a message takes as long as the rate of its link predicts."""
+"""Check that a single probe message takes as long as the rate of its link predicts."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def check_message_times(trial: TrialTable) -> CheckVerdict:
 
 
 def _timed_messages(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
-    """Yield source and target as a text, the declared seconds, and the achieved seconds of each timed message."""
+    """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():
             yield f"{node_name} to {peer}", float(message["declared"]), float(message["achieved"])

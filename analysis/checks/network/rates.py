@@ -54,7 +54,7 @@ def check_link_rates(trial: TrialTable) -> CheckVerdict:
 
 
 def _declared_rates(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
-    """Yield node name, key of the rate, and declared rate in bit/s of each link with a rate."""
+    """Yield for each link its node, `uplink_bps` or `downlink_bps`, and its declared rate in bit/s."""
     for node in trial.plan.nodes:
         for rate_key in RATE_KEYS:
             declared_bps = getattr(node, rate_key)
@@ -67,7 +67,7 @@ def _has_known_rate(link_shaping: LinkShaping, rate_key: str) -> bool:
 
 
 def _effective_rate_bps(link_shaping: LinkShaping, rate_key: str, declared_bps: float) -> float:
-    """Return the rate that is in force: the one read back, or the declared one if Ensayo's own code shapes the link."""
+    """Return a link's rate as read back from the kernel, or as declared if Ensayo's own code shapes the link."""
     read_back_bps = link_shaping.get(f"read_back_{rate_key}")
     return declared_bps if read_back_bps is None else float(read_back_bps)
 

@@ -25,9 +25,9 @@ class MeasuredRoundTrip(NamedTuple):
 
 
 def check_round_trips(trial: TrialTable) -> CheckVerdict:
-    """Compare the probed round trips with the declared delays, on all paths with a delay and some without.
+    """Compare measured round trip times with the declared delays, on all paths with a delay and some without.
 
-    Invalid if a round trip is off by more than the threshold, or by 5 % if that is more. Degraded if a node with a
+    Invalid if a round trip is off by more than the threshold or 5 %, whichever is more. Degraded if a node with a
     declared delay has no measured round trip. A round trip is the median of a few echoes, or their mean if the delay
     varies.
     """
@@ -51,7 +51,7 @@ def check_round_trips(trial: TrialTable) -> CheckVerdict:
 
 
 def measured_round_trips(trial: TrialTable) -> Iterator[MeasuredRoundTrip]:
-    """Yield the declared and measured time of every round trip that was probed."""
+    """Yield the declared and the measured time of every round trip between two nodes that was probed."""
     plan, wall_tolerance_s = trial.plan, float(trial.plan.fidelity.round_trip)
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, probe in (link_shaping.get("round_trip_s") or {}).items():

@@ -25,9 +25,10 @@ class SharedLinkRate(NamedTuple):
 
 
 def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
-    """Compare the rate of each shared link with the plan: as probed with flows, else as read back from the kernel.
+    """Compare the achieved rate of each shared link with its declared rate.
 
-    Invalid if a rate is off by more than the threshold, degraded if it was neither probed nor read back.
+    The achieved rate is that of probe flows, else the rate read back from the kernel. Invalid if it is off by more than
+    the threshold, degraded if it was neither probed nor read back.
     """
     if not has_kernel_shaping(trial) or not trial.plan.network.shared_links:
         return valid_verdict("no link is shared, or Ensayo's own code enforces its rate")
@@ -48,7 +49,7 @@ def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
 
 
 def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
-    """Yield the rate of every shared link of the plan: as probed with flows, else as read back from the kernel."""
+    """Yield the declared and achieved rate of every shared link: probed with flows, else read back from the kernel."""
     shaping = (trial.status.get("shaping") or {}).values()
     probed_bps = {
         name: rate for link_shaping in shaping for name, rate in (link_shaping.get("achieved_pipes_bps") or {}).items()

@@ -1,4 +1,4 @@
-"""Check that planned events, such as slowdowns, were applied on time."""
+"""Check that planned events, such as slowdowns of workers, were applied on time."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ LATENESS_QUANTILE = 0.99
 
 
 def check_event_lateness(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if a due event was not applied, or if events were applied too late.
+    """Return an invalid verdict if a planned event was not applied, or was applied too late.
 
     The 99th percentile of their lateness is compared with the threshold. Lateness is logged in virtual time and
     compared in wall time.
@@ -51,7 +51,7 @@ def overdue_events(trial: TrialTable) -> Iterator[str]:
 
 
 def _was_event_due(trial: TrialTable, event: PlannedEvent, end_s: float) -> bool:
-    """Return whether the event should have begun before the end of the trial.
+    """Return whether a planned event should have begun before the end of the trial.
 
     An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes
     when the first worker reaches the step.

@@ -5,7 +5,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def check_trial_record(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if a file of the trial is damaged: the reason names the first problem."""
+    """Return an invalid verdict if a log or other file of the trial is damaged; the reason is the first problem."""
     if not trial.damage:
         return valid_verdict("every line of the logs could be read")
     first, *others = trial.damage

@@ -1,4 +1,4 @@
-"""Check that the staleness of gradients follows from the order of updates and stays within its bound."""
+"""Check that the logged staleness of gradients fits the order of updates and stays within the declared bound."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def check_staleness(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if the staleness of a gradient contradicts the order of updates or exceeds its bound.
+    """Return an invalid verdict if a gradient's staleness contradicts the order of updates or exceeds the bound.
 
     Without waiting, a worker reads the parameters right after its own update. The staleness of its next gradient is the
     number of updates by other workers since then. For n workers of any speeds, the mean staleness over a long run is
@@ -52,7 +52,7 @@ def _check_update_order(updates: pd.DataFrame, measured_text: str) -> CheckVerdi
 
 
 def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured_text: str) -> CheckVerdict:
-    """Compare how many steps each gradient was ahead of the slowest worker with the bound."""
+    """Return an invalid verdict if a gradient was more steps ahead of the slowest worker than the bound allows."""
     worker, step = (updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(updates), np.inf)
     for rank in np.unique(worker):
