@@ -69,7 +69,7 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
 
 
 def _describe_sources(published: Sequence[PublishedCurve]) -> str:
-    """Return the part of the caption that explains the published speedups; empty without published speedups."""
+    """Return caption text that names the publications whose speedups are drawn; empty if there are none."""
     sources = ", ".join(dict.fromkeys(each.source for each in published))
     return f" Grey: published by others; crosses measured, pluses by their own model ({sources})." if sources else ""
 

@@ -93,7 +93,7 @@ class ScalingSeries:
         )
 
     def simulated_speedups(self) -> Floats:
-        """Return speedups of simulated runs for intervals (a parametric bootstrap), shape (draws, sizes).
+        """Return speedups of simulated repeats for confidence intervals (parametric bootstrap), shape (draws, sizes).
 
         A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
         mean of `runs` log-normal times with the relative spread `run_spread`.
@@ -110,7 +110,7 @@ class ScalingSeries:
 
 
 def shipped_series_for(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return the shipped series if a study is about the shipped results; otherwise an empty tuple."""
+    """Return the scaling series shipped with Ensayo if a study is about the shipped results; otherwise nothing."""
     return read_shipped_series() if study.results.is_shipped else ()
 
 

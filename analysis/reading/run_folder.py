@@ -166,7 +166,7 @@ class RunFolder:
 
     @property
     def scenario_question(self) -> str:
-        """Question that the scenario answers: the first comment of scenario.yaml, up to its first empty line."""
+        """First comment of scenario.yaml up to an empty line; it states the question that the scenario answers."""
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:
