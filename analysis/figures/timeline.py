@@ -35,7 +35,7 @@ class TrialStepTimes:
 
     @property
     def display_name(self) -> str:
-        """Strategy, number of workers and condition of the trial, as `ring x4`."""
+        """Strategy, number of workers and swept values of a trial, for example `ring x4 · uplink 100mbit`."""
         result = self.result
         return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
             f" · {result.condition}" if result.condition else ""

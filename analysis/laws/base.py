@@ -66,11 +66,11 @@ class ScalingLaw(Component, ABC):
         """Return positive parameters to start the fit from, estimated from the series."""
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        """Return the logarithms of the observations that the law is fit to, shape (observations,)."""
+        """Return the logarithms of the measured values that the law is fitted to, shape (observations,)."""
         return np.log(series[self.output])
 
     def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
-        """Return the logarithms that the law predicts for `observation_logarithms`, shape (..., observations)."""
+        """Return the logarithms of the observations as the law predicts them, shape (..., observations)."""
         return np.log(self.predict_output(parameters, series))
 
     def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data

@@ -68,7 +68,7 @@ class LawEvaluation:
         return tuple(score_forecasts(law, self.scored_forecasts) for law in self.fits) if self.scored_forecasts else ()
 
     def forecasts_of(self, law_name: str, benchmark: str) -> tuple[LawForecast, ...]:
-        """Return the forecasts of one law for the series of one benchmark."""
+        """Return the training times that one scaling law forecasts for one MLPerf workload."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
     def band_coverage_without_drift(self, law_name: str) -> float:

@@ -31,7 +31,7 @@ class ComparedResult:
 
     @property
     def efficiency(self) -> float:
-        """Efficiency E': speedup / relative size. Above 1 if accelerators are faster than those of the reference."""
+        """Efficiency: speedup / relative number of accelerators; above 1 if these are faster than the reference's."""
         return split_efficiency(self.relative_size, self.speedup, None).efficiency
 
 

@@ -66,7 +66,7 @@ class ScalingSeries:
 
     @property
     def accelerator_counts(self) -> list[int]:
-        """Number of accelerators of each size."""
+        """Number of accelerators of each system in the series, in increasing order."""
         return [size.accelerators for size in self.sizes]
 
     @property
@@ -121,7 +121,7 @@ def read_shipped_series() -> tuple[ScalingSeries, ...]:
 
 @cache
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
-    """Read all scaling series from a CSV file."""
+    """Read scaling series (times by number of accelerators, one series per workload) from a CSV file."""
     with csv_path.open(encoding="utf-8", newline="") as file:
         rows = [SeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)

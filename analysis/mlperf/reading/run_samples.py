@@ -66,7 +66,7 @@ def find_study_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
 
 
 def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
-    """Read one series per workload from the logs of a result folder.
+    """Read one scaling series per workload (times by number of accelerators) from the logs of a result folder.
 
     A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
     its logs have no samples, or count samples in another unit than the smallest size.
