@@ -32,7 +32,7 @@ PUBLISHED_MARKERS = {"measured": ("x", "published"), "predicted": ("+", "publish
 def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     """Draw measured and predicted speedup by number of workers, one panel per strategy and set of swept values.
 
-    Axes are logarithmic; speedup is in samples per second. Measured speedups are filled marks, speedups predicted by the
+    Axes are logarithmic; speedup is in samples/s. Measured speedups are filled marks, speedups predicted by the
     closed form open marks. The ideal speedup is dashed; speedups published by others for the same strategy are grey.
     """
     curves = [curve for curve in run.summary.curves if curve.has_predictions]
