@@ -1,4 +1,4 @@
-"""Figure `conditions`: training time per sample of every strategy under each swept condition."""
+"""Figure `conditions`: training time per sample of every strategy for each combination of swept scenario values."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from analysis.results.trial_result import TrialGroup
 
 
 def draw_sample_time_by_condition(run: AnalysedRun) -> Drawing | None:
-    """Draw the virtual seconds per 1,000 samples under every condition.
+    """Draw the training time per 1,000 samples of every strategy for each combination of swept scenario values.
 
     Each strategy has one curve: its trials on its largest number of workers.
     """

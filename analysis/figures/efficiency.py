@@ -1,4 +1,4 @@
-"""Figure `efficiency`: efficiency of every strategy against workers, split into hardware and statistical efficiency."""
+"""Figure `efficiency`: parallel efficiency by number of workers, split into hardware and statistical efficiency."""
 
 from collections.abc import Sequence
 
@@ -28,9 +28,9 @@ EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_ef
 
 
 def draw_efficiency(run: AnalysedRun) -> Drawing | None:
-    """Draw the efficiency E' of every strategy against the number of workers, and the two factors of E' as thin curves.
+    """Draw parallel efficiency by number of workers, and its hardware and statistical factors as thin curves.
 
-    E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
+    Parallel efficiency E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
     """
     curves = [curve for curve in run.summary.curves if len(curve.points) > 1]
     if not curves:
@@ -62,7 +62,7 @@ def draw_efficiency(run: AnalysedRun) -> Drawing | None:
 
 
 def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the title: the highest and the lowest efficiency at the largest sizes, and the cause of the lowest."""
+    """Return a title with the highest and lowest parallel efficiency on the most workers, and why the lowest is low."""
     best = max(curves, key=lambda curve: curve.points[-1].efficiency)
     worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
     best_point, worst_point = best.points[-1], worst.points[-1]

@@ -66,13 +66,11 @@ LEGEND_COLOURS = {"measured": FOREGROUND, "outside the calibrated domain": FAINT
 
 @dataclass(frozen=True)
 class FittedCurve:
-    """Speedup curve of a strategy, and the scaling laws fitted to the curve's times for the same number of samples."""
+    """Measured speedup curve of a strategy, and scaling laws fitted to its training times for equally many samples."""
 
     curve: SpeedupCurve
     fits: Mapping[str, LawFit]  # by the names in SPEEDUP_LAWS
-    fits_of_training_parts: Mapping[
-        str, LawFit
-    ]  # laws of single parts of training: "learning", "computing", "exchange"
+    fits_of_training_parts: Mapping[str, LawFit]  # laws of single components: "learning", "computing", "exchange"
 
     @cached_property
     def best_law_name(self) -> str:
@@ -81,7 +79,7 @@ class FittedCurve:
 
 
 def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
-    """Draw the measured speedup of every strategy and the scaling laws fitted to it.
+    """Draw the measured speedup of every strategy and the scaling laws fitted to this speedup.
 
     Speedup is in samples per second. Numbers of workers above the largest measured one are grey. None if no
     strategy ran on at least `MIN_FITTED_SIZES` numbers of workers.
@@ -124,7 +122,7 @@ def _figure_caption(fitted_curves: Sequence[FittedCurve], omitted_curves: str) -
 
 
 def _describe_band_coverage(fitted_curves: Sequence[FittedCurve]) -> str:
-    """Return the observation that a prediction band covers, as text: a new run, or the mean of several new runs.
+    """Return text that says what a prediction band predicts: a single new run, or the mean of several new runs.
 
     Where runs were repeated, laws are fitted to means over the repeats. Such means vary less than single runs.
     """
@@ -145,7 +143,7 @@ def _fit_curve(curve: SpeedupCurve, run: AnalysedRun) -> FittedCurve:
 
 
 def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, LawFit]]:
-    """Yield the fitted laws of three parts of training (learning, computing, exchange), as far as the run has the data.
+    """Yield a law of the samples to target, of the compute time and of the exchange time, if the run has the data.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
     trials must differ in this batch.
@@ -172,7 +170,7 @@ def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterat
 
 
 def _exchange_measurements(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
-    """Return the message counts, link times and exchange times that the exchange law is fitted to.
+    """Return message counts, transfer times and exchange times of a strategy, to which `ExchangeTimeLaw` is fitted.
 
     Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or
     if they switch strategies.
@@ -196,7 +194,7 @@ def _has_enough_distinct_batches(batches: Floats) -> bool:
 
 
 def _residual_error(fit: LawFit) -> float:
-    """Return the root mean square of a fit's log residuals per degree of freedom, nearly a relative error."""
+    """Return the typical relative error of a fitted law: root mean square of log residuals per degree of freedom."""
     return float(np.sqrt((fit.log_residuals**2).sum() / max(fit.degrees_of_freedom, 1)))
 
 
@@ -210,7 +208,7 @@ def _format_residual_error(fit: LawFit) -> str:
 
 
 def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:
-    """Return the title: the law that best fits the least efficient curve, with the error and parameters of the law."""
+    """Return a title with the law that best fits the least efficient strategy, its error and its parameters."""
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].rate_efficiency(each.curve.base))
     fit = worst.fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
@@ -244,7 +242,7 @@ def _draw_panel(axes: Axes, fitted_curve: FittedCurve, colour: str, marker: str)
 
 
 def _panel_notes(fitted_curve: FittedCurve) -> str:
-    """Return the notes of a panel: for each fitted law the error and the reported quantities, one quantity per line."""
+    """Return the text in a panel: each fitted law with its error and its quantities, such as the serial share."""
     notes = [
         f"{name}, error {_format_residual_error(fit)}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.fits.items()
@@ -257,7 +255,7 @@ def _panel_notes(fitted_curve: FittedCurve) -> str:
 
 
 def _describe_law_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> str:
-    """Return the quantities that the figure reports for a fitted law, with 95% intervals, as text."""
+    """Return text such as "serial share 0.1 [0.08, 0.12]": the quantities of a fitted law with 95% intervals."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
         for quantity, values in _law_quantities_with_intervals(law_name, fit).items()
@@ -265,7 +263,7 @@ def _describe_law_quantities(law_name: str, fit: LawFit, separator: str = ", ") 
 
 
 def _format_value_with_interval(low: float, value: float, high: float) -> str:
-    """Format a value with its 95% interval, or only the upper end if the data do not identify the value."""
+    """Format a value with its 95% interval, or only the upper end if the measurements do not determine the value."""
     return (
         f"at most {format_number(high)}"
         if high > UNIDENTIFIED_RATIO * low
@@ -274,7 +272,7 @@ def _format_value_with_interval(low: float, value: float, high: float) -> str:
 
 
 def _law_quantities_with_intervals(law_name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
-    """Return the quantities that the figure reports for a law: name -> (low, value, high) with a 95% interval."""
+    """Return quantities of a fitted law, such as its serial share: name -> (low, value, high) of a 95% interval."""
     return {
         quantity: _value_with_95_percent_interval(compute(fit.parameters), compute(fit.parameter_draws))
         for quantity, compute in REPORTED_QUANTITIES[law_name].items()

@@ -36,7 +36,7 @@ X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "st
 
 
 def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
-    """Draw the target metric and the loss against time, samples, steps and bytes sent, one panel per pair.
+    """Draw target metric and loss against time, samples, steps and bytes sent, one panel per metric and x axis.
 
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
@@ -107,7 +107,7 @@ def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
 
 
 def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
-    """Return the trials to draw: the finished trials of each strategy and condition on the most workers.
+    """Return the trials to draw: for each strategy and set of swept values, the finished trials on the most workers.
 
     If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
     """
@@ -122,7 +122,7 @@ def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
 
 
 def _describe_line_styles(run: AnalysedRun) -> str:
-    """Return the part of the caption that names the line style of each condition; empty for one condition."""
+    """Return caption text that names the line style of each combination of swept values; empty if there is only one."""
     if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
@@ -153,7 +153,7 @@ def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
 
 
 def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
-    """Return the title: which strategy needs the fewest bytes and which the most samples to reach the target.
+    """Return a title that names the strategies with the fewest bytes sent and the most samples to the target quality.
 
     Without a target, or if fewer than two strategies reach the target, the title is the range of the final values.
     """
@@ -175,7 +175,7 @@ def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | Non
 
 
 def _describe_strategies_missing_target(strategy_names: list[str]) -> str:
-    """Return a clause on the strategies that miss the target: the names of a few strategies, or the number of many."""
+    """Return a clause on the strategies that do not reach the target quality: names of a few, or the number of many."""
     if len(strategy_names) > MAX_LISTED:
         return f"{len(strategy_names)} strategies miss it"
     verb = "misses" if len(strategy_names) == 1 else "miss"
@@ -187,7 +187,7 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
 
 
 def _describe_largest_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
-    """Return a clause that compares the largest number of samples to the target with the smallest one."""
+    """Return a clause that compares the strategies with the most and with the fewest samples to the target quality."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():
         return "all need about the same number of samples"

@@ -1,4 +1,4 @@
-"""Figure `predicted`: measured step time of every strategy beside the step time predicted by the closed form."""
+"""Figure `predicted`: measured step time of every strategy beside the step time that a formula predicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller r
 
 @dataclass(frozen=True)
 class PredictedStepRow:
-    """Predicted and measured step time of a group of trials, or of one training phase of trials that switch."""
+    """Predicted and measured step time of repeated trials, or of one phase of trials that switch their strategy."""
 
     group: TrialGroup
     name: str
@@ -35,7 +35,7 @@ class PredictedStepRow:
 
     @property
     def relative_difference(self) -> float:
-        """Remainder: measured step time / step time predicted by the closed form - 1."""
+        """Relative error of the prediction, in figures "remainder": measured step time / predicted step time - 1."""
         return self.measured_step_s / self.predicted_step_s - 1
 
 
@@ -67,7 +67,7 @@ def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
 
 
 def _predicted_step_rows(group: TrialGroup) -> list[PredictedStepRow]:
-    """Return the rows of a group of trials: one row, or one per training phase if trials switched strategies.
+    """Return predicted and measured step times of repeated trials, per training phase if they switched the strategy.
 
     The list is empty if the plan has no predicted step time.
     """
@@ -116,7 +116,7 @@ def _draw_predicted_step_row(axes: Axes, y: int, row: PredictedStepRow, colour: 
 
 
 def _figure_data(rows: Sequence[PredictedStepRow]) -> pd.DataFrame:
-    """Return the data of the figure as a table. The column `phase` exists only if a trial switched strategies."""
+    """Return the drawn step times as a table, with a column `phase` only if a trial switched strategies."""
     values = [
         (
             *(row.group.strategy, row.group.condition, row.group.workers),

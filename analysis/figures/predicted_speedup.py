@@ -30,10 +30,10 @@ PUBLISHED_MARKERS = {"measured": ("x", "published"), "predicted": ("+", "publish
 
 
 def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
-    """Draw measured and predicted speedup against workers, one panel per strategy and condition, on log axes.
+    """Draw measured and predicted speedup by number of workers, one panel per strategy and set of swept values.
 
-    Speedup is in samples per second. Measured speedups are filled marks, speedups predicted by the closed form are open
-    marks, the ideal speedup is dashed, and speedups published by others for the same strategy are grey.
+    Axes are logarithmic; speedup is in samples/s. Measured speedups are filled marks, speedups predicted by the
+    closed form open marks. The ideal speedup is dashed; speedups published by others for the same strategy are grey.
     """
     curves = [curve for curve in run.summary.curves if curve.has_predictions]
     if not curves:
@@ -69,7 +69,7 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
 
 
 def _describe_sources(published: Sequence[PublishedCurve]) -> str:
-    """Return the part of the caption that explains the published speedups; empty without published speedups."""
+    """Return caption text that names the publications whose speedups are drawn; empty if there are none."""
     sources = ", ".join(dict.fromkeys(each.source for each in published))
     return f" Grey: published by others; crosses measured, pluses by their own model ({sources})." if sources else ""
 

@@ -1,4 +1,4 @@
-"""Figure `quality`: quality of the trained model under each swept condition."""
+"""Figure `quality`: quality of the trained model for each combination of swept scenario values."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures n
 
 
 def draw_final_quality(run: AnalysedRun) -> Drawing | None:
-    """Draw the metric of the last evaluation under every condition, one curve per strategy.
+    """Draw the final quality of the trained model for each combination of swept values, one curve per strategy.
 
     A curve shows the trials of a strategy on its largest number of workers.
     """
@@ -52,7 +52,7 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
 
 
 def final_metric_values(trial_group: TrialGroup, metric: str) -> Floats:
-    """Return the metric of the last evaluation of each repeat. Repeats without an evaluation are left out."""
+    """Return the value of a quality metric at the last evaluation of each repeated trial that has an evaluation."""
     return np.array([trial.final[metric] for trial in trial_group.trials if metric in trial.final])
 
 
@@ -67,12 +67,12 @@ def _choose_quality_metric(run: AnalysedRun) -> str:
 
 
 def _metric_differs_by_condition(groups: Sequence[TrialGroup], metric: str) -> bool:
-    """Return whether the mean final metric, rounded as in the report, differs between the conditions of a strategy."""
+    """Return whether a strategy's mean final metric, rounded as in the report, differs between swept values."""
     return len({format_number(_mean_final_metric(group, metric)) for group in groups}) > 1
 
 
 def _describe_lowest_and_highest_metric(groups: Sequence[TrialGroup], metric: str) -> str:
-    """Return a clause with the lowest and the highest mean final metric of a strategy, each with its condition."""
+    """Return a clause with a strategy's lowest and highest mean final metric, each with its swept values."""
     ranked = sorted(groups, key=lambda group: _mean_final_metric(group, metric))
     low, high = (
         f"{format_number(_mean_final_metric(group, metric))} with {group.condition}"

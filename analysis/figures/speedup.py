@@ -28,9 +28,9 @@ MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels a
 
 
 def draw_speedup(run: AnalysedRun) -> Drawing | None:
-    """Draw speedup against workers on log axes, one panel per condition and one curve per strategy.
+    """Draw speedup by number of workers, one panel per combination of swept values and one curve per strategy.
 
-    The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
+    Axes are logarithmic. The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
     """
     curves = [curve for curve in run.summary.curves if len(curve.points) > 1]
     if not curves:
@@ -63,7 +63,7 @@ def draw_speedup(run: AnalysedRun) -> Drawing | None:
 
 
 def describe_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
-    """Return a caption text: the definition of speedup, and the base of each curve with the absolute time of the base.
+    """Return caption text that defines speedup and gives, per curve, the run that it is relative to, with its time.
 
     Hoefler & Belli (SC 2015) ask for absolute times, because a speedup does not show whether the base is slow.
     """
@@ -93,9 +93,9 @@ def _summarise_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
 
 
 def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
-    """Return the base of a speedup as text: number of workers, time, and the given conditions.
+    """Return text on the run that a speedup is relative to: its number of workers, its time and its swept values.
 
-    `conditions` is empty if all curves have the same base.
+    `swept_values` is empty if all curves have the same base.
     """
     kind = "time to target" if time_metric == "time_to_target" else "time for the common sample budget"
     suffix = f" with {conditions}" if conditions else ""
@@ -103,7 +103,7 @@ def _describe_speedup_base(base_description: str, seconds: float, time_metric: T
 
 
 def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the title: the largest speedup, with the strategy, the number of workers and the base of the speedup."""
+    """Return a title with the largest speedup, its strategy and number of workers, and what it is relative to."""
     best_points = [_best_point(curve) for curve in curves]
     index = max(range(len(curves)), key=lambda place: best_points[place].speedup)
     best, point = curves[index], best_points[index]
@@ -119,7 +119,7 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
 
 
 def _best_point(curve: SpeedupCurve) -> SpeedupPoint:
-    """Return the point of a curve with the largest speedup, among the points with more workers than the base.
+    """Return the point with the largest speedup on a curve, among points with more workers than the reference run.
 
     The base itself is no candidate: its speedup is 1 by definition.
     """

@@ -19,7 +19,7 @@ MAX_PANEL_COLUMNS = 4
 
 
 def draw_staleness(run: AnalysedRun) -> Drawing | None:
-    """Draw a histogram of gradient staleness for each strategy and number of workers.
+    """Draw a histogram of gradient staleness, in parameter updates, for each strategy and number of workers.
 
     A vertical line marks n - 1 for n workers. Groups of trials without stale gradients are left out.
     """
@@ -43,7 +43,7 @@ def draw_staleness(run: AnalysedRun) -> Drawing | None:
 
 
 def _updates_by_staleness(trial_group: TrialGroup) -> dict[int, int]:
-    """Return staleness -> number of updates over all repeats of a group, without entries for zero updates."""
+    """Return staleness -> number of gradients applied with this staleness, over all repeats; no entries for zero."""
     total: dict[int, int] = {}
     for trial in trial_group.trials:
         for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():

@@ -1,4 +1,4 @@
-"""Figure `step_breakdown`: duration of a training step, split by step phase, for every strategy."""
+"""Figure `step_breakdown`: duration of a training step, split into compute, exchange, waiting and other phases."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ ROW_HEIGHT_IN = 0.29
 
 
 def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
-    """Draw the mean time of each step phase as a stacked bar, one bar per strategy and number of workers.
+    """Draw the mean time of each phase of a training step as a stacked bar, one per strategy and number of workers.
 
     A vertical mark shows the step time predicted by the closed form.
     """
@@ -41,7 +41,7 @@ def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
 
 
 def _figure_title(groups: Sequence[TrialGroup]) -> str:
-    """Return the title: the shortest and the longest exchange per step on the largest number of workers."""
+    """Return a title with the strategies of shortest and longest exchange time per step on the most workers."""
     largest = [group for group in groups if not group.is_baseline and group.workers == max(g.workers for g in groups)]
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
@@ -64,7 +64,7 @@ def _exchange_share(trial_group: TrialGroup) -> float:
 
 
 def _bar_end_ms(trial_group: TrialGroup) -> float:
-    """Return the right end of a group's bar or predicted mark, whichever is farther right, in milliseconds."""
+    """Return the right end of a measured bar or of its predicted mark, whichever is larger, in milliseconds."""
     return 1000 * max(sum(trial_group.step_phase_s.values()), trial_group.predicted_mean_step_s or 0.0)
 
 

@@ -61,7 +61,7 @@ def draw_time_saved_by_switch(run: AnalysedRun) -> Drawing | None:
 
 
 def _figure_title(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
-    """Return the title: whether the strategy of the first trial saved time by switching, and how its repeats differ."""
+    """Return a title that says whether the first trial saved time by switching its strategy, and how repeats differ."""
     first, _ = switched_trials[0]
     repeats = [
         switch

@@ -1,4 +1,4 @@
-"""Figure `time_to_target`: virtual time that every strategy needs to reach the target."""
+"""Figure `time_to_target`: virtual time that every strategy needs to reach the target quality."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ ROW_HEIGHT_IN = 0.27
 
 
 def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
-    """Draw the time to the target, one bar per strategy and number of workers, and one dot per run.
+    """Draw the time to the target quality, one bar per strategy and number of workers, and one dot per run.
 
     Bars are olympic means. A run that missed the target is an open circle at the end of the run.
     """
@@ -55,7 +55,7 @@ def _figure_title(comparison: WinnerComparison | None, target: str) -> str:
 
 
 def _longest_trial_s(trial_group: TrialGroup) -> float:
-    """Return the longest time to the target in a group; a trial that missed the target counts with its duration."""
+    """Return the longest time to target of repeated trials; a trial that missed the target counts with its duration."""
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in trial_group.trials)
 
 

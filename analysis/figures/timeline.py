@@ -1,4 +1,4 @@
-"""Figure `timeline`: step time against virtual time, with the events that the scenario declares."""
+"""Figure `timeline`: step time against virtual time, with the declared changes of links and workers shaded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class TrialStepTimes:
 
     @property
     def display_name(self) -> str:
-        """Strategy, number of workers and condition of the trial, as `ring x4`."""
+        """Strategy, number of workers and swept values of a trial, for example `ring x4 · uplink 100mbit`."""
         result = self.result
         return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
             f" · {result.condition}" if result.condition else ""
@@ -68,7 +68,7 @@ class TrialStepTimes:
 
 
 def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
-    """Draw step time against virtual time, one panel per trial. Events are shaded from begin to end."""
+    """Draw step time against virtual time, one panel per trial; events such as worker slowdowns are shaded."""
     trials = _trials_with_events(run)
     if not trials:
         return None
@@ -102,7 +102,7 @@ def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
 
 
 def _median_step_times_over_workers(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the median begin, end and duration of every step over the workers."""
+    """Return the begin, end and duration of every training step, each as the median over the workers."""
     by_step = steps.assign(end_s=steps["start_s"] + steps["step_s"]).groupby("step")
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
 

@@ -1,11 +1,11 @@
-"""Scaling laws: formulas with positive parameters, fit with intervals and tested on sizes held out of the fit.
+"""Scaling laws: formulas fitted to training times with intervals, and tested on sizes not used in the fit.
 
 base       base class of scaling laws, and their fit; `solver` fits many perturbed copies of a series at once
 amdahl gustafson usl log_n           classic laws of the time T(N) on N workers
 best_batch                           T(N) where the batch is always the best one
-critical_batch compute exchange      laws of parts of training: samples to target, seconds of a step, of an exchange
-parts                                T(N, batch), composed of the laws of such parts
-backtest   errors of a law on sizes held out of its fit; prediction bands are computed from these
+critical_batch compute exchange      laws of single components: samples to target, seconds of a step, of an exchange
+parts                                T(N, batch), composed of the laws of samples and step time
+backtest   errors of a law at sizes not used in its fit; prediction bands are computed from these
 """
 
 from typing import Annotated, TypeAlias

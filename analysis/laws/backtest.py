@@ -1,7 +1,8 @@
-"""Backtests of scaling laws: their errors on sizes held out of the fit, from which prediction bands are computed.
+"""Backtests of scaling laws: errors of their predictions at numbers of workers that were not used in the fit.
 
-Noise and drift in the band of a series are estimated from the other series only: a law is fit to the smaller sizes of
-each and compared with its larger sizes. So no estimate uses the sizes on which a band is later tested.
+Prediction bands follow from these errors. Noise and drift in the band of a series are estimated from the other series:
+a law is fit to the smaller sizes of each and compared with its larger sizes. So no estimate uses the sizes on which a
+band is later tested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ DRIFT_GRID = np.linspace(0, 1, 101)
 
 @dataclass(frozen=True)
 class HoldoutError:
-    """Error of a law at one size that was held out of its fit."""
+    """Error of a scaling law at one number of workers that was not used to fit the law."""
 
     workers: float
     log_error: float  # ln(predicted / observed)
@@ -35,7 +36,7 @@ class HoldoutError:
 
 @dataclass(frozen=True)
 class BacktestRecord:
-    """Residuals and holdout errors of a law on one series."""
+    """Residuals of a law fitted to one series of measurements, and its errors at sizes not used in the fit."""
 
     squared_residuals: float  # sum over the whole series
     degrees_of_freedom: int  # of these residuals
@@ -43,7 +44,7 @@ class BacktestRecord:
 
 
 def split_series(series: SeriesColumns, size_column: str, largest_size: float) -> tuple[SeriesColumns, SeriesColumns]:
-    """Return the part of a series up to `largest_size`, and the part beyond."""
+    """Split a series of measurements into those at sizes up to `max_size` and those at larger sizes."""
     is_small = series[size_column] <= largest_size
     small = {name: values[is_small] for name, values in series.items()}
     large = {name: values[~is_small] for name, values in series.items()}
@@ -51,7 +52,7 @@ def split_series(series: SeriesColumns, size_column: str, largest_size: float) -
 
 
 def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
-    """Fit a law to each beginning of a series and return its errors at the held-out larger sizes.
+    """Fit a law to the smaller sizes of a series, for every possible split, and return its errors at the larger sizes.
 
     The beginning of a series has two sizes or more; one size or more is held out.
     """
@@ -68,12 +69,12 @@ def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
 
 
 def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
-    """Return whether there are as many observations as parameters without a prior."""
+    """Return whether a series has at least as many observations as the law has parameters without a prior."""
     return bool(law.observation_logarithms(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
 
 
 def _holdout_errors(fit: LawFit, held_out: SeriesColumns) -> list[HoldoutError]:
-    """Return the error of a fit at each size of a held-out series."""
+    """Return the prediction error of a fitted law at each size that was not used in the fit."""
     sizes, observed = held_out[fit.law.inputs[0]], held_out[fit.law.output]
     log_errors = np.log(fit.law.predict_output(fit.parameters, held_out) / observed)
     variances = np.log(fit.draw_observations(held_out)).var(axis=0)
@@ -82,7 +83,7 @@ def _holdout_errors(fit: LawFit, held_out: SeriesColumns) -> list[HoldoutError]:
 
 
 def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
-    """Return the noise and the drift estimated from the backtests of several series.
+    """Estimate the noise of measurements and the drift, a law's error beyond the fitted sizes, from several backtests.
 
     The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
     + drift^2 x distance. Errors of one series depend on each other, so together they count as one observation (the mean
@@ -100,7 +101,7 @@ def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
 
 
 def _drift_log_likelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
-    """Return the mean log likelihood of the errors of one series, for each drift of DRIFT_GRID."""
+    """Return the mean log likelihood of the prediction errors of one series for each candidate drift in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
     total_variance = variances + np.square(DRIFT_GRID)[:, None] * distances
@@ -109,7 +110,7 @@ def _drift_log_likelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
 
 @dataclass(frozen=True)
 class LawForecast:
-    """Prediction of a law at one observed size that was held out of its fit."""
+    """Prediction of a scaling law at one measured size that was not used to fit the law, with a 90 % band."""
 
     series: str
     law: str
@@ -127,13 +128,13 @@ class LawForecast:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the observed value lies inside the band."""
+        """Whether the observed value lies inside the 90 % band of the prediction."""
         return self.low <= self.observed <= self.high
 
 
 @dataclass(frozen=True)
 class ForecastScore:
-    """Accuracy and coverage of the forecasts of one law."""
+    """Accuracy of one law's forecasts, and share of measurements inside their 90 % bands."""
 
     law: str
     points: int
@@ -144,7 +145,7 @@ class ForecastScore:
 
 
 def score_forecasts(law_name: str, forecasts: Sequence[LawForecast]) -> ForecastScore:
-    """Return the accuracy and coverage of one law, from its forecasts among `forecasts`."""
+    """Score the forecasts of one law, given the forecasts of all laws: their errors and the coverage of their bands."""
     of_law = [forecast for forecast in forecasts if forecast.law == law_name]
     errors = np.abs([forecast.relative_error for forecast in of_law])
     return ForecastScore(
@@ -158,7 +159,7 @@ def score_forecasts(law_name: str, forecasts: Sequence[LawForecast]) -> Forecast
 
 
 class LawComparison:
-    """Several laws fit to the smaller sizes of several series, to compare their forecasts of the larger ones.
+    """Comparison of scaling laws: each is fitted to the smaller sizes of several series and forecasts the larger sizes.
 
     Each law is fit to each series once.
     """
@@ -166,13 +167,13 @@ class LawComparison:
     def __init__(
         self, laws: Mapping[str, ScalingLaw], series: Mapping[str, SeriesColumns], largest_size: float = 64
     ) -> None:
-        """Set up the comparison; laws are fit to sizes up to `largest_size`."""
+        """Set up the comparison of laws that are fitted to numbers of workers up to `largest_size`."""
         self._laws, self._series, self._largest_size = laws, series, largest_size
         self._records_by_law: dict[str, dict[str, BacktestRecord]] = {}
         self._fits_by_law: dict[str, dict[str, LawFit]] = {}
 
     def backtest_records(self, law_name: str) -> dict[str, BacktestRecord]:
-        """Return the backtests of a law by series, for sizes up to `largest_size`; too short series are left out."""
+        """Return a law's backtest for each series that is long enough, on sizes up to `largest_size`."""
         if law_name not in self._records_by_law:
             law = self._laws[law_name]
             fit_parts = {
@@ -187,7 +188,7 @@ class LawComparison:
         return self._records_by_law[law_name]
 
     def fits_by_series(self, law_name: str) -> dict[str, LawFit]:
-        """Return the fits of a law by series; the noise of a fit comes from the other series only.
+        """Return the fit of a law to each series; the noise of measurements is estimated from the other series only.
 
         A series without enough sizes up to `largest_size` is fit to all sizes but its largest; `LawFit.size_range`
         records the sizes.
@@ -204,7 +205,7 @@ class LawComparison:
         return law.fit(split_series(series, size_column, largest_size)[0], noise)
 
     def forecasts(self, law_name: str) -> list[LawForecast]:
-        """Return the forecasts of a law at every size of every series that was held out of its fit."""
+        """Return the forecasts of a law for every measured size that was not used to fit it, over all series."""
         return [
             forecast
             for name, fit in self.fits_by_series(law_name).items()
@@ -213,7 +214,7 @@ class LawComparison:
 
 
 def forecast_held_out_sizes(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
-    """Return the forecasts of a fitted law for all sizes of a series above the sizes of the fit."""
+    """Return the forecasts of a fitted law for the measured sizes of a series that are larger than the fitted sizes."""
     largest_size = fit.size_range[1]
     _, held_out = split_series(series, fit.law.inputs[0], largest_size)
     if not held_out[fit.law.output].size:

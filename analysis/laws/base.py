@@ -28,7 +28,7 @@ MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly 
 
 @dataclass(frozen=True)
 class ResidualNoise:
-    """Random deviation of observations from a law, as sd of their logarithms: 0.1 is about 10 %.
+    """Random deviation of measurements from a scaling law: standard deviation of their logarithms; 0.1 is about 10 %.
 
     The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is that of a random
     walk of the logarithm from the largest of these sizes to e times that size.
@@ -41,7 +41,7 @@ class ResidualNoise:
 
 @dataclass(frozen=True)
 class PredictionBand:
-    """Predicted values with the lower and upper end of a band, shape (n,) each."""
+    """Values predicted by a scaling law, with the lower and upper end of their band, each of shape (n,)."""
 
     centre: Floats  # at the fitted parameters
     low: Floats
@@ -49,7 +49,7 @@ class PredictionBand:
 
 
 class ScalingLaw(Component, ABC):
-    """A formula that predicts the column `output` of a series from the columns `inputs`, all positive."""
+    """Formula that predicts one positive quantity (`output`) from others (`inputs`), for example time from workers."""
 
     formula: ClassVar[str]
     parameter_names: ClassVar[tuple[str, ...]]
@@ -66,21 +66,21 @@ class ScalingLaw(Component, ABC):
         """Return positive parameters to start the fit from, estimated from the series."""
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        """Return the logarithms of the observations that the law is fit to, shape (observations,)."""
+        """Return the logarithms of the measured values that the law is fitted to, shape (observations,)."""
         return np.log(series[self.output])
 
     def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
-        """Return the logarithms that the law predicts for `observation_logarithms`, shape (..., observations)."""
+        """Return the logarithms of the observations as the law predicts them, shape (..., observations)."""
         return np.log(self.predict_output(parameters, series))
 
     def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
-        """Return mean and sd of the prior of each parameter's logarithm; an infinite sd means no prior."""
+        """Return mean and sd of the prior distribution of each parameter's logarithm; an infinite sd means no prior."""
         return np.zeros(len(self.parameter_names)), np.full(len(self.parameter_names), inf)
 
     def fit(
         self, series: SeriesColumns, noise: ResidualNoise | None = None, draw_count: int = FIT_DRAWS, seed: int = 0
     ) -> "LawFit":
-        """Fit the law to a series: least-squares parameters, and `draw_count` draws of plausible parameters.
+        """Fit the law to a series of measurements: least-squares parameters, and random draws of plausible parameters.
 
         Args:
             series: columns of the series, with `inputs` and `output`.
@@ -96,7 +96,7 @@ class ScalingLaw(Component, ABC):
         return _fit_law(self, series, noise or ResidualNoise(), draw_count, np.random.default_rng(seed))
 
     def _check_series(self, series: SeriesColumns) -> None:
-        """Raise ValueError if a column of the law is missing in the series or not positive."""
+        """Raise ValueError if a series lacks a column that the law needs, or has a value that is not positive."""
         for name in (*self.inputs, self.output):
             if name not in series:
                 raise ValueError(f"{self.kind} needs the column {name}; the series has {', '.join(series)}")
@@ -106,7 +106,7 @@ class ScalingLaw(Component, ABC):
 
 @dataclass(frozen=True)
 class LawFit:
-    """A scaling law fit to one series."""
+    """Scaling law fitted to one series of measurements, with random draws of plausible parameters."""
 
     law: ScalingLaw
     parameters: Floats  # (parameters,)
@@ -118,7 +118,7 @@ class LawFit:
     size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
     def draw_observations(self, columns: SeriesColumns, seed: int = 0) -> Floats:
-        """Return draws of new observations at given inputs, shape (draws, n).
+        """Simulate new measurements at the given inputs with the fitted law and its noise, shape (draws, n).
 
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
@@ -131,25 +131,25 @@ class LawFit:
         return np.asarray(np.exp(log_predictions + noise + drift))
 
     def prediction_band(self, columns: SeriesColumns, level_percent: float = 90) -> PredictionBand:
-        """Return the central `level_percent` of `draw_observations`, for one new observation at each size."""
+        """Return the band that holds the central `coverage_percent` of simulated new measurements at each size."""
         tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
         low, high = np.percentile(self.draw_observations(columns), tails, axis=0)
         return PredictionBand(self.law.predict_output(self.parameters, columns), low, high)
 
     def log_distance_beyond_data(self, columns: SeriesColumns) -> Floats:
-        """Return how far each size lies outside of the calibrated domain: ln(size / nearest end), 0 inside."""
+        """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
         size = columns[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
 
     def parameter_interval(self, parameter_name: str, level_percent: float = 95) -> tuple[float, float]:
-        """Return the central `level_percent` of the draws of one parameter."""
+        """Return the interval that holds the central `coverage_percent` of the random draws of one parameter."""
         values = self.parameter_draws[:, self.law.parameter_names.index(parameter_name)]
         low, high = np.percentile(values, [(100 - level_percent) / 2, (100 + level_percent) / 2])
         return float(low), float(high)
 
     @property
     def unidentified_parameters(self) -> tuple[str, ...]:
-        """Parameters that the series does not identify: their 95 % interval spans more than UNIDENTIFIED_RATIO."""
+        """Names of parameters that the data do not determine: their 95 % interval spans a factor above 1000."""
         intervals = {name: self.parameter_interval(name) for name in self.law.parameter_names}
         return tuple(name for name, (low, high) in intervals.items() if high > UNIDENTIFIED_RATIO * low)
 
@@ -170,7 +170,7 @@ class LawFit:
 def _fit_law(
     law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, draw_count: int, generator: np.random.Generator
 ) -> LawFit:
-    """Fit a law to a series, then fit it to `draw_count` perturbed copies of the series."""
+    """Fit a law to measurements, then refit it to many randomly perturbed copies to estimate the uncertainty."""
     observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
     initial = np.log(law.initial_parameters(series))[None]
@@ -215,7 +215,7 @@ def _fit_log_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return the log parameters that fit each copy of the data by least squares, with one residual per prior."""
+    """Return the logarithms of the least-squares parameters for each copy of the data; each prior adds a residual."""
     _, prior_sds = law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
 
@@ -228,7 +228,7 @@ def _fit_log_parameters(
 
 
 def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
-    """Return the root of the sum of squared residuals of this fit and of those from which `noise` was estimated.
+    """Return the root of the summed squared residuals of a fit and of the earlier fits that gave the estimate `noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """

@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class StepTimeLaw(ScalingLaw):
-    """Law of the step time: a fixed part t0 (kernel launches, exchange, update) and c seconds for each of b samples."""
+    """Law of the step time: t0 seconds per step (kernel launches, exchange, update) plus c seconds per sample."""
 
     kind: Literal["compute"] = "compute"
     formula: ClassVar[str] = "t = t0 + c b"

@@ -1,4 +1,4 @@
-"""α-β model of the time of an exchange (R. W. Hockney, Parallel Computing 20, 1994).
+"""α-β model of the time to exchange gradients (R. W. Hockney, Parallel Computing 20, 1994).
 
 Closed forms count both terms: the messages of the longest chain, and the seconds that bytes take on the declared links.
 """
@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class ExchangeTimeLaw(ScalingLaw):
-    """Law of the exchange time: alpha seconds for each of m messages in a row, and `stretch` times link seconds w."""
+    """Law of the gradient exchange time: alpha seconds for each of m messages, plus `stretch` x transfer time w."""
 
     kind: Literal["exchange"] = "exchange"
     formula: ClassVar[str] = "t = alpha m + stretch w"

@@ -1,4 +1,4 @@
-"""Amdahl's law with a logarithmic term for the rounds of a tree, as often fit to all-reduce."""
+"""Amdahl's law plus a term that grows with log N, for tree-shaped communication such as all-reduce."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class LogarithmicLaw(ScalingLaw):
-    """Amdahl's law with a serial part that grows by c each time the number of workers grows by a factor of e."""
+    """Amdahl's law with a serial time b + c ln N that grows with the logarithm of the number of workers N."""
 
     kind: Literal["log_n"] = "log_n"
     formula: ClassVar[str] = "T = a/N + b + c ln N"

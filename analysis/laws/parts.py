@@ -1,4 +1,4 @@
-"""Law of the time on N workers with batch B, composed of a law of the samples and a law of the step time.
+"""Law of the training time on N workers with batch size B, composed of laws of the samples and of the step time.
 
 S = S_min (1 + B/B_noise)    samples to target (`critical_batch`)
 t = t0 + c B/N               seconds of a step (`compute`), observed as seconds x batch / samples
@@ -18,14 +18,14 @@ SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), StepTimeLaw()
 
 
 class LogNormalPrior(NamedTuple):
-    """Log-normal prior distribution of a ratio."""
+    """Log-normal prior distribution of the ratio of a parameter to a measured value."""
 
     median: float
     sd: float  # of its logarithm
 
 
 class CompositeLaw(ScalingLaw):
-    """Time composed of samples to target and step time, which are fit to the same series.
+    """Law of the training time, (samples to target / batch) x step time, with a fitted law for either factor.
 
     The batch of each size is `given` in the series, or is the `best` batch for the fitted parameters.
 
@@ -73,9 +73,9 @@ class CompositeLaw(ScalingLaw):
         return parameters
 
     def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
-        """Return mean and sd of each parameter's logarithm; the sd is infinite for S_min and c, which have no prior.
+        """Return prior mean and sd of the logarithms of S_min, B_noise, t0 and c; an infinite sd means no prior.
 
-        B_noise and t0 have priors, since a few different batches constrain them badly.
+        Only B_noise and t0 have priors, since a few different batches constrain them badly.
         """
         smallest = int(np.argmin(series["workers"]))
         step_seconds = add_step_columns(series)["step_seconds"][smallest]
@@ -85,14 +85,14 @@ class CompositeLaw(ScalingLaw):
 
 
 def add_step_columns(series: SeriesColumns) -> SeriesColumns:
-    """Return the series with the columns `local_batch` (samples per worker) and `step_seconds`."""
+    """Return a series of measurements with two more columns: `local_batch` (samples per worker) and `step_seconds`."""
     local_batch = series["batch"] / series["workers"]
     step_seconds = series["seconds"] * series["batch"] / series["samples"]
     return {**series, "local_batch": local_batch, "step_seconds": step_seconds}
 
 
 def best_global_batch(parameters: Floats, workers: Floats) -> Floats:
-    """Return the batch with the least time, sqrt(t0 N B_noise / c); for the derivation see `analysis.laws.best_batch`.
+    """Return the global batch with the least training time, sqrt(t0 N B_noise / c), derived in `best_batch`.
 
     `parameters` are those of `CompositeLaw`, shape (..., 4).
     """

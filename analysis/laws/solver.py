@@ -1,4 +1,4 @@
-"""Least squares for many problems of the same shape at once (Levenberg 1944, Marquardt 1963)."""
+"""Non-linear least-squares solver for many problems of equal shape at once (Levenberg 1944, Marquardt 1963)."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ def solve_least_squares(
 def _marquardt_step(
     residual_function: ResidualFunction, parameters: Floats, residuals: Floats, damping: Floats
 ) -> Floats:
-    """Return the damped Gauss-Newton step of each problem, shape (problems, parameters)."""
+    """Return the damped Gauss-Newton step of each least-squares problem, shape (problems, parameters)."""
     count = parameters.shape[1]
     moved = parameters + DIFFERENCE_STEP * np.eye(count)[:, None]  # (parameters, problems, parameters)
     slopes = (residual_function(moved) - residuals) / DIFFERENCE_STEP

@@ -44,20 +44,20 @@ class ClusterPartition:
 
 @dataclass(frozen=True)
 class Clustering:
-    """Partitions of the same systems into different numbers of clusters, by increasing k."""
+    """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
 
     partitions: tuple[ClusterPartition, ...]
 
     @property
     def best_partition(self) -> ClusterPartition:
-        """Partition with the largest mean silhouette."""
+        """Assignment to clusters that has the largest mean silhouette of all that were tried."""
         return max(self.partitions, key=lambda each: each.silhouette)
 
 
 def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
-    """Return the features log2 N, log2 S and E' of each system, standardised to mean 0 and variance 1.
+    """Return log2 of accelerators, log2 of speedup, and efficiency of each system, standardised to variance 1.
 
-    A constant feature is 0. N and S are logarithmic, because otherwise each very large system would be its own cluster.
+    Means are 0; a constant feature is 0. Without logarithms, each very large system would be its own cluster.
     """
     raw = np.array(
         [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
@@ -89,7 +89,7 @@ def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], cl
 
 
 def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
-    """Number clusters by the mean log N of their systems, so that a partition has the same labels on every host."""
+    """Number clusters by the mean log size of their systems, so that equal clusters have equal labels on every host."""
     members: dict[int, list[int]] = {}
     for index, label in enumerate(cluster_labels):
         members.setdefault(label, []).append(index)
@@ -99,7 +99,7 @@ def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[Co
 
 
 def mean_rand_index(labelings: Iterable[ClusterLabels]) -> float:
-    """Return the mean adjusted Rand index over all pairs of labelings. The index of two equal labelings is 1."""
+    """Return the mean adjusted Rand index over all pairs of cluster labelings, which is 1 if all are equal."""
     count_of = Counter(labelings)
     pairs = sum(count_of.values()) * (sum(count_of.values()) - 1) / 2
     equal = sum(count * (count - 1) / 2 for count in count_of.values())  # the index of an equal pair is 1

@@ -50,7 +50,7 @@ OWN_LAWS = (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH)
 
 @dataclass(frozen=True)
 class LawEvaluation:
-    """Fits, forecasts and backtests of scaling laws on all series that have enough sizes."""
+    """Fits, forecasts and backtests of scaling laws on all workloads with results at enough system sizes."""
 
     series: tuple[ScalingSeries, ...]  # those with at least MIN_FITTED_SIZES sizes to fit
     fits: Mapping[str, Mapping[str, LawFit]]  # by law and series
@@ -68,13 +68,13 @@ class LawEvaluation:
         return tuple(score_forecasts(law, self.scored_forecasts) for law in self.fits) if self.scored_forecasts else ()
 
     def forecasts_of(self, law_name: str, benchmark: str) -> tuple[LawForecast, ...]:
-        """Return the forecasts of one law for the series of one benchmark."""
+        """Return the training times that one scaling law forecasts for one MLPerf workload."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
     def band_coverage_without_drift(self, law_name: str) -> float:
-        """Return the share of large systems inside a law's 90 % bands, computed without the drift of the law.
+        """Return the share of large systems inside a law's 90 % bands if its error beyond the fitted sizes is ignored.
 
-        Drift is the error of a law beyond the fitted sizes. Earlier versions of Ensayo computed bands without drift.
+        This error is called drift. Earlier versions of Ensayo computed bands without drift.
         """
         columns = {each.benchmark: each.columns_for_law_fits for each in self.series}
         rigid = {
@@ -88,15 +88,15 @@ class LawEvaluation:
 
 
 def is_scored_forecast(law_forecast: LawForecast) -> bool:
-    """Return whether a forecast counts in the score of a law.
+    """Return whether a forecast counts in the score of a law: fitted to small systems, for a large one.
 
-    The law must be fitted to small sizes, and the forecast must be for a large size.
+    Small: up to MAX_FITTED_ACCELERATORS. Large: MIN_SCORED_ACCELERATORS or more.
     """
     return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_SCORED_ACCELERATORS
 
 
 def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
-    """Return whether a series has at least MIN_FITTED_SIZES sizes that laws are fitted to.
+    """Return whether a series has at least MIN_FITTED_SIZES numbers of accelerators that laws can be fitted to.
 
     Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
     sizes except the largest.
@@ -109,7 +109,7 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
 
 @cache
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
-    """Fit scaling laws to all series that have enough sizes, and compute forecasts and backtests."""
+    """Fit scaling laws to all workloads with results at enough system sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
     contest = LawComparison(
         {law: LAWS[law] for law in law_names},
@@ -126,7 +126,7 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 
 @cache
 def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: ScalingLaw) -> dict[str, LawFit]:
-    """Fit a law to all sizes of each series. The noise is estimated from the residuals of all series together."""
+    """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
     first_noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
     first_fits = [law.fit(each.columns_for_law_fits, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)

@@ -32,7 +32,7 @@ def make_chapters(study: MlperfStudy) -> Iterator[Chapter]:
 def write_study_report(
     study: MlperfStudy, chapters: Iterable[Chapter], out_folder: Path, process_pool: ProcessPool | None = None
 ) -> Path:
-    """Write the report folder of a study and return the path of the report page.
+    """Write the report on a study of MLPerf results to a folder and return the path of the report page.
 
     Equal studies give identical bytes. If a pool of processes is given, it saves the figures of each chapter while the
     next chapter is computed; otherwise the current process saves the figures.

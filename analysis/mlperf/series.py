@@ -66,7 +66,7 @@ class ScalingSeries:
 
     @property
     def accelerator_counts(self) -> list[int]:
-        """Number of accelerators of each size."""
+        """Number of accelerators of each system in the series, in increasing order."""
         return [size.accelerators for size in self.sizes]
 
     @property
@@ -93,7 +93,7 @@ class ScalingSeries:
         )
 
     def simulated_speedups(self) -> Floats:
-        """Return speedups of simulated runs for intervals (a parametric bootstrap), shape (draws, sizes).
+        """Return speedups of simulated repeats for confidence intervals (parametric bootstrap), shape (draws, sizes).
 
         A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
         mean of `runs` log-normal times with the relative spread `run_spread`.
@@ -110,7 +110,7 @@ class ScalingSeries:
 
 
 def shipped_series_for(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return the shipped series if a study is about the shipped results; otherwise an empty tuple."""
+    """Return the scaling series shipped with Ensayo if a study is about the shipped results; otherwise nothing."""
     return read_shipped_series() if study.results.is_shipped else ()
 
 
@@ -121,7 +121,7 @@ def read_shipped_series() -> tuple[ScalingSeries, ...]:
 
 @cache
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
-    """Read all scaling series from a CSV file."""
+    """Read scaling series (times by number of accelerators, one series per workload) from a CSV file."""
     with csv_path.open(encoding="utf-8", newline="") as file:
         rows = [SeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)

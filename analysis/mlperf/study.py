@@ -1,4 +1,4 @@
-"""Input of the chapters: results grouped by workload and compared with the reference result of the workload."""
+"""Study of MLPerf Training results: results grouped by workload and compared with the workload's reference."""
 
 from dataclasses import dataclass
 
@@ -42,14 +42,14 @@ class StudyWorkload:
 
 @dataclass(frozen=True, eq=False)  # compared by identity: chapters cache derived values per study object
 class MlperfStudy:
-    """Results of all workloads, from which every chapter is computed."""
+    """MLPerf Training results grouped by workload, from which every chapter of the report is computed."""
 
     results: MlperfResults
     workloads: tuple[StudyWorkload, ...]
 
 
 def make_study(results: MlperfResults) -> MlperfStudy:
-    """Return a study of results, in which every result is compared with the reference result of its workload."""
+    """Return a study of MLPerf results, in which every result is compared with the reference result of its workload."""
     return MlperfStudy(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
 
 

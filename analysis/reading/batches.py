@@ -1,4 +1,4 @@
-"""Conversion of the row batches in a node log to arrays and data frames, and the batches that cannot be used."""
+"""Conversion of logged rows of numbers to arrays and data frames, with a list of lines that cannot be used."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -20,11 +20,11 @@ INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 def read_row_batches(
     log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
 ) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
-    """Return the rows logged under `event_key`, shape (rows, columns), and the lines that cannot be used.
+    """Return rows of numbers that a node logged in events `event_key`, and the log lines that cannot be used.
 
-    A value that was not logged is NaN. Every batch names its columns, in any order; nodes of another version may log
-    other columns. A batch is left out and reported if it lacks a required column, has rows of different length, or
-    has a value that NumPy cannot convert to a number.
+    The array has shape (rows, columns), with NaN for values that were not logged. A batch names its columns, in any
+    order; nodes of another version may log other columns. A batch is left out and reported if it lacks a required
+    column, has rows of different length, or has a value that NumPy cannot convert to a number.
     """
     decoded = {
         event.line_number: _decode_row_batch(event, required_columns) for event in log.events_with_key(event_key)
@@ -43,7 +43,7 @@ def read_row_batches(
 
 
 def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame of the rows; columns listed in INTEGER_COLUMNS are int64 if all their values are known."""
+    """Return a data frame of rows of numbers; columns in INTEGER_COLUMNS are int64 if all their values are known."""
     named = zip(columns, np.ascontiguousarray(rows.T), strict=True)
     return pd.DataFrame(
         {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}

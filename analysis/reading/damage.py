@@ -63,7 +63,7 @@ def read_or_report_damage(
 
 
 def _describe_validation_error(error: ValidationError, *parent_keys: str) -> str:
-    """Return the first problem of the error with its key in the file; `parent_keys` stand above the validated value."""
+    """Return the first problem that validation found, with its key in the file; `parent_keys` precede this key."""
     first = error.errors()[0]
     key = ".".join(map(str, (*parent_keys, *first["loc"]))) or "the file"
     return f"{key}: {first['msg']}; empty, cut off or written by another version"
@@ -139,7 +139,7 @@ def _find_status_damage(folder: TrialFolder, status: Mapping[str, Any]) -> Itera
 
 
 def _describe_lost_records(node: PlannedNode, logs: Mapping[str, NodeLog]) -> str:
-    """Return which records are missing in the log of a node whose lines can all be read; empty if none is missing."""
+    """Return which records a node's log lacks although all its lines can be read; an empty text if it lacks none."""
     log = logs.get(node.name)
     if log is None:
         return "missing"

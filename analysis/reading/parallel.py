@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class ProcessPool:
-    """Pool of this process and one helper process for each other core; helpers end with the `with` block.
+    """Process pool of this process and one helper process per further core; helpers end with the `with` block.
 
     Helpers start with the first task. They are new processes that neither copy this process's memory nor import its
     main module, so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items
@@ -81,7 +81,7 @@ class ProcessPool:
 
 
 def create_process_pool(log_bytes: int) -> ProcessPool:
-    """Return a pool for reading logs of this size; small logs are read without helper processes."""
+    """Return a process pool for reading logs of `log_bytes` bytes; small logs are read without helper processes."""
     return ProcessPool(single_process=log_bytes < PARALLEL_LOG_BYTES)
 
 

@@ -26,7 +26,7 @@ class PlanSection(BaseModel):
 
 
 class PlannedNode(PlanSection):
-    """Declared properties of one node; None where nothing was declared."""
+    """Properties that the scenario declares for one node; None where it declares nothing."""
 
     name: str
     role: str
@@ -35,17 +35,17 @@ class PlannedNode(PlanSection):
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     buffer_bytes: int | None = None  # of the port that sends to the node
-    variation: dict[str, Any] | None = None  # of a paced worker's speed
+    variation: dict[str, Any] | None = None  # of a worker's emulated compute speed
     cpus: float = 1.0  # share of a core that the node's container may use
 
     @property
     def is_slowed_by_cpu_quota(self) -> bool:
-        """Whether the node is a worker whose declared speed is set by its CPU quota alone."""
+        """Whether the node is a worker that is slowed by a CPU quota and has no emulated compute speed."""
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
 class PlanAfterSwitch(PlanSection):
-    """Parts of the plan that hold after one strategy has been replaced by another."""
+    """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     bytes_per_step: dict[str, float] = {}
@@ -58,7 +58,7 @@ class PlanAfterSwitch(PlanSection):
 
     @property
     def promoted_workers(self) -> tuple[str, ...]:
-        """Names of the workers that are only servers after the switch."""
+        """Names of the workers that only act as servers after the strategy switch."""
         return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
 
@@ -109,12 +109,12 @@ class PlanView(PlanSection):
 
     @property
     def has_varying_speeds(self) -> bool:
-        """Whether the speed of a worker varies from step to step."""
+        """Whether the emulated compute speed of any worker varies from step to step."""
         return any(node.variation for node in self.nodes if node.role == "worker")
 
     @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
-        """Synchronous if all replicas have equal parameters after every step.
+        """Return "synchronous" if all replicas have equal parameters after every step, otherwise "asynchronous".
 
         A strategy that switches has the synchrony of its first strategy.
         """
@@ -130,22 +130,22 @@ class PlanView(PlanSection):
 
     @property
     def longest_chain_message_count(self) -> float:
-        """Number of messages in the longest chain of dependent transfers of the collective."""
+        """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
         return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.edges, 1.0))
 
     @property
     def exchange_without_latency_s(self) -> float:
-        """Predicted seconds of an exchange without the latency of messages: transfer times and path delays."""
+        """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
         return self.predicted.exchange_s - self.alpha_s * self.longest_chain_message_count
 
     @property
     def swept_condition(self) -> tuple[tuple[str, str | int | float], ...]:
-        """Swept keys and values except the number of workers; only trials of one condition are compared."""
+        """Swept scenario keys and values except the number of workers; only trials with equal values are compared."""
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
 
     @property
     def declared_samples_per_second(self) -> float | None:
-        """Sum of the workers' declared throughputs; None if any worker is not paced."""
+        """Sum of the workers' declared compute speeds, in samples/s; None if a worker has no declared speed."""
         throughputs = [node.throughput for node in self.nodes if node.role == "worker"]
         known = [throughput for throughput in throughputs if throughput is not None]
         return sum(known) if known and len(known) == len(throughputs) else None

@@ -158,7 +158,7 @@ class RunFolder:
 
     @property
     def published_results(self) -> tuple[PublishedCurve, ...]:
-        """Published results that the scenario quotes; empty if they cannot be read."""
+        """Published speedups of other studies that the scenario quotes; empty if they cannot be read."""
         try:
             return self.read_published_results()
         except ValidationError:
@@ -166,7 +166,7 @@ class RunFolder:
 
     @property
     def scenario_question(self) -> str:
-        """Question that the scenario answers: the first comment of scenario.yaml, up to its first empty line."""
+        """First comment of scenario.yaml up to an empty line; it states the question that the scenario answers."""
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:
@@ -176,7 +176,7 @@ class RunFolder:
         return " ".join(comment)
 
     def read_published_results(self) -> tuple[PublishedCurve, ...]:
-        """Read the published results that the scenario quotes.
+        """Read the speedups of other studies that the scenario quotes in its section `published`.
 
         Raises:
             ValidationError: the section `published` was cut off or written by another version.

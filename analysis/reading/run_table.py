@@ -35,7 +35,7 @@ EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 @dataclass(frozen=True)
 class TrialTable:
-    """Data of one trial: its plan, its status, and data frames of what the nodes logged.
+    """Data of one trial: its plan, its status, and data frames read from the logs of its nodes.
 
     - `status`: content of status.json, how the trial ended as the engine reports it.
     - `steps`: columns node, rank and READ_STEP_COLUMNS; a row per worker and step.
@@ -45,7 +45,7 @@ class TrialTable:
     - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
-    - `admission`: dilation that the host needs, as decided before the run; empty if nothing was decided.
+    - `admission`: time dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
@@ -67,7 +67,7 @@ class TrialTable:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether part of the trial's record is lost, so that its numbers would be wrong."""
+        """Whether part of the trial's files is lost or damaged, so that its numbers would be wrong."""
         return any(not damage.is_divergence for damage in self.damage)
 
 
@@ -173,7 +173,7 @@ def _build_step_table(
 def _split_waiting_time_by_phase(
     plan: PlanView, switch_record: StrategySwitchRecord | None, steps: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the steps with their waiting time computed again for the synchronous training phases."""
+    """Return the step table with waiting times computed anew for training phases with synchronous workers."""
     no_step = pd.Series(data=False, index=steps.index)
     is_after = steps["start_s"] >= switch_record.second_strategy_begins_s if switch_record else no_step
     phases = [(steps[~is_after], plan.synchrony == "synchronous")]

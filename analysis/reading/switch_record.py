@@ -1,4 +1,4 @@
-"""Record of a switch between strategies, read from the coordinator's log."""
+"""Record of a switch from one training strategy to another, read from the coordinator's log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ TIMESTAMP_ERROR_S = 2e-6  # two timestamps of the same moment may differ by thei
 
 @dataclass(frozen=True)
 class StrategySwitchRecord:
-    """Planned switch between strategies: evaluations of its rule, and its outcome; times are virtual seconds."""
+    """Strategy switch of a trial: evaluations of the rule that triggers it, and its outcome, in virtual seconds."""
 
     rule_points: tuple[dict[str, Any], ...]  # value and threshold of the rule at every evaluation
-    committed: dict[str, Any] | None = None  # step, version, samples, digests, and seconds of the hand-over
+    committed: dict[str, Any] | None = None  # step, version, samples, digests, and seconds that the switch took
     committed_s: float = inf
     abort_reason: str = ""  # empty if the switch was not aborted
     hand_over_bytes_sent: dict[str, int] = field(default_factory=dict)  # worker -> payload bytes sent before an abort
@@ -36,7 +36,7 @@ class StrategySwitchRecord:
 
 
 def read_switch_record(logs: Mapping[str, NodeLog], run_start_s: float) -> StrategySwitchRecord | None:
-    """Read the switch between strategies from the logs of a trial; the time of the run's start is a Unix timestamp.
+    """Read the strategy switch of a trial from the logs of its nodes; `run_start_s` is a Unix timestamp.
 
     Return None if the coordinator's log was cut off, so that it shows neither a switch nor the end of the run.
     """
@@ -58,7 +58,7 @@ def _parse_switch_commit(event: LogEvent) -> dict[str, Any]:
 
 
 def _read_hand_over_bytes(logs: Mapping[str, NodeLog]) -> dict[str, int]:
-    """Return the payload bytes that each node sent for the hand-over between strategies, by node name."""
+    """Return the payload bytes that each node sent to transfer training state in a strategy switch, by node name."""
     events = {node_name: log.last_event("node_switch") for node_name, log in logs.items()}
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 

@@ -21,7 +21,7 @@ class TrainingPhase:
     reply_bytes_per_step: dict[str, float]
     synchrony: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
-    promoted_workers: tuple[str, ...] = ()  # workers that are only servers
+    promoted_workers: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
     def sample_count(self) -> int:

@@ -1,4 +1,4 @@
-"""Writer of a trial's record: result.txt and steps.csv, made from the node logs."""
+"""Writer of result.txt (merged log lines) and steps.csv (a row per worker and step), made from the node logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -9,9 +9,9 @@ import pandas as pd
 
 
 def split_waiting_time(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps of a synchronous trial with `wait_s` and `exchange_s` computed again, in virtual seconds.
+    """Return the step table of a synchronous trial with exchange time split anew into `exchange_s` and `wait_s`.
 
-    The sum of both columns stays as it was logged.
+    Both are in virtual seconds. Their sum stays as it was logged.
     """
     exchange_begins_s = steps["start_s"] + steps["data_s"] + steps["compute_s"]
     last_begins_s = exchange_begins_s.groupby(steps["step"]).transform("max")

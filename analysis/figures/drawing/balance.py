@@ -1,4 +1,4 @@
-"""Marks of balance points on curves. A balance point is the number of workers that a balance rule chooses."""
+"""Marks on speedup curves at balance points, which are numbers of workers that a rule chooses from the curve."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,7 +14,7 @@ MARKER_NAMES = {"o": "circle", "s": "square", "D": "diamond"}
 
 
 def format_balance_rule(rule: str) -> str:
-    """Return the name of a balance rule for figures, with mathematical signs in place of ASCII, as "≥" for ">="."""
+    """Return the name of a rule that chooses a number of workers, written for figures with "≥" in place of ">="."""
     return rule.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
@@ -26,7 +26,7 @@ BALANCE_LEGEND = "Balance points: {}.".format(
 def mark_balance_points(
     axes: Axes, curve: SpeedupCurve, balance_points: Sequence[BalancePoint], y_of_point: Callable[[SpeedupPoint], float]
 ) -> None:
-    """Draw a hollow mark around each point of a curve that a balance rule chooses.
+    """Draw a hollow mark around each point of a speedup curve whose number of workers is chosen by a rule.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
@@ -42,7 +42,7 @@ def mark_balance_points(
 def format_balance_rules_at_point(
     curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
 ) -> str:
-    """Return the names of the balance rules that choose a point of a curve, joined by semicolons."""
+    """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
     return "; ".join(_balance_rules_at_point(curve, point, balance_points))
 
 

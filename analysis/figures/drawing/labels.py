@@ -39,7 +39,7 @@ def _highest_label_position(label_block: list[float], min_gap: float) -> float:
 
 
 def label_right_edge(axes: Axes, labels: Mapping[str, tuple[float, str]], font_points: float = 8.5) -> None:
-    """Write labels beside the right edge of a panel. Labels that would overlap are moved apart.
+    """Write text labels beside the right edge of a panel of a figure, moved apart where they would overlap.
 
     Call this function after all drawing calls, because it reads the final limits of the axes.
 

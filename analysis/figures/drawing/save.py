@@ -1,4 +1,4 @@
-"""Saving of a drawing to files: the figure as SVG and PNG, the data of the figure as CSV and JSON."""
+"""Saving of a finished figure to files: the picture as SVG and PNG, the data that it shows as CSV and JSON."""
 
 import json
 from pathlib import Path

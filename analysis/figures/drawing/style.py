@@ -97,7 +97,7 @@ def figure_style() -> AbstractContextManager[None]:
 
 
 def strategy_colour(summary: RunSummary, strategy: str) -> str:
-    """Return the colour that a strategy has in every figure of a run. The baseline is grey.
+    """Return the colour that a strategy has in every figure of a run. The baseline, a single worker, is grey.
 
     Colours are assigned in the order of the strategies in the scenario.
     """
@@ -112,7 +112,7 @@ def strategy_marker(summary: RunSummary, strategy: str) -> str:
 
 
 def condition_line_style(summary: RunSummary, condition: str) -> str:
-    """Return the line style that a condition has in every figure of a run."""
+    """Return the line style that a combination of swept scenario values has in every figure of a run."""
     return LINE_STYLES[summary.conditions.index(condition) % len(LINE_STYLES)]
 
 
@@ -160,7 +160,7 @@ def add_run_title_and_footer(
     legend_markers: Mapping[str, str] | None = None,
     legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a title above a figure of a run, and below the figure the run's verdict, engine and dilation.
+    """Write a title above a figure, and below the figure a footer with the run's verdict, engine and time dilation.
 
     The legend arguments are those of `add_title_and_footer`.
     """
@@ -205,14 +205,14 @@ def _count_legend_columns(legend_colours: Mapping[str, str]) -> int:
     return max(1, min(len(legend_colours), LEGEND_LINE_CHARACTERS // entry_characters))
 
 
-# Mechanisms that enforce the properties of links if the host has them. Footers mention only other mechanisms.
+# Shaping mechanisms that enforce the properties of links if the host has them. Footers mention only other ones.
 PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
 def format_run_footer(summary: RunSummary) -> str:
-    """Return the footer text of a run's figures: verdict, engine, runs per point, dilation and name of the run.
+    """Return the footer text of a run's figures: verdict, engine, repeats per point, time dilation and name.
 
-    The footer also names each mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
+    The footer also names each shaping mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
     """
     expected = PREFERRED_MECHANISMS if summary.engine == "docker" else PREFERRED_MECHANISMS | {"transport"}
     parts = (
@@ -232,7 +232,7 @@ def format_run_footer(summary: RunSummary) -> str:
 
 
 def _join_into_lines(parts: Iterable[str], separator: str, max_characters: int) -> str:
-    """Join the parts into lines of at most `max_characters`. Line breaks are placed only between two parts."""
+    """Join pieces of text into lines of at most `max_characters`, without a line break inside a piece."""
     lines: list[str] = []
     for part in parts:
         extended_line = separator.join([*lines[-1:], part])
@@ -241,7 +241,7 @@ def _join_into_lines(parts: Iterable[str], separator: str, max_characters: int) 
 
 
 def format_runs_per_point(summary: RunSummary) -> str:
-    """Return the number of runs behind each point of a figure as text: "5 runs each" or "1 to 5 runs each"."""
+    """Return how many repeated runs each point of a figure stands for, as text: "5 runs each" or "1 to 5 runs each"."""
     counts = sorted({len(group.trials) for group in summary.groups})
     if not counts:
         return "no finished run"

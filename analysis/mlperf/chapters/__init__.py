@@ -1,4 +1,4 @@
-"""Chapters of the report on public results. Each file has a function that takes a study and returns a chapter.
+"""Chapters of the report on public MLPerf Training results, with one function per chapter.
 
 `CHAPTERS` lists these functions in the order of the report.
 """

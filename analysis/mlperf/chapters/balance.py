@@ -1,4 +1,4 @@
-"""Chapter on balance points. A balance point is the number of accelerators that a rule considers worth its cost."""
+"""Chapter on balance points, which are numbers of accelerators that a rule chooses as still worth their cost."""
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,7 @@ _, KNEE_RULE, COST_RULE = BALANCE_RULES
 
 
 def balance_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with the balance points of each series by three rules; None without series."""
+    """Return the chapter with the number of accelerators that each of three rules chooses per workload, if any."""
     series = find_study_series(study)
     if not series:
         return None
@@ -68,7 +68,7 @@ def balance_chapter(study: MlperfStudy) -> Chapter | None:
 
 
 def _format_ratio_between_rules(rows: pd.DataFrame, column: str) -> str:
-    """Format the ratio of the largest to the smallest balance point among the rules, as a range over the workloads."""
+    """Format the ratio of the largest to the smallest number of accelerators that rules choose, over all workloads."""
     balance_points = rows.dropna(subset=[column]).groupby("workload", sort=False)[column]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
@@ -80,7 +80,7 @@ def _format_ratio(value: float) -> str:
 
 
 def _relative_grid_step(series: ScalingSeries) -> float:
-    """Return the relative distance between neighbouring sizes of the grid on which a law is evaluated."""
+    """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
@@ -115,7 +115,7 @@ def _choose_among_grid_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple
 
 
 def _format_balance_point(choice: BalanceRuleChoice | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
-    """Format a balance point, with a sign (≥ or ≤) if it is at an end of the series and may lie beyond this end.
+    """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes, where it may lie beyond.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """

@@ -1,4 +1,4 @@
-"""Parts of a chapter of the MLPerf study: finding, paragraphs, tables and figures, all computed from a study.
+"""Records of a chapter of the report on MLPerf results: finding, paragraphs, tables and figures.
 
 Each chapter has a file with a function that takes a study and returns a chapter, or None if the results lack the data.
 `CHAPTERS` (`__init__.py`) lists these functions. The report page, the terminal output and the files show the returned
@@ -56,7 +56,7 @@ class ChapterTable:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Chapter of the study, which answers one question about the results."""
+    """Chapter of the report on MLPerf results, which answers one question about these results."""
 
     title: str  # topic of the question, two to five words
     finding: str  # answer in one sentence, shown at the top of the page and on the terminal

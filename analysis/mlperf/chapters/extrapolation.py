@@ -95,7 +95,7 @@ MISSING_DATA_TEXT = (
 
 
 def extrapolation_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with the forecasts of every law beyond the fitted sizes; None without scored forecasts."""
+    """Return the chapter on forecasts of scaling laws for larger systems than they are fitted to; None without any."""
     evaluation = evaluate_laws(find_study_series(study))
     if not evaluation.scored_forecasts:
         return None
@@ -160,7 +160,7 @@ def _format_method_paragraph(evaluation: LawEvaluation) -> str:
 
 
 def _format_other_series_paragraph() -> str:
-    """Return a paragraph on the scores of two other sets of series: v4.1 with fewer systems, and round v5.0."""
+    """Return a paragraph on the laws' errors on two other data sets: MLPerf v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
         name: {each.law: each for each in _evaluate_other_series(path).law_scores}
         for name, path in OTHER_SERIES_PATHS.items()
@@ -182,7 +182,7 @@ def _format_other_series_paragraph() -> str:
 
 
 def _make_other_series_tables() -> tuple[ChapterTable, ...]:
-    """Return the tables with scores and forecasts of the laws on two other sets of shipped series."""
+    """Return tables of forecasts by scaling laws, and of their errors, on two further data sets shipped with Ensayo."""
     evaluations = {name: _evaluate_other_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
     scores = pd.concat([_make_score_table(each).assign(set=name) for name, each in evaluations.items()])

@@ -33,7 +33,7 @@ RULE_TEXT = (
 
 
 def efficiency_factors_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter that splits efficiency E' into hardware x statistical; None without samples to target."""
+    """Return the chapter that splits scaling efficiency into hardware x statistical; None without samples to target."""
     series = find_study_series(study)
     if not series:
         return None

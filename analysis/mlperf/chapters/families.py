@@ -1,4 +1,4 @@
-"""Chapter on efficiency within families of accelerators. The reference of each system is of the same family.
+"""Chapter on scaling efficiency of systems relative to a system with accelerators of the same family.
 
 E' relative to one reference per workload shows differences between accelerators more than differences between sizes.
 """
@@ -30,7 +30,7 @@ RULE_TEXT = (
 
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on efficiency E' by family of accelerators; None if no family has two sizes."""
+    """Return the chapter on scaling efficiency within each family of accelerators; None if no family has two sizes."""
     comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
         return None
@@ -54,7 +54,7 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
 
 
 def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResult, ...]]:
-    """Compare the systems of each accelerator family with the family's reference; only families with several sizes."""
+    """Compare systems with the reference system of their accelerator family; families of a single size are left out."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
     members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]

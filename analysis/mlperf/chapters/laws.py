@@ -107,7 +107,7 @@ def _format_finding(backtest_table: pd.DataFrame) -> str:
 
 
 def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    """Return each law's errors on held-back sizes, sorted by median error. Only sizes that all laws predicted count."""
+    """Return each law's errors at sizes not used in its fit, sorted by median, for sizes that all laws predicted."""
     misses = {law: _holdout_errors_by_size(evaluation, law) for law in evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
@@ -119,7 +119,7 @@ def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
 
 
 def _holdout_errors_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
-    """Return the holdout errors of a law by series, held-back size and log distance from the largest fitted size."""
+    """Return a law's errors at sizes not used in its fit, by series, size and log distance from the fitted sizes."""
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
@@ -154,7 +154,7 @@ def _fit_row(series: ScalingSeries, law_name: str, fit: LawFit) -> dict[str, obj
 
 
 def has_comparable_aicc(fit: LawFit) -> bool:
-    """Return whether a fit's AICc is comparable with that of classic laws, which are fitted to times without priors."""
+    """Return whether a fit's information criterion (AICc) can be compared with that of laws fitted only to times."""
     return fit.law.noise_terms == 1 and math.isfinite(fit.aicc)
 
 

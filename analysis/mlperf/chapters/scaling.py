@@ -35,7 +35,7 @@ RULE_TEXT = (
 
 
 def speedup_chapter(study: MlperfStudy) -> Chapter:
-    """Return the chapter with speedup S and efficiency E' of every system."""
+    """Return the chapter with speedup and efficiency of every system relative to its workload's reference system."""
     fastest = pd.DataFrame([_fastest_system_row(workload) for workload in study.workloads])
     all_systems = pd.concat(
         [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]

@@ -24,7 +24,7 @@ OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
 def sources_chapter(study: MlperfStudy) -> Chapter:
-    """Return the chapter on origin, missing results and unofficial status."""
+    """Return the chapter on the origin of the results, missing results, and why derived numbers are unofficial."""
     notes = pd.DataFrame([_note_row(row) for row in study.results.rows if row.note])
     left_out = pd.DataFrame([_omission_row(each) for each in study.results.omissions])
     tables = (

@@ -37,7 +37,7 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class ClusterMapMark:
-    """Mark in the figure, which stands for the systems of one accelerator family and size in one cluster."""
+    """Mark in the cluster map, which stands for systems of equal accelerator family, size and cluster."""
 
     benchmark: str
     family: str

@@ -30,7 +30,7 @@ CAPTION = (
 
 
 def draw_speedup_and_efficiency(study: MlperfStudy, workload: StudyWorkload) -> Drawing:
-    """Draw speedup and E' against the number of accelerators, one mark per system."""
+    """Draw speedup and scaling efficiency by number of accelerators, one panel each and one mark per system."""
     present = {_accelerator_family_of_system(each) for each in workload.systems}
     key = {kind: tint for kind, tint in family_colours(study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)

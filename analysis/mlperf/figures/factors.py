@@ -1,4 +1,4 @@
-"""Figure of efficiency E' and its two factors, hardware and statistical, against the number of accelerators."""
+"""Figure of scaling efficiency and its hardware and statistical factors by number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ CAPTION = (
 
 
 def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
-    """Draw efficiency E' and the factors of E' against the number of accelerators, one panel per series."""
+    """Draw scaling efficiency and its hardware and statistical factors by number of accelerators, per workload."""
     rows = -(-len(series) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
     add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)

@@ -1,4 +1,4 @@
-"""Figure of efficiency E' within families of accelerators against the number of accelerators."""
+"""Figure of scaling efficiency within families of accelerators by number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ FamilyComparisons = Sequence[tuple[StudyWorkload, tuple[ComparedResult, ...]]]
 
 
 def draw_efficiency_by_family(study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
-    """Draw efficiency E' against the number of accelerators, one panel per workload and one curve per family."""
+    """Draw scaling efficiency by number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
     key = {kind: tint for kind, tint in family_colours(study).items() if kind in kinds}

@@ -40,7 +40,7 @@ CAPTION = (
 
 
 def draw_extrapolation_fan(evaluation: LawEvaluation, title: str, source_name: str) -> Drawing:
-    """Draw forecasts of laws and observed times, one panel per workload. The footer names the source of the series."""
+    """Draw training times forecast by scaling laws, and observed times, one panel per workload."""
     rows = -(-len(evaluation.series) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
     add_title_and_footer(figure, title, f"from {source_name}  ·  {NOT_OFFICIAL_NOTICE}", LEGEND_COLOURS, LEGEND_MARKERS)

@@ -1,4 +1,4 @@
-"""Elements of all figures of public results: title, footer, and colour and marker of each accelerator family."""
+"""Common elements of figures of MLPerf results: title, footer, colour and marker of each accelerator family."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +27,7 @@ def add_study_title_and_footer(
     colour_by_name: Mapping[str, str],
     marker_by_name: Mapping[str, str],
 ) -> None:
-    """Add a title and a legend above a figure, and a footer with reference, source and a note on unofficial numbers."""
+    """Add a title and a legend above a figure, and below it the reference system, data source and a note on status."""
     footer = f"{describe_reference(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
     add_title_and_footer(figure, title, footer, colour_by_name, marker_by_name)
 

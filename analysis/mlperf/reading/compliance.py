@@ -122,7 +122,7 @@ def _accuracy_values(log: NodeLog) -> list[Any]:
 
 
 def _fid_and_clip_evaluations(log: NodeLog) -> list[Any]:
-    """Return the evaluations of an image model: one for each samples_count with lines of FID and of CLIP."""
+    """Return the FID and CLIP scores of an image model, grouped by the number of samples at which they were logged."""
     scores_by_position: dict[float | str, dict[str, Any]] = {}
     for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
@@ -219,7 +219,7 @@ def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
 
 
 def _initialisation_limit_ms(first_time_ms_by_key: Mapping[str, float]) -> float:
-    """Return the time limit of the initialisation in milliseconds; 0 before the log line that names the division."""
+    """Return the time limit of initialisation in milliseconds; 0 before the log line that names the MLPerf division."""
     return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_key else 0
 
 

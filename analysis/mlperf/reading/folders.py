@@ -67,10 +67,10 @@ def read_results(source_path: Path) -> MlperfResults:
 
 
 def read_round_folder(round_root: Path) -> MlperfResults:
-    """Read and score the results of a round's closed division from its logs.
+    """Read the logs of an MLPerf round's closed division, and score the results from them.
 
     Raises:
-        UserError: no folder below `round_root` has a log, or no result has a score.
+        UserError: no folder below `round_folder` has a log, or no result has a score.
     """
     log_folders = list(_find_log_folders(round_root))
     if not log_folders:
@@ -95,7 +95,7 @@ def read_round_folder(round_root: Path) -> MlperfResults:
 
 
 def _check_runs_are_new(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError if another folder has the same runs. Some systems are listed twice: without and with power."""
+    """Raise NoScoreError if another folder has the same runs. Some systems are listed twice, also with power."""
     if run_times in folder_by_run_times:
         raise NoScoreError(f"the same runs as {folder_by_run_times[run_times]}")
 
@@ -177,7 +177,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _read_scaling_factor(scaling_path: Path) -> float:
-    """Read the scaling factor of a result from `scaling.json`; 1 if the file does not exist.
+    """Read the factor that multiplies the score of a result from `scaling.json`; 1 if the file does not exist.
 
     A result without the file did not converge faster than the reference allows.
     """

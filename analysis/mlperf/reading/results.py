@@ -122,7 +122,7 @@ def write_results_csv(results: Iterable[MlperfResult], csv_path: Path) -> None:
 
 
 def _read_csv_lines(csv_path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row that is not empty. For a row of several lines, the number of the last."""
+    """Yield line number and cells of each CSV row that is not empty; the last line counts for a row of several."""
     try:
         text = csv_path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark before the header
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Reader of samples to target and batch sizes from published logs, and scaling series computed from these numbers."""
+"""Reader of batch sizes and samples to target from published MLPerf logs, and of scaling series made from these."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 @dataclass(frozen=True)
 class RunSamples:
-    """Batch, duration, and number of samples before the last evaluation of one run."""
+    """Global batch and duration of one run, and its samples or epochs up to the last evaluation."""
 
     position: float  # in `unit`
     unit: str  # samples or epochs
@@ -33,7 +33,7 @@ class RunSamples:
 
 
 def read_run_samples(log: NodeLog) -> RunSamples | None:
-    """Read the position (samples or epochs) of the last evaluation and the batch from a log; None without either."""
+    """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
     timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
@@ -61,12 +61,12 @@ def _parse_positive(value: Any) -> float | None:
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_study_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return the series of a study: read from the logs of a result folder, or shipped; none for a user's table."""
+    """Return a study's scaling series, read from published logs or shipped with Ensayo; none for a user's table."""
     return read_folder_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
 
 def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
-    """Read one series per workload from the logs of a result folder.
+    """Read one scaling series per workload (times by number of accelerators) from the logs of a result folder.
 
     A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
     its logs have no samples, or count samples in another unit than the smallest size.
@@ -90,7 +90,7 @@ def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeri
 
 
 def _read_series_size(result_root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
-    """Read one size of a series: minutes of the fastest system, mean samples and median batch of all systems.
+    """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.

@@ -55,7 +55,7 @@ class MlperfScore:
 
 
 def judge_run(log: NodeLog) -> MlperfRun:
-    """Return the run in a log: its start, its stop, and the reason if the run does not count in the score.
+    """Return start and stop of the run in a log, and the reason if the run does not count in the score of the system.
 
     The stop is the first `run_stop`; the start is the last `run_start` before the stop.
     """
