@@ -34,7 +34,7 @@ def draw_sample_time_by_condition(run: AnalysedRun) -> Drawing | None:
     for groups in groups_by_strategy:
         strategy = groups[0].strategy
         colour = strategy_colour(run.summary, strategy)
-        _draw_strategy_curve(axes, condition_names, groups, colour, strategy_marker(run.summary, strategy))
+        _draw_curve(axes, condition_names, groups, colour, strategy_marker(run.summary, strategy))
         curve_ends[strategy] = (1e3 * seconds_per_sample(groups[-1]), colour)
     axes.set_xticks(range(len(condition_names)), condition_names)
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
@@ -48,15 +48,11 @@ def draw_sample_time_by_condition(run: AnalysedRun) -> Drawing | None:
     return Drawing("conditions", title, caption, _figure_data(groups_by_strategy), figure)
 
 
-def _draw_strategy_curve(
-    axes: Axes, condition_names: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str
-) -> None:
-    places = [condition_names.index(group.condition) for group in groups]
-    axes.plot(places, [1e3 * seconds_per_sample(group) for group in groups], color=colour, marker=marker)
-    for place, group in zip(places, groups, strict=True):
-        axes.plot(
-            [place] * len(group.trials), 1e3 * group.times_s("time_to_samples"), "o", color=colour, markersize=2.5
-        )
+def _draw_curve(axes: Axes, conditions: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str) -> None:
+    ticks = [conditions.index(group.condition) for group in groups]
+    axes.plot(ticks, [1e3 * seconds_per_sample(group) for group in groups], color=colour, marker=marker)
+    for tick, group in zip(ticks, groups, strict=True):
+        axes.plot([tick] * len(group.trials), 1e3 * group.times_s("time_to_samples"), "o", color=colour, markersize=2.5)
 
 
 def _figure_data(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:

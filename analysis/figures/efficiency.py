@@ -65,15 +65,12 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
     """Return the title: the highest and the lowest efficiency at the largest sizes, and the cause of the lowest."""
     best = max(curves, key=lambda curve: curve.points[-1].efficiency)
     worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
-    best_point, worst_point = best.points[-1], worst.points[-1]
-    finding = f"{best.description} keeps {best_point.efficiency:.0%} efficiency on {best_point.workers} workers"
+    highest, lowest = best.points[-1], worst.points[-1]
+    finding = f"{best.description} keeps {highest.efficiency:.0%} efficiency on {highest.workers} workers"
     if best == worst:
         return finding
-    size = f" on {worst_point.workers}" if worst_point.workers != best_point.workers else ""
-    return (
-        f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, "
-        f"{describe_efficiency_loss(worst_point)}"
-    )
+    size = f" on {lowest.workers}" if lowest.workers != highest.workers else ""
+    return f"{finding}; {worst.description} keeps {lowest.efficiency:.0%}{size}, {describe_efficiency_loss(lowest)}"
 
 
 def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
@@ -97,10 +94,8 @@ def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str) -> None:
     last = curve.points[-1]
     labels = {"E'": (last.efficiency, colour)}
     if last.statistical_efficiency is not None:
-        labels |= {
-            "hardware": (last.hardware_efficiency, FOREGROUND),
-            "statistical": (last.statistical_efficiency, FOREGROUND),
-        }
+        labels["hardware"] = (last.hardware_efficiency, FOREGROUND)
+        labels["statistical"] = (last.statistical_efficiency, FOREGROUND)
     label_right_edge(axes, labels, font_points=8)
 
 

@@ -151,9 +151,8 @@ def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterat
     trials must differ in this batch.
     """
     batch_of_trial = {trial.plan.trial: float(trial.plan.batch) for trial in run.table.trials}
-    groups = [
-        group for group in run.summary.groups if (group.strategy, group.condition) == (curve.strategy, curve.condition)
-    ]
+    key = (curve.strategy, curve.condition)
+    groups = [group for group in run.summary.groups if (group.strategy, group.condition) == key]
     global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
     local_batches = global_batches / np.array([group.workers for group in groups])
     if curve.of == "time_to_target" and _has_enough_distinct_batches(global_batches):
@@ -162,11 +161,8 @@ def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterat
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
     if _has_enough_distinct_batches(local_batches) and compute_s.all():
         yield "computing", StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
-    exchange_series = {
-        column: values
-        for column, values in _exchange_measurements(groups, run).items()
-        if len(values) >= MIN_DISTINCT_BATCHES
-    }
+    measurements = _exchange_measurements(groups, run).items()
+    exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
     if exchange_series and all((values > 0).all() for values in exchange_series.values()):
         yield "exchange", ExchangeTimeLaw().fit(exchange_series)
 
@@ -202,11 +198,8 @@ def _residual_error(fit: LawFit) -> float:
 
 def _format_residual_error(fit: LawFit) -> str:
     error = _residual_error(fit)
-    return (
-        format_percentage(error, 1)
-        if error >= NEGLIGIBLE_ERROR
-        else f"less than {format_percentage(NEGLIGIBLE_ERROR, 1)}"
-    )
+    shown = format_percentage(max(error, NEGLIGIBLE_ERROR), 1)
+    return shown if error >= NEGLIGIBLE_ERROR else f"less than {shown}"
 
 
 def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:

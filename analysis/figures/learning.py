@@ -126,11 +126,8 @@ def _describe_line_styles(run: AnalysedRun) -> str:
     if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-    descriptions = [
-        f"{style_names[condition_line_style(run.summary, condition)]} {condition}"
-        for condition in run.summary.conditions
-    ]
-    return f"Line style: {', '.join(descriptions)}. "
+    styles = [f"{style_names[condition_line_style(run.summary, name)]} {name}" for name in run.summary.conditions]
+    return f"Line style: {', '.join(styles)}. "
 
 
 def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
@@ -164,11 +161,7 @@ def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | Non
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
-        second = (
-            _describe_strategies_missing_target(missing)
-            if missing
-            else _describe_largest_sample_ratio(costs["samples"])
-        )
+        second = _describe_strategies_missing_target(missing) if missing else _describe_sample_ratio(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
     return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
@@ -186,7 +179,7 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
     return f"{bytes_by_strategy.idxmin()} sends least ({format_total_bytes({'all': int(bytes_by_strategy.min())})})"
 
 
-def _describe_largest_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
+def _describe_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
     """Return a clause that compares the largest number of samples to the target with the smallest one."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():

@@ -91,11 +91,9 @@ def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> No
 
 
 def _draw_published_speedups(axes: Axes, published: Sequence[PublishedCurve]) -> None:
-    for published_curve in published:
+    for curve in published:
         for field_name, (marker, _) in PUBLISHED_MARKERS.items():
-            speedups = [
-                (point.workers, speedup) for point in published_curve.points if (speedup := getattr(point, field_name))
-            ]
+            speedups = [(point.workers, speedup) for point in curve.points if (speedup := getattr(point, field_name))]
             counts, values = [count for count, _ in speedups], [speedup for _, speedup in speedups]
             axes.plot(counts, values, ":", color=BASELINE_GREY, marker=marker, linewidth=0.9)
 

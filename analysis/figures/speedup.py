@@ -86,10 +86,8 @@ def _summarise_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
     times_s = [curve.base.seconds for curve in curves]
     kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
     kind = " or ".join(sorted(kinds, reverse=True))
-    return (
-        f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; "
-        "all bases are in the data"
-    )
+    range_text = f"{format_number(min(times_s))} to {format_number(max(times_s))} s"
+    return f"for each curve {kind}, {range_text}; all bases are in the data"
 
 
 def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
@@ -131,9 +129,8 @@ def _draw_panel(axes: Axes, summary: RunSummary, curves: Sequence[SpeedupCurve])
     ideal = [workers / curves[0].base.workers for workers in counts]
     axes.plot(counts, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for curve in curves:
-        _draw_curve(
-            axes, curve.points, strategy_colour(summary, curve.strategy), strategy_marker(summary, curve.strategy)
-        )
+        colour, marker = strategy_colour(summary, curve.strategy), strategy_marker(summary, curve.strategy)
+        _draw_curve(axes, curve.points, colour, marker)
         mark_balance_points(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
@@ -164,7 +161,5 @@ def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[Balanc
         for curve in curves
         for point in curve.points
     ]
-    columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s"]
-    return pd.DataFrame(
-        rows, columns=[*columns, "workers", "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"]
-    )
+    columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s", "workers"]
+    return pd.DataFrame(rows, columns=[*columns, "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"])

@@ -77,6 +77,5 @@ def _figure_data(groups: list[TrialGroup]) -> pd.DataFrame:
         for group in groups
         for trial in group.trials
     ]
-    return pd.DataFrame(
-        rows, columns=["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]
-    )
+    columns = ["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]
+    return pd.DataFrame(rows, columns=columns)

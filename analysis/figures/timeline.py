@@ -36,10 +36,8 @@ class TrialStepTimes:
     @property
     def display_name(self) -> str:
         """Strategy, number of workers and condition of the trial, as `ring x4`."""
-        result = self.result
-        return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
-            f" · {result.condition}" if result.condition else ""
-        )
+        trial = self.result
+        return f"{trial.strategy} {TIMES_SIGN}{trial.workers}" + (f" · {trial.condition}" if trial.condition else "")
 
     @property
     def last_step_end_s(self) -> float:
@@ -159,6 +157,4 @@ def _step_rows_with_events(trial: TrialStepTimes) -> pd.DataFrame:
 def _active_event_numbers(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
     spans_s = ((event.number, trial.event_span_s(event)) for event in trial.result.events)
-    return " ".join(
-        str(event_number) for event_number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s
-    )
+    return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)

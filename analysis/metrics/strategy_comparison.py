@@ -43,7 +43,7 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
     """
     members = [group for group in groups if not group.is_baseline]
     pairs = [pair for pair in combinations(members, 2) if _are_comparable_groups(*pair)]
-    compared = [_compare_group_pair(*pair) for pair in pairs]
+    compared = [_compare_pair(*pair) for pair in pairs]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyDifference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
@@ -74,9 +74,8 @@ def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, Convergen
 
 def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
     """Return why `check_samples_to_target` left out repeated groups that reached the target; else an empty text."""
-    reasons = dict.fromkeys(
-        _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
-    )
+    repeated_groups = (group for group in _repeated_groups(groups) if group.has_reached_target)
+    reasons = dict.fromkeys(_missing_baseline_reason(group, groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
 
 
@@ -109,9 +108,7 @@ def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
     return have_same_seeds(pair) and all(group.times_s(time_metric).all() for group in pair)
 
 
-def _compare_group_pair(
-    first: TrialGroup, second: TrialGroup
-) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+def _compare_pair(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
     """Return the faster and the slower of two groups, the time metric, and their paired comparison."""
     time_metric = choose_time_metric((first, second))
     faster, slower = first, second

@@ -38,9 +38,7 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
         example = _describe_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
-    unfilled = [
-        _link_name(node, direction) for node, direction in links if not can_peers_fill_link(trial, node, direction)
-    ]
+    unfilled = [_link_name(*link) for link in links if not can_peers_fill_link(trial, *link)]
     if unfilled:
         return valid_verdict(f"{measured}; their peers cannot fill {shorten_list(unfilled, MAX_NAMED_LINKS, ' and ')}")
     return valid_verdict(measured)

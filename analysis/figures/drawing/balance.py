@@ -39,16 +39,12 @@ def mark_balance_points(
             )  # fmt: skip
 
 
-def format_balance_rules_at_point(
-    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
-) -> str:
+def format_balance_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[BalancePoint]) -> str:
     """Return the names of the balance rules that choose a point of a curve, joined by semicolons."""
-    return "; ".join(_balance_rules_at_point(curve, point, balance_points))
+    return "; ".join(_balance_rules_at_point(curve, point, choices))
 
 
-def _balance_rules_at_point(
-    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
-) -> Iterator[str]:
-    for choice in balance_points:
+def _balance_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[BalancePoint]) -> Iterator[str]:
+    for choice in choices:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule
