@@ -77,13 +77,10 @@ class LawEvaluation:
         Drift is the error of a law beyond the fitted sizes. Earlier versions of Ensayo computed bands without drift.
         """
         columns = {each.benchmark: each.columns_for_law_fits for each in self.series}
-        rigid = {
-            name: replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
-            for name, fit in self.fits[law_name].items()
-        }
-        forecasts = [
-            each for name, fit in rigid.items() for each in forecast_held_out_sizes(law_name, name, fit, columns[name])
-        ]
+        forecasts: list[LawForecast] = []
+        for name, fit in self.fits[law_name].items():
+            rigid_fit = replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
+            forecasts += forecast_held_out_sizes(law_name, name, rigid_fit, columns[name])
         return float(np.mean([each.is_covered for each in forecasts if is_scored_forecast(each)]))
 
 
@@ -101,9 +98,8 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
     Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
     sizes except the largest.
     """
-    fitted = [
-        count for count in series.accelerator_counts if count <= MAX_FITTED_ACCELERATORS
-    ] or series.accelerator_counts[:-1]
+    counts = series.accelerator_counts
+    fitted = [count for count in counts if count <= MAX_FITTED_ACCELERATORS] or counts[:-1]
     return len(fitted) >= MIN_FITTED_SIZES
 
 

@@ -86,10 +86,8 @@ class WinnerComparison:
             repeats = len(self.winner.trials)
             mean = f" ({'olympic ' * (repeats > UNTRIMMED_REPEATS)}mean of {repeats} repeats)" if repeats > 1 else ""
             return f"reaches {self.target} first, in {format_number(self.winner.time_to_target_s)} s{mean}"
-        sample_s = self.winner.mean_time_s(self.time_metric)
-        return (
-            f"trains fastest, {format_number(1 / sample_s)} samples per second" if sample_s else "takes no virtual time"
-        )
+        time_s = self.winner.mean_time_s(self.time_metric)
+        return f"trains fastest, {format_number(1 / time_s)} samples per second" if time_s else "takes no virtual time"
 
 
 def compare_winner_with_rival(summary: RunSummary) -> WinnerComparison | None:
@@ -111,14 +109,12 @@ def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> 
     return WinnerComparison(winner, rival, time_metric, summary.target, difference)
 
 
-def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+def _rival_groups(winner: TrialGroup, ranked: Sequence[TrialGroup]) -> list[TrialGroup]:
     """Return the groups of other strategies under the winner's condition, without the baseline if there are others.
 
     If the winner is a single worker, it is compared with groups of several workers where there are any.
     """
-    others = [
-        group for group in ranked_groups if group.strategy != winner.strategy and group.condition == winner.condition
-    ]
+    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
     sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
     return sharing or [group for group in others if not group.is_baseline] or others
 
@@ -139,9 +135,7 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     predicted = [curve for curve in summary.curves if curve.has_predictions]
     candidates += [describe_predicted_speedups(predicted)] if predicted else []
     candidates += [_published_sentence(published, summary) for published in summary.published]
-    sentences = [
-        sentence for index, sentence in enumerate(candidates) if adds_information(sentence, candidates[:index])
-    ]
+    sentences = [text for index, text in enumerate(candidates) if adds_information(text, candidates[:index])]
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
     sentences.append(_reliability_sentence(summary))
@@ -171,9 +165,8 @@ def _switch_sentences(summary: RunSummary) -> list[str]:
 
 def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparison | None:
     """Return the winner and its rival under the slowest condition; None if only one strategy ran under it."""
-    comparison = _compare_winner_under_condition(
-        summary, condition_effects(groups_across_conditions(summary))[0].after.condition
-    )
+    worst_effect = condition_effects(groups_across_conditions(summary))[0]
+    comparison = _compare_winner_under_condition(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
@@ -188,9 +181,8 @@ def _condition_sentence(summary: RunSummary, worst_comparison: WinnerComparison 
     effect = describe_condition_effects(summary)
     if worst_comparison is None or worst_comparison.rival is None:
         return effect
-    least = _compare_winner_under_condition(
-        summary, condition_effects(groups_across_conditions(summary))[0].before.condition
-    )
+    worst_effect = condition_effects(groups_across_conditions(summary))[0]
+    least = _compare_winner_under_condition(summary, worst_effect.before.condition)
     compared = [worst_comparison, least] if least and least.rival else [worst_comparison]
     return "; ".join([effect, *(_describe_fastest_under_condition(comparison) for comparison in compared)])
 
@@ -274,11 +266,9 @@ def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> st
         return ""
     ranked = sorted(peers, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
     shown = peers if len(peers) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    others = ", ".join(
-        f"{_group_name_beside_winner(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown
-    )
+    others = ", ".join(f"{_name_beside_winner(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown)
     rest = "" if len(peers) <= MAX_LISTED else ", the others for times in between"
-    winner_name = _group_name_beside_winner(winner, winner)
+    winner_name = _name_beside_winner(winner, winner)
     own = f"{winner_name} {PHASE_VERBS[phase]} {_format_phase_ms(winner, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
@@ -295,7 +285,7 @@ def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> 
     if len(peers) <= MAX_LISTED:
         return [_describe_sample_cause(winner, peer) for peer in peers]
     reached = [peer for peer in peers if peer.has_reached_target]
-    missed = [_group_name_beside_winner(peer, winner) for peer in peers if not peer.has_reached_target]
+    missed = [_name_beside_winner(peer, winner) for peer in peers if not peer.has_reached_target]
     with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
     return [*(_describe_sample_cause(winner, peer) for peer in with_most_samples), missed_text]
@@ -305,13 +295,13 @@ def _describe_sample_cause(winner: TrialGroup, peer: TrialGroup) -> str:
     """Return which of two groups needs more samples, and how stale its gradients are; empty if both need as many."""
     factor = peer.samples_to_target / winner.samples_to_target
     if not math.isfinite(factor):
-        return f"{_group_name_beside_winner(peer, winner)} misses the target"
+        return f"{_name_beside_winner(peer, winner)} misses the target"
     if 1 / MIN_CAUSE_RATIO <= factor <= MIN_CAUSE_RATIO:
         return ""
     more, fewer = (peer, winner) if factor > 1 else (winner, peer)
     times = format_number(max(factor, 1 / factor))
     staleness = _describe_staleness(more)
-    more_name, fewer_name = (_group_name_beside_winner(group, winner) for group in (more, fewer))
+    more_name, fewer_name = (_name_beside_winner(group, winner) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
@@ -320,7 +310,7 @@ def _describe_staleness(group: TrialGroup) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
+def _name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
     """Return the strategy of a group, with its number of workers where that differs from the winner's."""
     if group.is_baseline:
         return "one worker alone"

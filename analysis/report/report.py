@@ -75,9 +75,8 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     table, run_summary = analyse_run(folder, pool, write=True)
     pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
-    panels = pool.map(
-        partial(write_figure_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary))
-    )
+    save = partial(write_figure_panel, folder=folder.figures_path)
+    panels = pool.map(save, draw_figures(AnalysedRun(table, run_summary)))
     folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 

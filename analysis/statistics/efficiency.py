@@ -29,9 +29,7 @@ def speedup(base_time: float, time: float) -> float:
     return base_time / time
 
 
-def split_efficiency(
-    relative_workers: float, speedup: float, statistical_efficiency: float | None
-) -> EfficiencyFactors:
+def split_efficiency(relative_workers: float, speedup: float, statistical: float | None) -> EfficiencyFactors:
     """Return the efficiency of a speedup on `relative_workers` times the base's workers, split into its factors."""
     efficiency = speedup / relative_workers
-    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)
+    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical or 1), statistical)

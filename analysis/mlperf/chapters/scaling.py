@@ -37,9 +37,7 @@ RULE_TEXT = (
 def speedup_chapter(study: MlperfStudy) -> Chapter:
     """Return the chapter with speedup S and efficiency E' of every system."""
     fastest = pd.DataFrame([_fastest_system_row(workload) for workload in study.workloads])
-    all_systems = pd.concat(
-        [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
-    )
+    tables = [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
     speedup, efficiency = _format_range(fastest.speedup), _format_range(fastest.efficiency)
     subject = "systems are" if len(fastest) > 1 else "system is"
     reference = "their references" if len(fastest) > 1 else "its reference"
@@ -50,7 +48,7 @@ def speedup_chapter(study: MlperfStudy) -> Chapter:
         (RULE_TEXT,),
         (
             ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
-            ChapterTable("systems", "All systems", SYSTEM_COLUMNS, all_systems, is_short=False),
+            ChapterTable("systems", "All systems", SYSTEM_COLUMNS, pd.concat(tables), is_short=False),
         ),
         tuple(draw_speedup_and_efficiency(study, workload) for workload in study.workloads),
     )

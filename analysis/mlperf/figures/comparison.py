@@ -9,6 +9,7 @@ from matplotlib.ticker import NullLocator
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
 from analysis.mlperf.figures.frame import (
+    MARK_STYLE,
     add_study_title_and_footer,
     family_colours,
     family_markers,
@@ -36,8 +37,8 @@ def draw_speedup_and_efficiency(study: MlperfStudy, workload: StudyWorkload) -> 
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_title(workload)
     add_study_title_and_footer(figure, study, workload, title, key, family_markers(study))
-    _draw_system_marks(left, study, workload.systems, [each.speedup for each in workload.systems])
-    _draw_system_marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
+    _draw_systems(left, study, workload.systems, [each.speedup for each in workload.systems])
+    _draw_systems(right, study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
@@ -77,20 +78,13 @@ def _format_title(workload: StudyWorkload) -> str:
     )
 
 
-def _draw_system_marks(
-    axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]
-) -> None:
+def _draw_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
     tint, shape = family_colours(study), family_markers(study)
     for each, height in zip(systems, y_values, strict=True):
-        kind = _accelerator_family_of_system(each)
-        axes.plot(
-            each.result.accelerator_count, height, color=tint[kind], marker=shape[kind], markersize=6, alpha=0.75,
-            markeredgewidth=0, linestyle="none",
-        )  # fmt: skip
+        count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)
+        axes.plot(count, height, color=tint[kind], marker=shape[kind], markersize=6, **MARK_STYLE)
         if each.result == each.reference:
-            axes.plot(
-                each.result.accelerator_count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND
-            )
+            axes.plot(count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
 
 
 def _draw_ideal_speedup(axes: Axes, workload: StudyWorkload) -> None:

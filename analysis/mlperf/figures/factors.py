@@ -20,11 +20,7 @@ from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerato
 from analysis.mlperf.series import ScalingSeries
 
 PANEL_COLUMNS = 2
-CURVE_STYLES = {
-    "E'": (FOREGROUND, "o", "-"),
-    "hardware": (PALETTE[0], "s", "--"),
-    "statistical": (PALETTE[1], "D", "-."),
-}
+STYLES = {"E'": (FOREGROUND, "o", "-"), "hardware": (PALETTE[0], "s", "--"), "statistical": (PALETTE[1], "D", "-.")}
 CAPTION = (
     "Each series against its smallest size: E' = hardware x statistical, on logarithmic axes, where the "
     "two distances from 1 (dashed) add up. Times are those of the fastest system of a size; samples are means over "
@@ -43,11 +39,8 @@ def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Draw
         axes.remove()
     apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     for axes, each in zip(panels, series, strict=False):
-        label_right_edge(
-            axes,
-            {name: (values[-1], CURVE_STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()},
-            font_points=8,
-        )
+        ends = {name: (values[-1], STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()}
+        label_right_edge(axes, ends, font_points=8)
     return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
 
 
@@ -61,17 +54,16 @@ def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
 
 
 def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
+    counts = series.accelerator_counts
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for name, values in _efficiency_factor_curves(series).items():
-        tint, shape, dash = CURVE_STYLES[name]
-        axes.plot(
-            series.accelerator_counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4
-        )
+        tint, shape, dash = STYLES[name]
+        axes.plot(counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(f"{series.name}, {series.accelerator}")
-    set_up_accelerator_count_axis(axes, series.accelerator_counts)
+    set_up_accelerator_count_axis(axes, counts)
 
 
 def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from matplotlib.ticker import NullLocator
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_and_footer, create_figure
 from analysis.mlperf.figures.frame import (
+    MARK_STYLE,
     NOT_OFFICIAL_NOTICE,
     family_colours,
     family_markers,
@@ -44,31 +45,24 @@ def draw_efficiency_by_family(study: MlperfStudy, comparisons: FamilyComparisons
     return Drawing("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
 
 
-def _draw_panel(axes: Axes, study: MlperfStudy, workload_families: Sequence[tuple[ComparedResult, ...]]) -> None:
+def _draw_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[ComparedResult, ...]]) -> None:
     tints, shapes = family_colours(study), family_markers(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for members in workload_families:
-        kind = accelerator_family(members[0].result.accelerator)
+    for members in families:
+        reference, kind = members[0].reference, accelerator_family(members[0].result.accelerator)
         counts = [each.result.accelerator_count for each in members]
-        best = {
-            count: max(each.efficiency for each in members if each.result.accelerator_count == count)
-            for count in counts
-        }
+        efficiencies = [each.efficiency for each in members]
+        best: dict[int, float] = {}
+        for count, efficiency in zip(counts, efficiencies, strict=True):
+            best[count] = max(efficiency, best.get(count, efficiency))
         axes.plot(list(best), list(best.values()), color=tints[kind], linewidth=1)
-        axes.plot(
-            counts, [each.efficiency for each in members], linestyle="none",
-            marker=shapes[kind], color=tints[kind], markersize=5, alpha=0.75, markeredgewidth=0,
-        )  # fmt: skip
-        axes.plot(
-            members[0].reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND
-        )
+        axes.plot(counts, efficiencies, color=tints[kind], marker=shapes[kind], markersize=5, **MARK_STYLE)
+        axes.plot(reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("efficiency E'")
-    set_up_accelerator_count_axis(
-        axes, [each.result.accelerator_count for members in workload_families for each in members]
-    )
+    set_up_accelerator_count_axis(axes, [each.result.accelerator_count for members in families for each in members])
 
 
 def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:

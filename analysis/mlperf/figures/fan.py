@@ -1,5 +1,7 @@
 """Figure of extrapolations: forecasts by laws fitted to small systems, with bands, and the observed large systems."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,6 +21,7 @@ from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerato
 from analysis.mlperf.forecasts import BEST_BATCH, PARTS_KNOWN_BATCH, LawEvaluation
 from analysis.mlperf.series import SECONDS_PER_MINUTE, ScalingSeries
 
+EDGE_STYLE: dict[str, Any] = {"markeredgecolor": BACKGROUND, "markeredgewidth": 0.6}
 PANEL_COLUMNS = 2
 CURVE_POINTS = 60  # sizes at which a curve is computed
 BAND_COLOUR, CLASSIC_COLOUR, KNOWN_BATCH_COLOUR = PALETTE[0], PALETTE[1], PALETTE[2]
@@ -99,16 +102,7 @@ def _draw_observed_sizes(axes: Axes, series: ScalingSeries, largest_fitted: floa
     cost = [size.accelerators * size.minutes for size in series.sizes]
     for count, each in zip(series.accelerator_counts, cost, strict=True):
         shape, size = ("o", 5) if count <= largest_fitted else ("*", 10)
-        axes.plot(
-            count,
-            each,
-            shape,
-            color=FOREGROUND,
-            markersize=size,
-            markeredgecolor=BACKGROUND,
-            markeredgewidth=0.6,
-            zorder=4,
-        )
+        axes.plot(count, each, shape, color=FOREGROUND, markersize=size, zorder=4, **EDGE_STYLE)
 
 
 def _figure_data(evaluation: LawEvaluation) -> pd.DataFrame:

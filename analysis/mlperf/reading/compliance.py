@@ -98,12 +98,7 @@ REQUIRED_PAIRS = (  # a log must have at least one key of each pair
     ("eval_start", "block_start"),
     ("eval_stop", "block_stop"),
 )
-REQUIRED_PREDECESSOR = {
-    "init_stop": "init_start",
-    "run_start": "init_stop",
-    "run_stop": "run_start",
-    "block_start": "run_start",
-}
+PREDECESSOR = {"init_stop": "init_start", "run_start": "init_stop", "run_stop": "run_start", "block_start": "run_start"}
 FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
 
 
@@ -207,7 +202,7 @@ def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
     """Yield a clause for each log line in a wrong order, and for an initialisation that takes too long."""
     first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
     for event in events:
-        required = REQUIRED_PREDECESSOR.get(event.key)
+        required = PREDECESSOR.get(event.key)
         if required is not None and required not in first_time_ms:
             yield f"has {event.key} before {required}"
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
