@@ -12,11 +12,7 @@ from analysis.figures.base import Drawing
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
 from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clustering
-from analysis.mlperf.figures.frame import (
-    accelerator_families_by_frequency,
-    add_study_title_and_footer,
-    set_up_accelerator_count_axis,
-)
+from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_number
@@ -49,16 +45,16 @@ class ClusterMapMark:
 def draw_cluster_map(study: MlperfStudy, workload: StudyWorkload, clustering: Clustering) -> Drawing:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
-    kinds = [kind for kind in accelerator_families_by_frequency(study) if kind in present][::-1]
+    kinds = [kind for kind in frame.accelerator_families_by_frequency(study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
     title = _format_title(workload, clustering)
     names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_partition.k)]
     key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, CLUSTER_MARKERS, strict=False))
-    add_study_title_and_footer(figure, study, workload, title, key, shapes)
+    frame.add_study_title_and_footer(figure, study, workload, title, key, shapes)
     spots = _make_marks(workload, clustering)
     _draw_marks_by_family(left, spots, kinds)
-    set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
+    frame.set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
     _draw_silhouette_and_stability(right, clustering)
     apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     last = clustering.partitions[-1]
