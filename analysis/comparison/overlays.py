@@ -191,10 +191,8 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_xlabel("virtual seconds")
     axes.set_ylabel("loss, held-out samples")
     styles = ", ".join(f"{LINE_STYLE_NAMES[overlay.line_style(run.letter)]} {run.letter}" for run in overlay.runs)
-    caption = (
-        f"Line style: {styles}. First repeat of every strategy and condition on its most workers, at every evaluation."
-    )
-    return Drawing("loss", title, caption, data, figure)
+    choice = "First repeat of every strategy and condition on its most workers, at every evaluation."
+    return Drawing("loss", title, f"Line style: {styles}. {choice}", data, figure)
 
 
 def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
@@ -339,10 +337,7 @@ def _loss_title(overlay: ComparisonOverlay, final_losses: dict[str, float]) -> s
 
 
 def _smallest_value_title(
-    overlay: ComparisonOverlay,
-    value_by_name: dict[str, float],
-    describe_best: Callable[[str, str], str],
-    quantity: str,
+    overlay: ComparisonOverlay, value_by_name: dict[str, float], describe_best: Callable[[str, str], str], quantity: str
 ) -> str:
     """Return a title that states the name with the smallest value.
 

@@ -21,10 +21,8 @@ def write_comparison_page(runs: Sequence[ComparedRun], series: Sequence[ScalingS
     changes = [(run.letter, run_change_rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {record}" for run in runs for record in run.summary.damage]
     page = out_folder / "report.html"
-    template, texts = (
-        load_template("comparison/compare.html.j2"),
-        {"header": TABLE_HEADER, "nothing": NO_SHARED_GROUPS_TEXT},
-    )
+    template = load_template("comparison/compare.html.j2")
+    texts = {"header": TABLE_HEADER, "nothing": NO_SHARED_GROUPS_TEXT}
     html = template.render(runs=runs, panels=panels, changes=changes, damage=damage, **texts)
     page.write_text(html, encoding="utf-8")
     return page

@@ -34,13 +34,8 @@ def describe_system(
 
 def _identity_fields(plan: PlanView, system_name: str) -> dict[str, str]:
     """Return the fields that identify a system: submitter, division, status, name and number of nodes."""
-    return {
-        "submitter": "ensayo",
-        "division": "open",
-        "status": RESEARCH_STATUS,
-        "system_name": system_name,
-        "number_of_nodes": f"{plan.workers}",
-    }
+    origin = {"submitter": "ensayo", "division": "open", "status": RESEARCH_STATUS}
+    return origin | {"system_name": system_name, "number_of_nodes": f"{plan.workers}"}
 
 
 def _emulation_fields(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, str]:

@@ -10,9 +10,10 @@ from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
 from analysis.figures.drawing.labels import label_right_edge
-from analysis.metrics.balance import MIN_EFFICIENCY, BalancePoint
+from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.findings import describe_efficiency_loss
+from analysis.statistics.balance import MIN_EFFICIENCY
 
 MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")

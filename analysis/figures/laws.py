@@ -241,11 +241,9 @@ def _describe_law_quantities(law_name: str, fit: laws.LawFit, separator: str = "
 
 def _format_value_with_interval(low: float, value: float, high: float) -> str:
     """Format a value with its 95% interval, or only the upper end if the data do not identify the value."""
-    return (
-        f"at most {format_number(high)}"
-        if high > UNIDENTIFIED_RATIO * low
-        else f"{format_number(value)} [{format_number(low)}, {format_number(high)}]"
-    )
+    if high > UNIDENTIFIED_RATIO * low:
+        return f"at most {format_number(high)}"
+    return f"{format_number(value)} [{format_number(low)}, {format_number(high)}]"
 
 
 def _law_quantities_with_intervals(law_name: str, fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:

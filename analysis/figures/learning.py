@@ -32,11 +32,8 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
     """
     trials = _drawn_trials(run)
-    curves = (
-        pd.concat([_evaluation_curve(trial, result) for trial, result in trials], ignore_index=True)
-        if trials
-        else pd.DataFrame()
-    )
+    evaluations = [_evaluation_curve(trial, result) for trial, result in trials]
+    curves = pd.concat(evaluations, ignore_index=True) if evaluations else pd.DataFrame()
     if curves.empty:
         return None
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)

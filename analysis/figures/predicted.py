@@ -103,14 +103,9 @@ def _draw_predicted_step_row(axes: Axes, y: int, row: PredictedStepRow, colour: 
     axes.hlines(y, min(measured_ms, predicted_ms), max(measured_ms, predicted_ms), color=FAINT_GREY, linewidth=3)
     axes.plot(predicted_ms, y, "o", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=8, markeredgewidth=1.2)
     axes.plot(measured_ms, y, "o", color=colour, markersize=5)
-    axes.annotate(
-        format_signed_percentage(row.relative_difference),
-        (max(measured_ms, predicted_ms), y),
-        (9, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    label = format_signed_percentage(row.relative_difference)
+    place = (max(measured_ms, predicted_ms), y)
+    axes.annotate(label, place, (9, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def _figure_data(rows: Sequence[PredictedStepRow]) -> pd.DataFrame:

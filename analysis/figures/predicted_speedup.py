@@ -104,11 +104,7 @@ def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str, published: S
 
 
 def _figure_data(curves: Sequence[SpeedupCurve], published: Sequence[PublishedCurve]) -> pd.DataFrame:
-    published_points = {
-        (published_curve.strategy, point.workers): point
-        for published_curve in published
-        for point in published_curve.points
-    }
+    published_points = {(curve.strategy, point.workers): point for curve in published for point in curve.points}
     rows = [
         (
             *(curve.strategy, curve.condition, curve.base.strategy, curve.base.workers, point.workers),

@@ -97,14 +97,12 @@ def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     """Yield the declared and achieved rate of each shared link, and the mechanism that enforced it."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
-    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
+    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None) or "unknown"
     for link in shared_link_rates(trial):
         achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
         if achieved is None and by in IN_CODE_MECHANISMS:
             achieved, error, how = link.declared_bps, 0.0, BY_CONSTRUCTION
-        yield AchievedProperty(
-            "shared link", "groups", link.declared_bps, achieved, error, "bit/s", by or "unknown", how
-        )
+        yield AchievedProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
 def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:

@@ -63,11 +63,8 @@ def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, Convergen
     more workers a model does not learn more from each sample. A group whose baseline is missing, ran once or missed the
     target is left out; `explain_unchecked_groups` returns the reason.
     """
-    checks = {
-        group.name: _check_group_convergence(group, groups)
-        for group in _repeated_groups(groups)
-        if not _missing_baseline_reason(group, groups)
-    }
+    comparable = (group for group in _repeated_groups(groups) if not _missing_baseline_reason(group, groups))
+    checks = {group.name: _check_group_convergence(group, groups) for group in comparable}
     adjusted = holm_adjust(np.array([check.p_value for check in checks.values()]))
     return {name: replace(check, p_value=float(p)) for (name, check), p in zip(checks.items(), adjusted, strict=True)}
 
@@ -115,9 +112,7 @@ def _compare_pair(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, Tr
     if first.mean_time_s(time_metric) > second.mean_time_s(time_metric):
         faster, slower = second, first
     paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
-    comparison = compare_paired_times(
-        paired_faster.times_s(time_metric),
-        paired_slower.times_s(time_metric),
-        (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric)),
-    )
+    times = (paired_faster.times_s(time_metric), paired_slower.times_s(time_metric))
+    intervals_s = (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric))
+    comparison = compare_paired_times(*times, intervals_s)
     return faster, slower, time_metric, comparison

@@ -65,11 +65,9 @@ def final_model_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> F
     metric = next(known, None)
     if metric is None:
         return None
-    return FinalModelQualities(
-        metric,
-        switched=tuple(trial.final[metric] for trial, _ in pairs),
-        unswitched=tuple(trial.final[metric] for _, trial in pairs),
-    )
+    switched = tuple(trial.final[metric] for trial, _ in pairs)
+    unswitched = tuple(trial.final[metric] for _, trial in pairs)
+    return FinalModelQualities(metric, switched, unswitched)
 
 
 def judge_strategy_switch(

@@ -90,11 +90,8 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
     """Fit scaling laws to all series that have enough sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
-    contest = backtest.LawComparison(
-        {law: LAWS[law] for law in law_names},
-        {each.benchmark: each.columns_for_law_fits for each in fittable},
-        MAX_FITTED_ACCELERATORS,
-    )
+    columns = {each.benchmark: each.columns_for_law_fits for each in fittable}
+    contest = backtest.LawComparison({law: LAWS[law] for law in law_names}, columns, MAX_FITTED_ACCELERATORS)
     return LawEvaluation(
         series=fittable,
         fits={law: contest.fits_by_series(law) for law in law_names},

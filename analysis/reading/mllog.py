@@ -121,10 +121,8 @@ class NodeLog:
 def parse_log_lines(lines: Iterable[str]) -> NodeLog:
     """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
-    return NodeLog(
-        tuple(each for each in parsed if isinstance(each, LogEvent)),
-        tuple(each for each in parsed if isinstance(each, UnusableLogLine)),
-    )
+    events = tuple(each for each in parsed if isinstance(each, LogEvent))
+    return NodeLog(events, tuple(each for each in parsed if isinstance(each, UnusableLogLine)))
 
 
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:

@@ -57,10 +57,8 @@ class FastestStrategy:
 
 def summary_sentences(summary: RunSummary) -> list[str]:
     """Return the sentences of the summary: winners by number of workers, efficiencies, and excluded trials."""
-    winners = [
-        _describe_fastest_strategies(condition, fastest_strategies(summary, condition), summary.target)
-        for condition in summary.conditions
-    ]
+    fastest = {condition: fastest_strategies(summary, condition) for condition in summary.conditions}
+    winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
     falls = [describe_efficiency_fall(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],

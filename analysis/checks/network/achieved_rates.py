@@ -1,6 +1,7 @@
 """Check that a long flow over each link was as fast as declared."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from analysis.checks.engine_kind import has_kernel_shaping
@@ -19,9 +20,7 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
     Invalid if a rate is off by more than the threshold, degraded if a link was not probed. A link that all its peers
     together cannot fill is compared with what they can send.
     """
-    links = [
-        (node, direction) for node in trial.plan.nodes for direction in LINK_DIRECTIONS if _rate_bps(node, direction)
-    ]
+    links = [link for link in product(trial.plan.nodes, LINK_DIRECTIONS) if _rate_bps(*link)]
     members = [node for node in trial.plan.nodes if node.role not in ("coordinator", "")]
     if not links or len(members) == 1:
         return valid_verdict("no declared link rate is used")

@@ -4,13 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analysis.checks.engine_kind import ran_in_containers
-from analysis.checks.verdict import (
-    NOT_ENFORCED_REMEDY,
-    CheckVerdict,
-    degraded_verdict,
-    invalid_verdict,
-    valid_verdict,
-)
+from analysis.checks.verdict import NOT_ENFORCED_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_table import TrialTable
 from analysis.report.wording import shorten_list
@@ -18,11 +12,8 @@ from analysis.report.wording import shorten_list
 KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # kernel mechanisms process all packets of a node
 
 OPTIONAL_PROPERTIES = ("buffer",)  # few results depend on whether queues overflow as declared
-ALL_PROPERTY_MECHANISMS = (
-    "fluid",
-    "transport",
-    "none",
-)  # each of these enforces all properties of a link, in engines that do not use the kernel
+# Each of these enforces all properties of a link, in engines that do not use the kernel.
+ALL_PROPERTY_MECHANISMS = ("fluid", "transport", "none")
 MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more nodes it names only one
 
 

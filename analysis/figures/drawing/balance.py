@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
-from analysis.metrics.balance import BALANCE_RULES, BalancePoint
+from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
+from analysis.statistics.balance import BALANCE_RULES
 
 # rule -> hollow marker and its size in points
 RULE_MARKERS = dict(zip(BALANCE_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))

@@ -40,11 +40,8 @@ def sources_chapter(study: MlperfStudy) -> Chapter:
 
 
 def _note_row(result: MlperfResult) -> dict[str, str]:
-    return {
-        "workload": WORKLOAD_NAMES.get(result.benchmark, result.benchmark),
-        "who": f"{result.submitter} {result.system}",
-        "note": result.note,
-    }
+    workload = WORKLOAD_NAMES.get(result.benchmark, result.benchmark)
+    return {"workload": workload, "who": f"{result.submitter} {result.system}", "note": result.note}
 
 
 def _omission_row(omission: str) -> dict[str, str]:

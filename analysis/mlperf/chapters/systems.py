@@ -28,12 +28,9 @@ def systems_chapter(study: MlperfStudy) -> Chapter:
     finding = f"{format_count(len(study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
     all_of_them = f"; {format_count(len(common_systems), 'system')} trained all of them" if len(data) > 1 else ""
     common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
-    return Chapter(
-        "Systems and references",
-        f"{finding}{all_of_them}.",
-        (RULE_TEXT, *([common_text] if common_systems and all_of_them else [])),
-        (ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data),),
-    )
+    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []))
+    table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
+    return Chapter("Systems and references", f"{finding}{all_of_them}.", texts, (table,))
 
 
 def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:

@@ -54,13 +54,8 @@ def _draw_panel(axes: Axes, series: ScalingSeries, evaluation: LawEvaluation) ->
     _shade_uncalibrated_sizes(axes, fit, float(counts[-1]))
     _draw_prediction_bands(axes, fit, counts)
     classic = evaluation.fits["Amdahl"][series.benchmark]
-    axes.plot(
-        counts,
-        counts / SECONDS_PER_MINUTE * _predict_seconds(classic, counts),
-        color=CLASSIC_COLOUR,
-        linestyle="--",
-        linewidth=1.2,
-    )
+    cost = counts / SECONDS_PER_MINUTE * _predict_seconds(classic, counts)
+    axes.plot(counts, cost, color=CLASSIC_COLOUR, linestyle="--", linewidth=1.2)
     for each in evaluation.forecasts_of(PARTS_KNOWN_BATCH, series.benchmark):
         count = 1.12 * each.workers  # beside the mark of the observation
         cost = each.workers / SECONDS_PER_MINUTE

@@ -163,11 +163,9 @@ class WorkloadRules:
         evaluations = self.read_evaluations(log)
         if len(evaluations) < self.min_evaluations:
             yield f"has {len(evaluations) or 'no'} evaluations, needed are {self.min_evaluations}"
-        yield from (
-            "has an evaluation that is not " + self.evaluation_rule.description
-            for each in evaluations
-            if not self.evaluation_rule.accepts(each)
-        )
+        for each in evaluations:
+            if not self.evaluation_rule.accepts(each):
+                yield f"has an evaluation that is not {self.evaluation_rule.description}"
         if not all(self.target.is_comparable(each) for each in evaluations):
             yield "has an eval_accuracy that is no number"
         if not self.has_reached_target(log):

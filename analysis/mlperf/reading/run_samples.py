@@ -75,16 +75,12 @@ def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
 
 
 def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeries:
-    rows = results.rows_of(benchmark)
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
-    for row in rows:
+    for row in results.rows_of(benchmark):
         sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
     family = max(sizes, key=lambda name: len(sizes[name]))
-    read_sizes = [
-        size
-        for same_size in sizes[family].values()
-        if (size := _read_series_size(Path(results.source), same_size)) is not None
-    ]
+    root, row_groups = Path(results.source), sizes[family].values()
+    read_sizes = [size for rows in row_groups if (size := _read_series_size(root, rows)) is not None]
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
