@@ -12,16 +12,8 @@ from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialGroup, restrict_to_shared_seeds
 
 TABLE_HEADER = (
-    "strategy",
-    "workers",
-    "step ms",
-    "step ms",
-    "ratio",
-    "to target s",
-    "to target s",
-    "ratio",
-    "repeats",
-    "verdicts",
+    *("strategy", "workers", "step ms", "step ms", "ratio"),
+    *("to target s", "to target s", "ratio", "repeats", "verdicts"),
 )
 NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condition on as many workers in both runs"
 
@@ -46,9 +38,7 @@ def format_run_changes(before: RunSummary, after: RunSummary) -> str:
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
         for label, summary in (("before:", before), ("after:", after))
     )
-    footer = "".join(
-        [_describe_unshared_groups("before", before, after), _describe_unshared_groups("after", after, before)]
-    )
+    footer = _describe_unshared_groups("before", before, after) + _describe_unshared_groups("after", after, before)
     shared_rows = run_change_rows(before, after)
     table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
     return f"{heading}\n{table}{footer}"
@@ -67,11 +57,9 @@ def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary:
         f"{' '.join(filter(None, (strategy, condition)))} on {format_worker_count(worker_count)}"
         for strategy, condition, worker_count in unshared_keys
     )
-    unreadable_trials = count_unreadable_trials(other_summary)
-    unreadable_note = (
-        f"; {format_count(unreadable_trials, 'trial')} of the other run can't be read" if unreadable_trials else ""
-    )
-    return f'\nonly in "{run_name}": {groups}{unreadable_note}'
+    unreadable = count_unreadable_trials(other_summary)
+    note = f"; {format_count(unreadable, 'trial')} of the other run can't be read" if unreadable else ""
+    return f'\nonly in "{run_name}": {groups}{note}'
 
 
 def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
@@ -79,12 +67,8 @@ def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ..
 
     Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
-    groups_before = {_group_key(group): group for group in before.groups}
-    return [
-        _group_change_row(groups_before[key], group)
-        for group in after.groups
-        if (key := _group_key(group)) in groups_before
-    ]
+    old_groups = {_group_key(group): group for group in before.groups}
+    return [_change_row(old_groups[key], group) for group in after.groups if (key := _group_key(group)) in old_groups]
 
 
 def format_text_table(rows: Sequence[Sequence[str]]) -> str:
@@ -100,20 +84,13 @@ def _group_key(group: TrialGroup) -> tuple[str, str, int]:
     return group.strategy, group.condition, group.workers
 
 
-def _group_change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
+def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
     before, after, repeats = _select_compared_repeats(before, after)
     name = f"{after.strategy} {after.condition}".strip()
     step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
     target_s = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
     verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (before, after))
-    return (
-        name,
-        str(after.workers),
-        *_format_pair_and_ratio(*step_ms),
-        *_format_pair_and_ratio(*target_s),
-        repeats,
-        verdicts,
-    )
+    return (name, str(after.workers), *_format_with_ratio(*step_ms), *_format_with_ratio(*target_s), repeats, verdicts)
 
 
 def _select_compared_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
@@ -127,5 +104,5 @@ def _select_compared_repeats(before: TrialGroup, after: TrialGroup) -> tuple[Tri
     return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
 
 
-def _format_pair_and_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
+def _format_with_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
     return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

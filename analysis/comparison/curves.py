@@ -58,16 +58,13 @@ class ComparedCurve:
         return not self.run_letter
 
 
-def read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
+def read_runs(paths: Sequence[Path]) -> list[ComparedRun]:
     """Read and analyse the logs of several runs.
 
     Raises:
-        UserError: one of `run_folders` is not the folder of a run.
+        UserError: one of `paths` is not the folder of a run.
     """
-    return [
-        ComparedRun(run_letter_of_index(index), *analyse_run(RunFolder(folder)))
-        for index, folder in enumerate(run_folders)
-    ]
+    return [ComparedRun(run_letter_of_index(index), *analyse_run(RunFolder(path))) for index, path in enumerate(paths)]
 
 
 def run_letter_of_index(run_index: int) -> str:
@@ -107,18 +104,10 @@ def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurv
 
 
 def _make_compared_curve_point(point: SpeedupPoint, base_workers: int) -> ComparedCurvePoint:
-    factors = EfficiencyFactors(
-        point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency
-    )
-    return ComparedCurvePoint(
-        point.workers,
-        point.workers / base_workers,
-        factors,
-        point.speedup_ci,
-        point.seconds,
-        point.seconds_ci,
-        point.runs,
-    )
+    efficiencies = (point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
+    factors = EfficiencyFactors(point.speedup, *efficiencies)
+    sizes = (point.workers, point.workers / base_workers)
+    return ComparedCurvePoint(*sizes, factors, point.speedup_ci, point.seconds, point.seconds_ci, point.runs)
 
 
 def _curve_of_series(series: ScalingSeries) -> ComparedCurve:

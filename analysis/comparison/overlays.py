@@ -67,14 +67,10 @@ class ComparisonOverlay:
         """Return the marker shape of a curve, which distinguishes curves without colour."""
         return MARKERS[self.curves.index(curve) % len(MARKERS)]
 
-    def line_style(self, run_letter: str) -> str:
+    def line_style(self, letter: str) -> str:
         """Return the line style of the run with a letter; published series have no letter and get the last style."""
         letters = [run.letter for run in self.runs]
-        return (
-            LINE_STYLES[letters.index(run_letter) % (len(LINE_STYLES) - 1)]
-            if run_letter in letters
-            else LINE_STYLES[-1]
-        )
+        return LINE_STYLES[letters.index(letter) % (len(LINE_STYLES) - 1)] if letter in letters else LINE_STYLES[-1]
 
     @property
     def curve_colours(self) -> dict[str, str]:
@@ -109,12 +105,7 @@ class ComparisonOverlay:
 
 def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
     """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
-    figure_functions = (
-        draw_speedup_overlay,
-        draw_efficiency_overlay,
-        draw_time_to_target_overlay,
-        draw_loss_overlay,
-    )
+    figure_functions = (draw_speedup_overlay, draw_efficiency_overlay, draw_time_to_target_overlay, draw_loss_overlay)
     with figure_style():
         return [drawing for draw in figure_functions if (drawing := draw(overlay)) is not None]
 
@@ -136,7 +127,7 @@ def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_curve_bases(overlay)}"
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_bases(overlay)}"
     return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
 
 
@@ -152,9 +143,7 @@ def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_ylabel("efficiency E'")
     start_axes_at_zero([axes], y=True)
     definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
-    return Drawing(
-        "efficiency", title, f"{definition} {_describe_curve_bases(overlay)}", curve_table(overlay.curves), figure
-    )
+    return Drawing("efficiency", title, f"{definition} {_describe_bases(overlay)}", curve_table(overlay.curves), figure)
 
 
 def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
@@ -177,9 +166,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
                 axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
     _set_logarithmic_y_axis(axes)
     axes.set_ylabel("virtual seconds to the target")
-    caption = (
-        f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_curve_bases(overlay)}"
-    )
+    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_bases(overlay)}"
     return Drawing("time_to_target", title, caption, curve_table(curves), figure)
 
 
@@ -204,10 +191,8 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_xlabel("virtual seconds")
     axes.set_ylabel("loss, held-out samples")
     styles = ", ".join(f"{LINE_STYLE_NAMES[overlay.line_style(run.letter)]} {run.letter}" for run in overlay.runs)
-    caption = (
-        f"Line style: {styles}. First repeat of every strategy and condition on its most workers, at every evaluation."
-    )
-    return Drawing("loss", title, caption, data, figure)
+    choice = "First repeat of every strategy and condition on its most workers, at every evaluation."
+    return Drawing("loss", title, f"Line style: {styles}. {choice}", data, figure)
 
 
 def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
@@ -216,13 +201,8 @@ def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
 
 
 def _curve_table_row(curve: ComparedCurve, point: ComparedCurvePoint) -> Iterator[tuple[str, object]]:
-    yield from (
-        ("line", curve.name),
-        ("base", curve.base_description),
-        ("of", curve.time_description),
-        ("workers", point.workers),
-    )
-    yield from (("relative", point.relative_workers), ("speedup", point.factors.speedup))
+    yield from (("line", curve.name), ("base", curve.base_description), ("of", curve.time_description))
+    yield from (("workers", point.workers), ("relative", point.relative_workers), ("speedup", point.factors.speedup))
     yield from zip(("ci_low", "ci_high"), point.speedup_ci or (None, None), strict=True)
     yield from (("efficiency", point.factors.efficiency), ("hardware_efficiency", point.factors.hardware))
     yield from (("statistical_efficiency", point.factors.statistical), ("seconds", point.seconds), ("runs", point.runs))
@@ -231,9 +211,8 @@ def _curve_table_row(curve: ComparedCurve, point: ComparedCurvePoint) -> Iterato
 def _create_panel(
     overlay: ComparisonOverlay, title: str, x_label: str = "workers / workers of the base"
 ) -> tuple[Figure, Axes]:
-    figure, (axes,) = create_figure(
-        1, 1, OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
-    )
+    height_in = OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
+    figure, (axes,) = create_figure(1, 1, height_in)
     markers = {curve.name: overlay.curve_marker(curve) for curve in overlay.curves}
     add_title_and_footer(figure, title, overlay.footer, overlay.curve_colours, markers, overlay.curve_line_styles)
     axes.set_xscale("log", base=2)
@@ -282,10 +261,8 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
     relative_size, points = _largest_shared_size(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
     best, best_scale = _names_with_verb(speedups, max(speedups.values()), "scale")
-    finding = (
-        f"{best_scale} best: {format_number(speedups[best])} times as fast on "
-        f"{format_worker_count(points[best].workers)}"
-    )
+    size = format_worker_count(points[best].workers)
+    finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
     if len(run_curves) > 1:
         finding = (
             f"at {relative_size:g} times the workers of the base, {finding}"
@@ -341,12 +318,10 @@ def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None,
     return max(shared_sizes), {name: points[max(shared_sizes)] for name, points in points_by_curve.items()}
 
 
-def _time_to_target_title(
-    overlay: ComparisonOverlay, seconds_by_curve_and_workers: dict[tuple[str, int], float]
-) -> str:
+def _time_to_target_title(overlay: ComparisonOverlay, seconds_by_point: dict[tuple[str, int], float]) -> str:
     return _smallest_value_title(
         overlay,
-        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_curve_and_workers.items()},
+        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_point.items()},
         lambda name, value: f"{name} reaches the target first, in {value} s",
         "fewest seconds to the target",
     )
@@ -362,10 +337,7 @@ def _loss_title(overlay: ComparisonOverlay, final_losses: dict[str, float]) -> s
 
 
 def _smallest_value_title(
-    overlay: ComparisonOverlay,
-    value_by_name: dict[str, float],
-    describe_best: Callable[[str, str], str],
-    quantity: str,
+    overlay: ComparisonOverlay, value_by_name: dict[str, float], describe_best: Callable[[str, str], str], quantity: str
 ) -> str:
     """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
 
@@ -398,14 +370,10 @@ def _names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str
 
 
 def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[str]:
-    return [
-        name
-        for name, other_value in value_by_name.items()
-        if isclose(other_value, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)
-    ]
+    return [name for name, other in value_by_name.items() if isclose(other, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)]
 
 
-def _describe_curve_bases(overlay: ComparisonOverlay) -> str:
+def _describe_bases(overlay: ComparisonOverlay) -> str:
     """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:

@@ -21,13 +21,8 @@ def write_comparison_page(runs: Sequence[ComparedRun], series: Sequence[ScalingS
     changes = [(run.letter, run_change_rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {record}" for run in runs for record in run.summary.damage]
     page = out_folder / "report.html"
-    html = load_template("comparison/compare.html.j2").render(
-        runs=runs,
-        panels=panels,
-        changes=changes,
-        header=TABLE_HEADER,
-        nothing=NO_SHARED_GROUPS_TEXT,
-        damage=damage,
-    )
+    template = load_template("comparison/compare.html.j2")
+    texts = {"header": TABLE_HEADER, "nothing": NO_SHARED_GROUPS_TEXT}
+    html = template.render(runs=runs, panels=panels, changes=changes, damage=damage, **texts)
     page.write_text(html, encoding="utf-8")
     return page

@@ -40,19 +40,17 @@ class ChakraExporter(Exporter):
 
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
         for trial in run_table.trials:
-            reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(trial.plan)
+            plan = trial.plan
+            reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(plan)
             if reason:
-                yield f"{trial.plan.trial}: {reason}; the trial is left out"
+                yield f"{plan.trial}: {reason}; the trial is left out"
                 continue
-            if trial.plan.strategy["kind"] in SERVER_STRATEGIES and trial.plan.synchronisation_policy_kind not in (
-                "bsp",
-                "asp",
-            ):
+            if plan.strategy["kind"] in SERVER_STRATEGIES and plan.synchronisation_policy_kind not in ("bsp", "asp"):
                 yield (
-                    f"{trial.plan.trial}: the waiting rule of {trial.plan.synchronisation_policy_kind} is left out; "
+                    f"{plan.trial}: the waiting rule of {plan.synchronisation_policy_kind} is left out; "
                     "in the trace, the replies of servers wait for no other worker"
                 )
-            folder = out_folder / trial.plan.trial
+            folder = out_folder / plan.trial
             folder.mkdir()
             for npu, trace in enumerate(build_traces(trial)):
                 with (folder / f"trace.{npu}{self.file_suffix}").open("wb") as file:

@@ -29,11 +29,8 @@ class CsvExporter(Exporter):
                 yield f"{table_name}.csv is left out: no {table_name} were logged"
                 continue
             _save_csv(table, out_folder / f"{table_name}.csv")
-        events = pd.DataFrame(
-            [_event_row(trial, event) for trial in run_table.trials for event in event_outcomes(trial)]
-        )
-        if not events.empty:
-            _save_csv(events, out_folder / "events.csv")
+        if rows := [_event_row(trial, event) for trial in run_table.trials for event in event_outcomes(trial)]:
+            _save_csv(pd.DataFrame(rows), out_folder / "events.csv")
 
 
 def _trial_row(trial: TrialTable) -> dict[str, object]:

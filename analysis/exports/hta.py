@@ -56,10 +56,8 @@ class HtaExporter(Exporter):
 
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
         for trial in run_table.trials:
-            yield from (
-                f"{trial.plan.trial}: {omission}"
-                for omission in self._write_trial(trial, out_folder / trial.plan.trial)
-            )
+            for omission in self._write_trial(trial, out_folder / trial.plan.trial):
+                yield f"{trial.plan.trial}: {omission}"
 
     def _write_trial(self, trial: TrialTable, folder: Path) -> Iterator[str]:
         activities = split_steps_into_activities(trial.steps)
@@ -90,11 +88,8 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
     for correlation_id, (kernel, begin, end) in enumerate(kernel_times, start=FIRST_CORRELATION_ID):
         if end > begin:
             events.extend(_kernel_events(correlation_id, kernel, begin, end - begin))
-    return {
-        "schemaVersion": 1,
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size},
-        "traceEvents": events,
-    }
+    distributed_info = {"backend": "nccl", "rank": rank, "world_size": world_size}
+    return {"schemaVersion": 1, "distributedInfo": distributed_info, "traceEvents": events}
 
 
 def _merge_activities_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
@@ -115,26 +110,21 @@ def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
 def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
     """Return the trace event that marks begin and end of a training step on the track of the host."""
     begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + step_s))
-    return _complete_event(
-        {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end
-    )
+    label = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
+    return _complete_event(label, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end)
 
 
-def _kernel_events(
-    correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _kernel_events(correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int) -> list[dict[str, Any]]:
     """Return two trace events: the launch of a kernel on the host, and the kernel on the device."""
     launch_args = {"correlation": correlation_id}
     launch = _complete_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
     kernel_args = {"device": DEVICE_ID, "stream": kernel.stream, "correlation": correlation_id}
-    category_and_name = {"cat": "kernel", "name": kernel.name}
-    return launch, _complete_event(
-        category_and_name, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args
-    )
+    label = {"cat": "kernel", "name": kernel.name}
+    return [launch, _complete_event(label, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args)]
 
 
 def _complete_event(
-    category_and_name: dict[str, str],
+    label: dict[str, str],
     process_id: int,
     thread_id: int,
     begin_us: int,
@@ -142,12 +132,5 @@ def _complete_event(
     args: dict[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return an event of type "complete" (begin and duration, in microseconds) in the Trace Event format."""
-    return {
-        "ph": "X",
-        **category_and_name,
-        "pid": process_id,
-        "tid": thread_id,
-        "ts": begin_us,
-        "dur": end_us - begin_us,
-        "args": args or {},
-    }
+    times = {"ts": begin_us, "dur": end_us - begin_us}
+    return {"ph": "X", **label, "pid": process_id, "tid": thread_id, **times, "args": args or {}}

@@ -35,14 +35,10 @@ class MlperfExporter(Exporter):
         shutil.copyfile(CHECKER_RULES_PATH, out_folder / "rules.yaml")
         for name, repeats in group_trials_by_system(run_table).items():
             verdicts = [TrialVerdict.from_checks(trial) for trial in repeats]
-            description = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)
-            _write_text(
-                out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(description, indent=2)}\n"
-            )
-            for result_number, trial in enumerate(repeats):
-                yield from _write_result_file(
-                    run_table, trial, out_folder / ORGANISATION / "results" / name, result_number
-                )
+            system = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)
+            _write_text(out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(system, indent=2)}\n")
+            for number, trial in enumerate(repeats):
+                yield from _write_result_file(run_table, trial, out_folder / ORGANISATION / "results" / name, number)
 
 
 def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:

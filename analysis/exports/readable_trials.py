@@ -14,9 +14,7 @@ STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 def read_readable_trials(run_folder: RunFolder) -> RunTable:
     """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
-    results = [
-        read_or_report_damage(trial_folder, _read_trial_with_damage) for trial_folder in run_folder.trial_folders
-    ]
+    results = [read_or_report_damage(folder, _read_trial_with_damage) for folder in run_folder.trial_folders]
     trials = tuple(result for result in results if isinstance(result, TrialTable))
     return RunTable(run_folder, trials, tuple(result for result in results if isinstance(result, FileDamage)))
 

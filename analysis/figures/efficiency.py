@@ -7,21 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
 from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FOREGROUND,
-    add_run_title_and_footer,
-    apply_layout,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-    strategy_marker,
-)
-from analysis.metrics.balance import MIN_EFFICIENCY, BalancePoint
+from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.findings import describe_efficiency_loss
+from analysis.statistics.balance import MIN_EFFICIENCY
 
 MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
@@ -37,21 +29,21 @@ def draw_efficiency(run: AnalysedRun) -> Drawing | None:
         return None
     columns = min(MAX_PANEL_COLUMNS, len(curves))
     rows = -(-len(curves) // columns)
-    figure, panels = create_figure(rows, columns, 1.1 + 2.5 * rows, sharey=True)
+    figure, panels = style.create_figure(rows, columns, 1.1 + 2.5 * rows, sharey=True)
     title = _figure_title(curves)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for axes, curve in zip(panels, curves, strict=False):
-        colour = strategy_colour(run.summary, curve.strategy)
-        _draw_panel(axes, curve, colour, strategy_marker(run.summary, curve.strategy))
+        colour = style.strategy_colour(run.summary, curve.strategy)
+        _draw_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
         mark_balance_points(axes, curve, run.summary.balance, lambda point: point.efficiency)
     for axes in panels[len(curves) :]:
         axes.remove()
     for axes in panels[: len(curves) : columns]:
         axes.set_ylabel("efficiency")
-    start_axes_at_zero(panels[: len(curves)], y=True)
-    apply_layout(figure)  # fixes the axis limits, which place the labels
+    style.start_axes_at_zero(panels[: len(curves)], y=True)
+    style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
-        _label_curve_ends(axes, curve, strategy_colour(run.summary, curve.strategy))
+        _label_curve_ends(axes, curve, style.strategy_colour(run.summary, curve.strategy))
     caption = (
         "E' = S / (N / workers of the base) = hardware x statistical. Statistical: samples to the target on the base / "
         "on N workers. Hardware: the rest of E'; the measured gain in samples per second and worker is in the data "
@@ -65,25 +57,22 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
     """Return a title with the highest and lowest parallel efficiency on the most workers, and why the lowest is low."""
     best = max(curves, key=lambda curve: curve.points[-1].efficiency)
     worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
-    best_point, worst_point = best.points[-1], worst.points[-1]
-    finding = f"{best.description} keeps {best_point.efficiency:.0%} efficiency on {best_point.workers} workers"
+    highest, lowest = best.points[-1], worst.points[-1]
+    finding = f"{best.description} keeps {highest.efficiency:.0%} efficiency on {highest.workers} workers"
     if best == worst:
         return finding
-    size = f" on {worst_point.workers}" if worst_point.workers != best_point.workers else ""
-    return (
-        f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, "
-        f"{describe_efficiency_loss(worst_point)}"
-    )
+    size = f" on {lowest.workers}" if lowest.workers != highest.workers else ""
+    return f"{finding}; {worst.description} keeps {lowest.efficiency:.0%}{size}, {describe_efficiency_loss(lowest)}"
 
 
 def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
-    axes.axhline(MIN_EFFICIENCY, color=BASELINE_GREY, linestyle=":", linewidth=1)
+    axes.axhline(MIN_EFFICIENCY, color=style.BASELINE_GREY, linestyle=":", linewidth=1)
     if curve.of == "time_to_target":
         hardware = [point.hardware_efficiency for point in curve.points]
-        axes.plot(counts, hardware, color=FOREGROUND, linewidth=1.1, linestyle="--")
+        axes.plot(counts, hardware, color=style.FOREGROUND, linewidth=1.1, linestyle="--")
         statistical = [point.statistical_efficiency or 0.0 for point in curve.points]
-        axes.plot(counts, statistical, color=FOREGROUND, linewidth=1.1, linestyle="-.")
+        axes.plot(counts, statistical, color=style.FOREGROUND, linewidth=1.1, linestyle="-.")
     axes.plot(counts, [point.efficiency for point in curve.points], color=colour, marker=marker, markersize=5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(count) for count in counts])
@@ -97,10 +86,8 @@ def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str) -> None:
     last = curve.points[-1]
     labels = {"E'": (last.efficiency, colour)}
     if last.statistical_efficiency is not None:
-        labels |= {
-            "hardware": (last.hardware_efficiency, FOREGROUND),
-            "statistical": (last.statistical_efficiency, FOREGROUND),
-        }
+        labels["hardware"] = (last.hardware_efficiency, style.FOREGROUND)
+        labels["statistical"] = (last.statistical_efficiency, style.FOREGROUND)
     label_right_edge(axes, labels, font_points=8)
 
 

@@ -9,26 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from analysis import laws
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FAINT_GREY,
-    FOREGROUND,
-    add_run_title_and_footer,
-    create_figure,
-    strategy_colour,
-    strategy_marker,
-)
-from analysis.laws import (
-    AmdahlLaw,
-    CriticalBatchLaw,
-    ExchangeTimeLaw,
-    GustafsonLaw,
-    LawFit,
-    ScalingLaw,
-    StepTimeLaw,
-    UniversalScalabilityLaw,
-)
+from analysis.figures.drawing import style
 from analysis.laws.base import UNIDENTIFIED_RATIO
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, join_names
@@ -44,10 +27,10 @@ NEGLIGIBLE_ERROR = 0.001  # smaller errors are not written with their value
 HEADROOM_FACTOR = 4.0  # upper limit of the y axis / largest speedup: room for the notes
 POINTS_PER_CURVE = 40  # places at which a law is evaluated
 NOTE_LINE_BREAK = "\n    "  # before the second quantity of a law, indented below its name
-SPEEDUP_LAWS: dict[str, tuple[ScalingLaw, str]] = {  # name -> law and its line style
-    "Amdahl": (AmdahlLaw(), "--"),
-    "Gustafson": (GustafsonLaw(), ":"),
-    "USL": (UniversalScalabilityLaw(), "-"),
+SPEEDUP_LAWS: dict[str, tuple[laws.ScalingLaw, str]] = {  # name -> law and its line style
+    "Amdahl": (laws.AmdahlLaw(), "--"),
+    "Gustafson": (laws.GustafsonLaw(), ":"),
+    "USL": (laws.UniversalScalabilityLaw(), "-"),
 }
 # law -> quantity that the figure reports -> how it is computed from the law's parameters
 REPORTED_QUANTITIES: dict[str, dict[str, Callable[[Floats], Floats]]] = {
@@ -61,7 +44,7 @@ REPORTED_QUANTITIES: dict[str, dict[str, Callable[[Floats], Floats]]] = {
         "links' stretch": lambda theta: theta[..., 1],
     },
 }
-LEGEND_COLOURS = {"measured": FOREGROUND, "outside the calibrated domain": FAINT_GREY}
+LEGEND_COLOURS = {"measured": style.FOREGROUND, "outside the calibrated domain": style.FAINT_GREY}
 
 
 @dataclass(frozen=True)
@@ -69,8 +52,8 @@ class FittedCurve:
     """Measured speedup curve of a strategy, and scaling laws fitted to its training times for equally many samples."""
 
     curve: SpeedupCurve
-    fits: Mapping[str, LawFit]  # by the names in SPEEDUP_LAWS
-    fits_of_training_parts: Mapping[str, LawFit]  # laws of single components: "learning", "computing", "exchange"
+    fits: Mapping[str, laws.LawFit]  # by the names in SPEEDUP_LAWS
+    fits_of_training_parts: Mapping[str, laws.LawFit]  # of components: "learning", "computing", "exchange"
 
     @cached_property
     def best_law_name(self) -> str:
@@ -90,14 +73,14 @@ def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
         return None
     columns = min(MAX_PANEL_COLUMNS, len(fitted_curves))
     rows = -(-len(fitted_curves) // columns)
-    figure, panels = create_figure(rows, columns, 1.3 + 3.0 * rows)
+    figure, panels = style.create_figure(rows, columns, 1.3 + 3.0 * rows)
     title = _figure_title(fitted_curves)
-    legend_colours = {**LEGEND_COLOURS, **dict.fromkeys(SPEEDUP_LAWS, FOREGROUND)}
+    legend_colours = {**LEGEND_COLOURS, **dict.fromkeys(SPEEDUP_LAWS, style.FOREGROUND)}
     line_styles = {name: line_style for name, (_, line_style) in SPEEDUP_LAWS.items()}
-    add_run_title_and_footer(figure, run.summary, title, legend_colours, {"measured": "o"}, line_styles)
+    style.add_run_title_and_footer(figure, run.summary, title, legend_colours, {"measured": "o"}, line_styles)
     for axes, fitted_curve in zip(panels, fitted_curves, strict=False):
         strategy = fitted_curve.curve.strategy
-        colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
+        colour, marker = style.strategy_colour(run.summary, strategy), style.strategy_marker(run.summary, strategy)
         _draw_panel(axes, fitted_curve, colour, marker)
     for axes in panels[len(fitted_curves) :]:
         axes.remove()
@@ -111,12 +94,11 @@ def _figure_caption(fitted_curves: Sequence[FittedCurve], omitted_curves: str) -
         "at the measured sizes; 95% intervals come from perturbed refits; error: typical residual. Band: 90% "
         f"prediction interval of {_describe_band_coverage(fitted_curves)} by the law that fits best. Grey area: no "
         "size was measured there, and the band does not contain what the law leaves out. "
-        f"{AmdahlLaw.formula}; {GustafsonLaw.formula}; {UniversalScalabilityLaw.formula}. "
-        "Efficiency = hardware x statistical, so the cost of "
-        f"learning is fitted separately: samples to the target by {CriticalBatchLaw.formula} where batches differ. "
-        f"Computing: {StepTimeLaw.formula}. Exchange of a collective, with the time that workers wait for each other: "
-        f"{ExchangeTimeLaw.formula}, where m is the number of messages in its longest chain and w the time that its "
-        "bytes take on the declared links."
+        f"{laws.AmdahlLaw.formula}; {laws.GustafsonLaw.formula}; {laws.UniversalScalabilityLaw.formula}. "
+        "Efficiency = hardware x statistical, so the cost of learning is fitted separately: samples to the target by "
+        f"{laws.CriticalBatchLaw.formula} where batches differ. Computing: {laws.StepTimeLaw.formula}. Exchange of a "
+        f"collective, with the time that workers wait for each other: {laws.ExchangeTimeLaw.formula}, where m is the "
+        "number of messages in its longest chain and w the time that its bytes take on the declared links."
         f"{f' Neither drawn nor fitted: {omitted_curves}.' if omitted_curves else ''}"
     )
 
@@ -142,31 +124,27 @@ def _fit_curve(curve: SpeedupCurve, run: AnalysedRun) -> FittedCurve:
     return FittedCurve(curve, fits, dict(_fit_laws_of_training_parts(curve, run)))
 
 
-def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, LawFit]]:
+def _fit_laws_of_training_parts(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
     """Yield a law of the samples to target, of the compute time and of the exchange time, if the run has the data.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
     trials must differ in this batch.
     """
     batch_of_trial = {trial.plan.trial: float(trial.plan.batch) for trial in run.table.trials}
-    groups = [
-        group for group in run.summary.groups if (group.strategy, group.condition) == (curve.strategy, curve.condition)
-    ]
+    key = (curve.strategy, curve.condition)
+    groups = [group for group in run.summary.groups if (group.strategy, group.condition) == key]
     global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
     local_batches = global_batches / np.array([group.workers for group in groups])
     if curve.of == "time_to_target" and _has_enough_distinct_batches(global_batches):
         samples = np.array([group.samples_to_target for group in groups])
-        yield "learning", CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
+        yield "learning", laws.CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
     if _has_enough_distinct_batches(local_batches) and compute_s.all():
-        yield "computing", StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
-    exchange_series = {
-        column: values
-        for column, values in _exchange_measurements(groups, run).items()
-        if len(values) >= MIN_DISTINCT_BATCHES
-    }
+        yield "computing", laws.StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
+    measurements = _exchange_measurements(groups, run).items()
+    exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
     if exchange_series and all((values > 0).all() for values in exchange_series.values()):
-        yield "exchange", ExchangeTimeLaw().fit(exchange_series)
+        yield "exchange", laws.ExchangeTimeLaw().fit(exchange_series)
 
 
 def _exchange_measurements(groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
@@ -193,18 +171,15 @@ def _has_enough_distinct_batches(batches: Floats) -> bool:
     return len(set(batches.tolist())) >= MIN_DISTINCT_BATCHES
 
 
-def _residual_error(fit: LawFit) -> float:
+def _residual_error(fit: laws.LawFit) -> float:
     """Return the typical relative error of a fitted law: root mean square of log residuals per degree of freedom."""
     return float(np.sqrt((fit.log_residuals**2).sum() / max(fit.degrees_of_freedom, 1)))
 
 
-def _format_residual_error(fit: LawFit) -> str:
+def _format_residual_error(fit: laws.LawFit) -> str:
     error = _residual_error(fit)
-    return (
-        format_percentage(error, 1)
-        if error >= NEGLIGIBLE_ERROR
-        else f"less than {format_percentage(NEGLIGIBLE_ERROR, 1)}"
-    )
+    shown = format_percentage(max(error, NEGLIGIBLE_ERROR), 1)
+    return shown if error >= NEGLIGIBLE_ERROR else f"less than {shown}"
 
 
 def _figure_title(fitted_curves: Sequence[FittedCurve]) -> str:
@@ -221,13 +196,13 @@ def _draw_panel(axes: Axes, fitted_curve: FittedCurve, colour: str, marker: str)
     counts = [point.workers for point in curve.points]
     last_drawn = DRAWN_RANGE_FACTOR * counts[-1]
     sizes = np.geomspace(counts[0], last_drawn, POINTS_PER_CURVE)
-    axes.axvspan(counts[-1], last_drawn, color=FAINT_GREY, alpha=0.35, linewidth=0)
-    axes.plot(sizes, sizes / curve.base.workers, color=BASELINE_GREY, linewidth=0.9, linestyle=(0, (1, 3)))
+    axes.axvspan(counts[-1], last_drawn, color=style.FAINT_GREY, alpha=0.35, linewidth=0)
+    axes.plot(sizes, sizes / curve.base.workers, color=style.BASELINE_GREY, linewidth=0.9, linestyle=(0, (1, 3)))
     band = fitted_curve.fits[fitted_curve.best_law_name].prediction_band({"workers": sizes})
     axes.fill_between(sizes, curve.base.seconds / band.high, curve.base.seconds / band.low, color=colour, alpha=0.2)
     for name, (law, line_style) in SPEEDUP_LAWS.items():
         predicted_s = law.predict_output(fitted_curve.fits[name].parameters, {"workers": sizes})
-        axes.plot(sizes, curve.base.seconds / predicted_s, color=FOREGROUND, linestyle=line_style, linewidth=1.1)
+        axes.plot(sizes, curve.base.seconds / predicted_s, color=style.FOREGROUND, linestyle=line_style, linewidth=1.1)
     axes.plot(counts, [point.rate_speedup for point in curve.points], marker, color=colour, markersize=6)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
@@ -254,7 +229,7 @@ def _panel_notes(fitted_curve: FittedCurve) -> str:
     return "\n".join(notes)
 
 
-def _describe_law_quantities(law_name: str, fit: LawFit, separator: str = ", ") -> str:
+def _describe_law_quantities(law_name: str, fit: laws.LawFit, separator: str = ", ") -> str:
     """Return text such as "serial share 0.1 [0.08, 0.12]": the quantities of a fitted law with 95% intervals."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
@@ -264,14 +239,12 @@ def _describe_law_quantities(law_name: str, fit: LawFit, separator: str = ", ") 
 
 def _format_value_with_interval(low: float, value: float, high: float) -> str:
     """Format a value with its 95% interval, or only the upper end if the measurements do not determine the value."""
-    return (
-        f"at most {format_number(high)}"
-        if high > UNIDENTIFIED_RATIO * low
-        else f"{format_number(value)} [{format_number(low)}, {format_number(high)}]"
-    )
+    if high > UNIDENTIFIED_RATIO * low:
+        return f"at most {format_number(high)}"
+    return f"{format_number(value)} [{format_number(low)}, {format_number(high)}]"
 
 
-def _law_quantities_with_intervals(law_name: str, fit: LawFit) -> dict[str, tuple[float, float, float]]:
+def _law_quantities_with_intervals(law_name: str, fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
     """Return quantities of a fitted law, such as its serial share: name -> (low, value, high) of a 95% interval."""
     return {
         quantity: _value_with_95_percent_interval(compute(fit.parameters), compute(fit.parameter_draws))

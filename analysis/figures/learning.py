@@ -9,17 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FOREGROUND,
-    PALETTE,
-    add_run_title_and_footer,
-    condition_line_style,
-    count_legend_rows,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-)
+from analysis.figures.drawing import style
 from analysis.reading.run_table import TrialTable
 from analysis.report.findings import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_number, format_total_bytes
@@ -42,11 +32,8 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
     """
     trials = _drawn_trials(run)
-    curves = (
-        pd.concat([_evaluation_curve(trial, result) for trial, result in trials], ignore_index=True)
-        if trials
-        else pd.DataFrame()
-    )
+    evaluations = [_evaluation_curve(trial, result) for trial, result in trials]
+    curves = pd.concat(evaluations, ignore_index=True) if evaluations else pd.DataFrame()
     if curves.empty:
         return None
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
@@ -54,10 +41,10 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
     coloured_strategies = _coloured_strategies(run.summary)
     legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
-    height_in = 1.3 + 0.2 * count_legend_rows(legend_colours) + 2.0 * len(metrics)
-    figure, panels = create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
+    height_in = 1.3 + 0.2 * style.count_legend_rows(legend_colours) + 2.0 * len(metrics)
+    figure, panels = style.create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
     title = _figure_title(curves, target_metric, target)
-    add_run_title_and_footer(figure, run.summary, title, legend_colours)
+    style.add_run_title_and_footer(figure, run.summary, title, legend_colours)
     columns = [(metric, x_column) for metric in metrics for x_column in X_AXIS_LABELS]
     for axes, (metric, x_column) in zip(panels, columns, strict=True):
         metric_curves = curves[curves["metric"] == metric]
@@ -65,7 +52,7 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
         _draw_panel(axes, run, metric_curves, x_column, metric_target, coloured_strategies)
         axes.set_ylabel(metric if x_column == "time_s" else "")
         axes.set_xlabel(X_AXIS_LABELS[x_column] if metric == metrics[-1] else "")
-    start_axes_at_zero(panels, x=True)
+    style.start_axes_at_zero(panels, x=True)
     caption = (
         "One curve per run: the baseline and every strategy on its largest number of workers; of many repeats only the "
         "first. "
@@ -85,11 +72,11 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
     """Return label -> colour of the legend: an entry per coloured strategy, and a grey one for all others."""
     pairs = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
     colours = {
-        f"{strategy} on {workers}": strategy_colour(summary, strategy)
+        f"{strategy} on {workers}": style.strategy_colour(summary, strategy)
         for strategy, workers in pairs
         if strategy in coloured_strategies
     }
-    return colours | ({"others": BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
+    return colours | ({"others": style.BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
 
 
 def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
@@ -100,8 +87,8 @@ def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
     first_to_target = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
     strategy_of_colour: dict[str, str] = {}
     for group in first_to_target:
-        strategy_of_colour.setdefault(strategy_colour(summary, group.strategy), group.strategy)
-    has_enough_colours = len(summary.strategies) <= len(PALETTE)
+        strategy_of_colour.setdefault(style.strategy_colour(summary, group.strategy), group.strategy)
+    has_enough_colours = len(summary.strategies) <= len(style.PALETTE)
     limit = len(strategy_of_colour) if has_enough_colours else MAX_COLOURED_STRATEGIES
     return frozenset(list(strategy_of_colour.values())[:limit])
 
@@ -126,11 +113,8 @@ def _describe_line_styles(run: AnalysedRun) -> str:
     if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-    descriptions = [
-        f"{style_names[condition_line_style(run.summary, condition)]} {condition}"
-        for condition in run.summary.conditions
-    ]
-    return f"Line style: {', '.join(descriptions)}. "
+    styles = [f"{style_names[style.condition_line_style(run.summary, name)]} {name}" for name in run.summary.conditions]
+    return f"Line style: {', '.join(styles)}. "
 
 
 def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
@@ -164,11 +148,7 @@ def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | Non
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
-        second = (
-            _describe_strategies_missing_target(missing)
-            if missing
-            else _describe_largest_sample_ratio(costs["samples"])
-        )
+        second = _describe_strategies_missing_target(missing) if missing else _describe_sample_ratio(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
     return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
@@ -186,7 +166,7 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
     return f"{bytes_by_strategy.idxmin()} sends least ({format_total_bytes({'all': int(bytes_by_strategy.min())})})"
 
 
-def _describe_largest_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
+def _describe_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
     """Return a clause that compares the strategies with the most and with the fewest samples to the target quality."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():
@@ -204,12 +184,12 @@ def _draw_panel(
 ) -> None:
     for _, trial_curve in curves.groupby("trial", sort=False):
         strategy, condition = (str(trial_curve.iloc[0][key]) for key in ("strategy", "condition"))
-        line_style = condition_line_style(run.summary, condition)
+        line_style = style.condition_line_style(run.summary, condition)
         is_coloured = strategy in coloured_strategies
-        colour = strategy_colour(run.summary, strategy) if is_coloured else BASELINE_GREY
+        colour = style.strategy_colour(run.summary, strategy) if is_coloured else style.BASELINE_GREY
         curve_style = COLOURED_CURVE_STYLE if is_coloured else GREY_CURVE_STYLE
         axes.plot(trial_curve[x_column], trial_curve["value"], color=colour, linestyle=line_style, **curve_style)
     if target is not None:
-        axes.axhline(target.bound, color=FOREGROUND, linestyle="--", linewidth=0.9)
+        axes.axhline(target.bound, color=style.FOREGROUND, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=4)

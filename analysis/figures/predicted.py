@@ -80,10 +80,8 @@ def _predicted_step_rows(group: TrialGroup) -> list[PredictedStepRow]:
     for phase_name in ("before", "after"):
         phases = [phase for switch in switches if (phase := getattr(switch, phase_name)) and phase.predicted_step_s]
         if phases:
-            measured_step_s = float(np.mean([phase.step_s for phase in phases]))
-            rows.append(
-                PredictedStepRow(group, f"{group.name} {phase_name}", measured_step_s, phases[0].predicted_step_s)
-            )
+            measured_s = float(np.mean([phase.step_s for phase in phases]))
+            rows.append(PredictedStepRow(group, f"{group.name} {phase_name}", measured_s, phases[0].predicted_step_s))
     return rows
 
 
@@ -105,14 +103,9 @@ def _draw_predicted_step_row(axes: Axes, y: int, row: PredictedStepRow, colour: 
     axes.hlines(y, min(measured_ms, predicted_ms), max(measured_ms, predicted_ms), color=FAINT_GREY, linewidth=3)
     axes.plot(predicted_ms, y, "o", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=8, markeredgewidth=1.2)
     axes.plot(measured_ms, y, "o", color=colour, markersize=5)
-    axes.annotate(
-        format_signed_percentage(row.relative_difference),
-        (max(measured_ms, predicted_ms), y),
-        (9, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    label = format_signed_percentage(row.relative_difference)
+    place = (max(measured_ms, predicted_ms), y)
+    axes.annotate(label, place, (9, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def _figure_data(rows: Sequence[PredictedStepRow]) -> pd.DataFrame:
@@ -124,8 +117,7 @@ def _figure_data(rows: Sequence[PredictedStepRow]) -> pd.DataFrame:
         )
         for row in rows
     ]
-    data = pd.DataFrame(
-        values, columns=["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
-    )
+    columns = ["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
+    data = pd.DataFrame(values, columns=columns)
     phase_names = [row.name.removeprefix(row.group.name).strip() for row in rows]
     return data.assign(phase=phase_names) if any(phase_names) else data

@@ -7,17 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BACKGROUND,
-    BASELINE_GREY,
-    FOREGROUND,
-    add_run_title_and_footer,
-    apply_layout,
-    create_figure,
-    strategy_colour,
-    strategy_marker,
-)
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.findings import describe_predicted_speedups
 from analysis.report.wording import capitalise_first_letter, format_number
@@ -40,12 +31,12 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
         return None
     columns = min(MAX_PANEL_COLUMNS, len(curves))
     rows = -(-len(curves) // columns)
-    figure, panels = create_figure(rows, columns, 1.1 + 2.5 * rows, sharex=True, sharey=True)
+    figure, panels = style.create_figure(rows, columns, 1.1 + 2.5 * rows, sharex=True, sharey=True)
     title = capitalise_first_letter(describe_predicted_speedups(curves))
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for index, (axes, curve) in enumerate(zip(panels, curves, strict=False)):
-        colour = strategy_colour(run.summary, curve.strategy)
-        _draw_panel(axes, curve, colour, strategy_marker(run.summary, curve.strategy))
+        colour = style.strategy_colour(run.summary, curve.strategy)
+        _draw_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
         _draw_published_speedups(axes, run.summary.published_results_for(curve.strategy))
         axes.set_xlabel("workers" if index + columns >= len(curves) else "")
         axes.xaxis.set_tick_params(labelbottom=True)
@@ -56,9 +47,9 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     counts = sorted({point.workers for curve in curves for point in curve.points})
     panels[0].set_xticks(counts, [str(count) for count in counts])  # all panels share the ticks
     panels[0].xaxis.set_minor_locator(NullLocator())
-    apply_layout(figure)  # fixes the axis limits, which place the labels
+    style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
-        colour = strategy_colour(run.summary, curve.strategy)
+        colour = style.strategy_colour(run.summary, curve.strategy)
         _label_curve_ends(axes, curve, colour, run.summary.published_results_for(curve.strategy))
     caption = (
         "Speedup in samples per second over the same base. Filled: measured. Open: predicted by the closed forms "
@@ -77,11 +68,11 @@ def _describe_sources(published: Sequence[PublishedCurve]) -> str:
 def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
     ideal = [count / curve.base.workers for count in counts]
-    axes.plot(counts, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
+    axes.plot(counts, ideal, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
     predicted = [point.predicted_speedup or float("nan") for point in curve.points]
     axes.plot(
-        counts, predicted, "o-", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=9, markeredgewidth=1.1,
-        linewidth=0.9,
+        counts, predicted, "o-", color=style.FOREGROUND, markerfacecolor=style.BACKGROUND, markersize=9,
+        markeredgewidth=1.1, linewidth=0.9,
     )  # fmt: skip
     axes.plot(counts, [point.rate_speedup for point in curve.points], color=colour, marker=marker, markersize=4.5)
     axes.set_xscale("log", base=2)
@@ -91,35 +82,29 @@ def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> No
 
 
 def _draw_published_speedups(axes: Axes, published: Sequence[PublishedCurve]) -> None:
-    for published_curve in published:
+    for curve in published:
         for field_name, (marker, _) in PUBLISHED_MARKERS.items():
-            speedups = [
-                (point.workers, speedup) for point in published_curve.points if (speedup := getattr(point, field_name))
-            ]
+            speedups = [(point.workers, speedup) for point in curve.points if (speedup := getattr(point, field_name))]
             counts, values = [count for count, _ in speedups], [speedup for _, speedup in speedups]
-            axes.plot(counts, values, ":", color=BASELINE_GREY, marker=marker, linewidth=0.9)
+            axes.plot(counts, values, ":", color=style.BASELINE_GREY, marker=marker, linewidth=0.9)
 
 
 def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str, published: Sequence[PublishedCurve]) -> None:
     last = curve.points[-1]
     predicted = last.predicted_speedup or float("nan")
     labels = {
-        f"{format_number(predicted)} predicted": (predicted, FOREGROUND),
+        f"{format_number(predicted)} predicted": (predicted, style.FOREGROUND),
         f"{format_number(last.rate_speedup)} measured": (last.rate_speedup, colour),
     }
     for field_name, (_, label) in PUBLISHED_MARKERS.items():
         last_points = [point for published_curve in published for point in published_curve.points[-1:]]
         speedups = [speedup for point in last_points if (speedup := getattr(point, field_name))]
-        labels |= {f"{format_number(speedup)} {label}": (speedup, BASELINE_GREY) for speedup in speedups}
+        labels |= {f"{format_number(speedup)} {label}": (speedup, style.BASELINE_GREY) for speedup in speedups}
     label_right_edge(axes, labels, font_points=8)
 
 
 def _figure_data(curves: Sequence[SpeedupCurve], published: Sequence[PublishedCurve]) -> pd.DataFrame:
-    published_points = {
-        (published_curve.strategy, point.workers): point
-        for published_curve in published
-        for point in published_curve.points
-    }
+    published_points = {(curve.strategy, point.workers): point for curve in published for point in curve.points}
     rows = [
         (
             *(curve.strategy, curve.condition, curve.base.strategy, curve.base.workers, point.workers),

@@ -23,18 +23,18 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
     A curve shows the trials of a strategy on its largest number of workers.
     """
     metric = _choose_quality_metric(run)
-    groups_by_strategy = [
+    strategy_groups = [
         groups
         for groups in groups_across_conditions(run.summary)
         if all(final_metric_values(group, metric).size for group in groups)
     ]
-    if not any(_metric_differs_by_condition(groups, metric) for groups in groups_by_strategy):
+    if not any(_metric_differs_by_condition(groups, metric) for groups in strategy_groups):
         return None
     figure, (axes,) = create_figure(1, 1, 3.6)
-    present = {group.condition for groups in groups_by_strategy for group in groups}
+    present = {group.condition for groups in strategy_groups for group in groups}
     condition_names = [name for name in run.summary.conditions if name in present]
     curve_ends: dict[str, tuple[float, str]] = {}
-    for groups in groups_by_strategy:
+    for groups in strategy_groups:
         strategy = groups[0].strategy
         colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
         _draw_strategy_curve(axes, condition_names, groups, metric, colour, marker)
@@ -43,12 +43,10 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
     axes.set_ylabel(f"{metric} at the end")
     label_right_edge(axes, curve_ends)
-    title = capitalise_first_letter(
-        "; ".join(_describe_lowest_and_highest_metric(groups, metric) for groups in groups_by_strategy[:3])
-    )
+    title = capitalise_first_letter("; ".join(_describe_metric_range(groups, metric) for groups in strategy_groups[:3]))
     add_run_title_and_footer(figure, run.summary, title)
     caption = f"The {metric} of the last evaluation. Curves: means over the repeats. Dots: single runs."
-    return Drawing("quality", title, caption, _figure_data(groups_by_strategy, metric), figure)
+    return Drawing("quality", title, caption, _figure_data(strategy_groups, metric), figure)
 
 
 def final_metric_values(trial_group: TrialGroup, metric: str) -> Floats:
@@ -71,13 +69,11 @@ def _metric_differs_by_condition(groups: Sequence[TrialGroup], metric: str) -> b
     return len({format_number(_mean_final_metric(group, metric)) for group in groups}) > 1
 
 
-def _describe_lowest_and_highest_metric(groups: Sequence[TrialGroup], metric: str) -> str:
+def _describe_metric_range(groups: Sequence[TrialGroup], metric: str) -> str:
     """Return a clause with a strategy's lowest and highest mean final metric, each with its swept values."""
     ranked = sorted(groups, key=lambda group: _mean_final_metric(group, metric))
-    low, high = (
-        f"{format_number(_mean_final_metric(group, metric))} with {group.condition}"
-        for group in (ranked[0], ranked[-1])
-    )
+    extremes = (ranked[0], ranked[-1])
+    low, high = (f"{format_number(_mean_final_metric(group, metric))} with {group.condition}" for group in extremes)
     return f"{groups[0].strategy} ends at {metric} {low}, {high}"
 
 
@@ -91,10 +87,10 @@ def _draw_strategy_curve(
         axes.plot([place] * values.size, values, "o", color=colour, markersize=2.5)
 
 
-def _figure_data(groups_by_strategy: Sequence[Sequence[TrialGroup]], metric: str) -> pd.DataFrame:
+def _figure_data(strategy_groups: Sequence[Sequence[TrialGroup]], metric: str) -> pd.DataFrame:
     rows = [
         (group.strategy, group.workers, group.condition, trial.seed, trial.final[metric])
-        for groups in groups_by_strategy
+        for groups in strategy_groups
         for group in groups
         for trial in group.trials
         if metric in trial.final

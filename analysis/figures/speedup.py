@@ -7,16 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
 from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    add_run_title_and_footer,
-    apply_layout,
-    create_figure,
-    strategy_colour,
-    strategy_marker,
-)
 from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.report.wording import format_number
@@ -38,9 +31,9 @@ def draw_speedup(run: AnalysedRun) -> Drawing | None:
     conditions = list(dict.fromkeys(curve.condition for curve in curves))
     columns = min(MAX_PANEL_COLUMNS, len(conditions))
     rows = -(-len(conditions) // columns)
-    figure, panels = create_figure(rows, columns, 1.0 + 3.1 * rows, sharex=True, sharey=True)
+    figure, panels = style.create_figure(rows, columns, 1.0 + 3.1 * rows, sharex=True, sharey=True)
     title = _figure_title(curves)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for axes, condition in zip(panels, conditions, strict=False):
         _draw_panel(axes, run.summary, [curve for curve in curves if curve.condition == condition])
         axes.set_title(condition)
@@ -49,14 +42,14 @@ def draw_speedup(run: AnalysedRun) -> Drawing | None:
     counts = _worker_counts(curves)
     panels[0].set_xticks(counts, [str(count) for count in counts])  # all panels share the ticks
     panels[0].xaxis.set_minor_locator(NullLocator())
-    apply_layout(figure)  # fixes the axis limits, which place the labels
+    style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, condition in zip(panels, conditions, strict=False):
         panel_curves = [curve for curve in curves if curve.condition == condition]
         curve_ends = {
-            curve.display_name: (curve.points[-1].speedup, strategy_colour(run.summary, curve.strategy))
+            curve.display_name: (curve.points[-1].speedup, style.strategy_colour(run.summary, curve.strategy))
             for curve in panel_curves
         }
-        curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, BASELINE_GREY)
+        curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, style.BASELINE_GREY)
         label_right_edge(axes, curve_ends)
     caption = f"{describe_speedup_bases(curves)} {BALANCE_LEGEND}"
     return Drawing("speedup", title, caption, _figure_data(curves, run.summary.balance), figure)
@@ -86,10 +79,8 @@ def _summarise_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
     times_s = [curve.base.seconds for curve in curves]
     kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
     kind = " or ".join(sorted(kinds, reverse=True))
-    return (
-        f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; "
-        "all bases are in the data"
-    )
+    range_text = f"{format_number(min(times_s))} to {format_number(max(times_s))} s"
+    return f"for each curve {kind}, {range_text}; all bases are in the data"
 
 
 def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
@@ -129,11 +120,10 @@ def _best_point(curve: SpeedupCurve) -> SpeedupPoint:
 def _draw_panel(axes: Axes, summary: RunSummary, curves: Sequence[SpeedupCurve]) -> None:
     counts = _worker_counts(curves)
     ideal = [workers / curves[0].base.workers for workers in counts]
-    axes.plot(counts, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
+    axes.plot(counts, ideal, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
     for curve in curves:
-        _draw_curve(
-            axes, curve.points, strategy_colour(summary, curve.strategy), strategy_marker(summary, curve.strategy)
-        )
+        colour, marker = style.strategy_colour(summary, curve.strategy), style.strategy_marker(summary, curve.strategy)
+        _draw_curve(axes, curve.points, colour, marker)
         mark_balance_points(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
@@ -164,7 +154,5 @@ def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[Balanc
         for curve in curves
         for point in curve.points
     ]
-    columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s"]
-    return pd.DataFrame(
-        rows, columns=[*columns, "workers", "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"]
-    )
+    columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s", "workers"]
+    return pd.DataFrame(rows, columns=[*columns, "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"])

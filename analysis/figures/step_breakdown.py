@@ -76,14 +76,8 @@ def _draw_stacked_bar(axes: Axes, y: int, group: TrialGroup) -> None:
         left_ms += width_ms
     if group.predicted_mean_step_s:
         axes.vlines(1000 * group.predicted_mean_step_s, y - 0.42, y + 0.42, color=FOREGROUND, linewidth=1.8)
-    axes.annotate(
-        f"{_exchange_share(group):.0%}",
-        (_bar_end_ms(group), y),
-        (6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    share = f"{_exchange_share(group):.0%}"
+    axes.annotate(share, (_bar_end_ms(group), y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def _figure_data(groups: Sequence[TrialGroup]) -> pd.DataFrame:

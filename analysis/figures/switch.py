@@ -60,14 +60,10 @@ def draw_time_saved_by_switch(run: AnalysedRun) -> Drawing | None:
     return Drawing("switch", title, caption, _figure_data(switched_trials), figure)
 
 
-def _figure_title(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
+def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
     """Return a title that says whether the first trial saved time by switching its strategy, and how repeats differ."""
-    first, _ = switched_trials[0]
-    repeats = [
-        switch
-        for trial, switch in switched_trials
-        if (trial.strategy, trial.workers) == (first.strategy, first.workers)
-    ]
+    first, _ = trials[0]
+    repeats = [switch for trial, switch in trials if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
     differences = describe_switch_outcomes(repeats)
     return f"{first.strategy}: {describe_strategy_switch(median_switch_result(repeats), first.workers)}" + (
         f"; {differences}" if differences else ""
@@ -87,14 +83,8 @@ def _draw_saved_time_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> N
         axes.barh(y, saved_ms, left=ends_ms[sign], color=colour, height=0.6)
         ends_ms[sign] += saved_ms
     sum_ms = ends_ms[1] + ends_ms[-1]
-    axes.plot(
-        sum_ms,
-        y,
-        "o",
-        color=FOREGROUND,
-        markersize=4,
-        markerfacecolor="none" if switch.has_lost_quality else FOREGROUND,
-    )
+    fill = "none" if switch.has_lost_quality else FOREGROUND
+    axes.plot(sum_ms, y, "o", color=FOREGROUND, markersize=4, markerfacecolor=fill)
     note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch.has_lost_quality else ''}"
     axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 

@@ -5,13 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    BACKGROUND,
-    FOREGROUND,
-    add_run_title_and_footer,
-    create_figure,
-    strategy_colour,
-)
+from analysis.figures.drawing import style
 from analysis.report.headline import WinnerComparison, compare_winner_with_rival
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup
@@ -31,16 +25,16 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     )
     if target is None or not groups:
         return None
-    figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(groups))
+    figure, (axes,) = style.create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(groups))
     for y, group in enumerate(groups):
-        _draw_bar(axes, y, group, strategy_colour(run.summary, group.strategy))
+        _draw_bar(axes, y, group, style.strategy_colour(run.summary, group.strategy))
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.12 * max(_longest_trial_s(group) for group in groups) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
     title = _figure_title(compare_winner_with_rival(run.summary), target)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     caption = (
         "Bars: olympic mean over the repeats (of three or more, the fastest and the slowest are dropped). Dots: single "
         "runs. Open circles: runs that ended without reaching the target, drawn where they ended."
@@ -67,8 +61,9 @@ def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
     axes.annotate(note, (_longest_trial_s(group), y), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
     for trial in group.trials:
         reached_s = trial.time_to_target_s
-        fill = BACKGROUND if reached_s is None else FOREGROUND
-        axes.plot(reached_s or trial.seconds or 0.0, y, "o", color=FOREGROUND, markerfacecolor=fill, markersize=3.5)
+        fill = style.BACKGROUND if reached_s is None else style.FOREGROUND
+        end_s = reached_s or trial.seconds or 0.0
+        axes.plot(end_s, y, "o", color=style.FOREGROUND, markerfacecolor=fill, markersize=3.5)
 
 
 def _figure_data(groups: list[TrialGroup]) -> pd.DataFrame:
@@ -77,6 +72,5 @@ def _figure_data(groups: list[TrialGroup]) -> pd.DataFrame:
         for group in groups
         for trial in group.trials
     ]
-    return pd.DataFrame(
-        rows, columns=["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]
-    )
+    columns = ["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]
+    return pd.DataFrame(rows, columns=columns)

@@ -8,13 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    FOREGROUND,
-    add_run_title_and_footer,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-)
+from analysis.figures.drawing import style
 from analysis.metrics.event_outcomes import EventOutcome
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN, TrialResult
@@ -36,10 +30,8 @@ class TrialStepTimes:
     @property
     def display_name(self) -> str:
         """Strategy, number of workers and swept values of a trial, for example `ring x4 · uplink 100mbit`."""
-        result = self.result
-        return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
-            f" · {result.condition}" if result.condition else ""
-        )
+        trial = self.result
+        return f"{trial.strategy} {TIMES_SIGN}{trial.workers}" + (f" · {trial.condition}" if trial.condition else "")
 
     @property
     def last_step_end_s(self) -> float:
@@ -72,12 +64,12 @@ def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
     trials = _trials_with_events(run)
     if not trials:
         return None
-    figure, panels = create_figure(len(trials), 1, 1.1 + PANEL_HEIGHT_IN * len(trials), sharex="all")
+    figure, panels = style.create_figure(len(trials), 1, 1.1 + PANEL_HEIGHT_IN * len(trials), sharex="all")
     title = _figure_title(trials)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for axes, trial in zip(panels, trials, strict=True):
-        _draw_panel(axes, trial, strategy_colour(run.summary, trial.result.strategy))
-    start_axes_at_zero(panels, x=True, y=True)
+        _draw_panel(axes, trial, style.strategy_colour(run.summary, trial.result.strategy))
+    style.start_axes_at_zero(panels, x=True, y=True)
     panels[-1].set_xlabel("virtual seconds since training began")
     caption = (
         "Median step over the workers, in the first repeat; where there are many steps, their running median. Shaded: "
@@ -140,7 +132,7 @@ def _shade_event(axes: Axes, event: EventOutcome, span_s: tuple[float, float]) -
     label = f"{event.kind} {nodes}"
     axes.annotate(
         label, place, (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top", fontsize=7.5,
-        color=FOREGROUND, annotation_clip=True,
+        color=style.FOREGROUND, annotation_clip=True,
     )  # fmt: skip
 
 
@@ -159,6 +151,4 @@ def _step_rows_with_events(trial: TrialStepTimes) -> pd.DataFrame:
 def _active_event_numbers(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
     spans_s = ((event.number, trial.event_span_s(event)) for event in trial.result.events)
-    return " ".join(
-        str(event_number) for event_number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s
-    )
+    return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)

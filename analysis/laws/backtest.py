@@ -175,11 +175,8 @@ class LawComparison:
     def backtest_records(self, law_name: str) -> dict[str, BacktestRecord]:
         """Return a law's backtest for each series that is long enough, on sizes up to `largest_size`."""
         if law_name not in self._records_by_law:
-            law = self._laws[law_name]
-            fit_parts = {
-                name: split_series(series, law.inputs[0], self._largest_size)[0]
-                for name, series in self._series.items()
-            }
+            law, limit = self._laws[law_name], self._largest_size
+            fit_parts = {name: split_series(series, law.inputs[0], limit)[0] for name, series in self._series.items()}
             self._records_by_law[law_name] = {
                 name: backtest(law, series)
                 for name, series in fit_parts.items()
@@ -220,11 +217,5 @@ def forecast_held_out_sizes(law_name: str, series_name: str, fit: LawFit, series
     if not held_out[fit.law.output].size:
         return []
     band = fit.prediction_band(held_out)
-    columns: tuple[Floats, ...] = (
-        held_out[fit.law.inputs[0]],
-        held_out[fit.law.output],
-        band.centre,
-        band.low,
-        band.high,
-    )
+    columns = (held_out[fit.law.inputs[0]], held_out[fit.law.output], band.centre, band.low, band.high)
     return [LawForecast(series_name, law_name, largest_size, *map(float, row)) for row in zip(*columns, strict=True)]

@@ -184,14 +184,8 @@ def _fit_law(
     noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, draw_count))
     observation_copies = observations + noise_sds[:, None] * generator.standard_normal((draw_count, observations.size))
     prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((draw_count, prior_means.size))
-    draws = _fit_log_parameters(
-        law,
-        series,
-        observation_copies,
-        prior_means + prior_shifts,
-        noise_sds,
-        np.repeat(fitted[None], draw_count, axis=0),
-    )
+    starts = np.repeat(fitted[None], draw_count, axis=0)
+    draws = _fit_log_parameters(law, series, observation_copies, prior_means + prior_shifts, noise_sds, starts)
     sizes = series[law.inputs[0]]
     return LawFit(
         law=law,

@@ -22,6 +22,5 @@ class StepTimeLaw(ScalingLaw):
         return fixed_s + sample_s * input_columns["local_batch"]
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:
-        return np.array(
-            [0.3 * series["step_seconds"].min(), 0.7 * (series["step_seconds"] / series["local_batch"]).min()]
-        )
+        seconds = series["step_seconds"]
+        return np.array([0.3 * seconds.min(), 0.7 * (seconds / series["local_batch"]).min()])

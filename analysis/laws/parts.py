@@ -47,17 +47,15 @@ class CompositeLaw(ScalingLaw):
     fixed_ratio: LogNormalPrior = LogNormalPrior(0.05, 1.15)  # t0 / (c x local batch of the smallest system)
 
     def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        batch = (
-            input_columns["batch"] if self.batch == "given" else best_global_batch(parameters, input_columns["workers"])
-        )
-        batch_columns = {"batch": batch, "local_batch": batch / input_columns["workers"]}
+        workers = input_columns["workers"]
+        batch = input_columns["batch"] if self.batch == "given" else best_global_batch(parameters, workers)
+        batch_columns = {"batch": batch, "local_batch": batch / workers}
         samples = SAMPLES_LAW.predict_output(parameters[..., :2], batch_columns)
         return samples / batch * STEP_LAW.predict_output(parameters[..., 2:], batch_columns)
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        return np.concatenate(
-            [SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(add_step_columns(series))]
-        )
+        steps = add_step_columns(series)
+        return np.concatenate([SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(steps)])
 
     def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
         log_samples = SAMPLES_LAW.prediction_logarithms(parameters[..., :2], series)
@@ -66,9 +64,8 @@ class CompositeLaw(ScalingLaw):
 
     def initial_parameters(self, series: SeriesColumns) -> Floats:
         log_prior_means, _ = self.log_parameter_prior(series)
-        parameters = np.concatenate(
-            [SAMPLES_LAW.initial_parameters(series), STEP_LAW.initial_parameters(add_step_columns(series))]
-        )
+        steps = add_step_columns(series)
+        parameters = np.concatenate([SAMPLES_LAW.initial_parameters(series), STEP_LAW.initial_parameters(steps)])
         parameters[1] = np.exp(log_prior_means[1])
         return parameters
 

@@ -67,14 +67,10 @@ def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for node in trial.plan.nodes:
         for direction in LINK_DIRECTIONS:
-            declared = getattr(node, f"{direction}_bps")
-            if declared:
-                link_shaping = shaping.get(node.name) or {}
-                achieved, error, how = _measure_link_rate(trial, node, direction, link_shaping)
-                of, by = (
-                    ROLE_NAMES.get(node.role, node.role),
-                    mechanism_of_link_property(link_shaping, "rate") or "unknown",
-                )
+            if declared := getattr(node, f"{direction}_bps"):
+                link = shaping.get(node.name) or {}
+                achieved, error, how = _measure_link_rate(trial, node, direction, link)
+                of, by = ROLE_NAMES.get(node.role, node.role), mechanism_of_link_property(link, "rate") or "unknown"
                 yield AchievedProperty(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
@@ -87,11 +83,8 @@ def _measure_link_rate(
     own code shapes the link.
     """
     if (error := flow_error(trial, node, direction)) is not None:
-        how = (
-            "probed with a flow"
-            if can_peers_fill_link(trial, node, direction)
-            else "probed by all peers, who can't fill it"
-        )
+        can_fill = can_peers_fill_link(trial, node, direction)
+        how = "probed with a flow" if can_fill else "probed by all peers, who can't fill it"
         return float(link_shaping[f"achieved_{direction}_bps"]), error, how
     declared = float(getattr(node, f"{direction}_bps"))
     if (read_back := link_shaping.get(f"read_back_{direction}_bps")) is not None:
@@ -104,14 +97,12 @@ def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
-    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
+    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None) or "unknown"
     for link in shared_link_rates(trial):
         achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
         if achieved is None and by in IN_CODE_MECHANISMS:
             achieved, error, how = link.declared_bps, 0.0, BY_CONSTRUCTION
-        yield AchievedProperty(
-            "shared link", "groups", link.declared_bps, achieved, error, "bit/s", by or "unknown", how
-        )
+        yield AchievedProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
 def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:

@@ -5,26 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.statistics.balance import (
-    BALANCE_RULES,
-    MIN_EFFICIENCY,
-    TIME_EXPONENT,
-    choose_worker_counts,
-    knee_index,
-    last_efficient_index,
-    least_cost_index,
-)
-
-__all__ = [
-    "BALANCE_RULES",
-    "MIN_EFFICIENCY",
-    "TIME_EXPONENT",
-    "BalancePoint",
-    "balance_points",
-    "knee_index",
-    "last_efficient_index",
-    "least_cost_index",
-]
+from analysis.statistics.balance import choose_worker_counts
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
         steps = dict.fromkeys(computing, 0) | _step_counts_in_whole_rounds(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _node_step_bytes(count, reply_bytes, node, steps)
+            expected[node] += _node_bytes(count, reply_bytes, node, steps)
     hand_over = _hand_over_bytes(trial, expected)
     return {node: round(count + hand_over.get(node, 0)) for node, count in expected.items()}
 
@@ -60,14 +60,12 @@ def _step_counts_in_whole_rounds(phase: TrainingPhase, steps_per_round: int) -> 
     return {str(node): ceil(count / steps_per_round) * steps_per_round for node, count in counts}
 
 
-def _node_step_bytes(
-    bytes_per_step: float, reply_bytes_per_step: float, node_name: str, steps_by_worker: dict[str, int]
-) -> float:
+def _node_bytes(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
     """Return the bytes that a node sends in all steps before or after a strategy switch (of a training phase).
 
-    Of its `bytes_per_step`, `reply_bytes_per_step` are replies, which it sends once per step of the other workers.
+    Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.
     """
     others = [count for name, count in steps_by_worker.items() if name != node_name]
     mean_steps_of_others = sum(others) / len(others) if others else 0
-    own_bytes = (bytes_per_step - reply_bytes_per_step) * steps_by_worker.get(node_name, 0)
-    return own_bytes + reply_bytes_per_step * mean_steps_of_others
+    own_bytes = (bytes_per_step - reply_bytes) * steps_by_worker.get(node_name, 0)
+    return own_bytes + reply_bytes * mean_steps_of_others

@@ -101,13 +101,11 @@ def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
     A curve with a trial that took no time is left out, since it has no ratios.
     """
     keys = dict.fromkeys((group.strategy, group.condition) for group in groups if not group.is_baseline)
-    curves = (
-        _speedup_curve([group for group in groups if (group.strategy, group.condition) == key], groups) for key in keys
-    )
+    curves = (_make_curve([each for each in groups if (each.strategy, each.condition) == key], groups) for key in keys)
     return tuple(curve for curve in curves if curve)
 
 
-def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
+def _make_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
     """Return the speedup curve of one strategy's groups of trials; `groups` also contain its baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], groups) or curve_groups[0]
@@ -162,9 +160,8 @@ def _speedup_point(
 ) -> SpeedupPoint:
     seconds = float(olympic_mean(times))
     statistical = base.samples_to_target / group.samples_to_target if time_metric == "time_to_target" else None
-    factors = split_efficiency(
-        group.workers / base.workers, speedup(float(olympic_mean(base_times)), seconds), statistical
-    )
+    ratio = speedup(float(olympic_mean(base_times)), seconds)
+    factors = split_efficiency(group.workers / base.workers, ratio, statistical)
     return SpeedupPoint(
         workers=group.workers,
         speedup=factors.speedup,

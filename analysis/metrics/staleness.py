@@ -16,8 +16,5 @@ def staleness_statistics(trial: TrialTable) -> dict[str, Any] | None:
     if staleness.empty:
         return None
     counts = staleness.value_counts().sort_index()
-    return {
-        "mean": float(staleness.mean()),
-        "max": int(staleness.max()),
-        "histogram": {str(updates): int(count) for updates, count in counts.items()},
-    }
+    histogram = {str(updates): int(count) for updates, count in counts.items()}
+    return {"mean": float(staleness.mean()), "max": int(staleness.max()), "histogram": histogram}

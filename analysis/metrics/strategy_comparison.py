@@ -43,7 +43,7 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
     """
     members = [group for group in groups if not group.is_baseline]
     pairs = [pair for pair in combinations(members, 2) if _are_comparable_groups(*pair)]
-    compared = [_compare_group_pair(*pair) for pair in pairs]
+    compared = [_compare_pair(*pair) for pair in pairs]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyDifference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
@@ -63,20 +63,16 @@ def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, Convergen
     fewer samples is suspicious: with more workers a model does not learn more from each sample. A group whose baseline
     is missing, ran once or missed the target is left out; `explain_unchecked_groups` returns the reason.
     """
-    checks = {
-        group.name: _check_group_convergence(group, groups)
-        for group in _repeated_groups(groups)
-        if not _missing_baseline_reason(group, groups)
-    }
+    comparable = (group for group in _repeated_groups(groups) if not _missing_baseline_reason(group, groups))
+    checks = {group.name: _check_group_convergence(group, groups) for group in comparable}
     adjusted = holm_adjust(np.array([check.p_value for check in checks.values()]))
     return {name: replace(check, p_value=float(p)) for (name, check), p in zip(checks.items(), adjusted, strict=True)}
 
 
 def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
     """Return why `check_samples_to_target` could not check some strategies that reached the target; else empty."""
-    reasons = dict.fromkeys(
-        _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
-    )
+    repeated_groups = (group for group in _repeated_groups(groups) if group.has_reached_target)
+    reasons = dict.fromkeys(_missing_baseline_reason(group, groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
 
 
@@ -109,18 +105,14 @@ def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
     return have_same_seeds(pair) and all(group.times_s(time_metric).all() for group in pair)
 
 
-def _compare_group_pair(
-    first: TrialGroup, second: TrialGroup
-) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+def _compare_pair(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
     """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
     time_metric = choose_time_metric((first, second))
     faster, slower = first, second
     if first.mean_time_s(time_metric) > second.mean_time_s(time_metric):
         faster, slower = second, first
     paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
-    comparison = compare_paired_times(
-        paired_faster.times_s(time_metric),
-        paired_slower.times_s(time_metric),
-        (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric)),
-    )
+    times = (paired_faster.times_s(time_metric), paired_slower.times_s(time_metric))
+    intervals_s = (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric))
+    comparison = compare_paired_times(*times, intervals_s)
     return faster, slower, time_metric, comparison

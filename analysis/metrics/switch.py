@@ -6,7 +6,7 @@ its own steps, so a batch of B samples takes B / Σ(m_r/s_r).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -93,11 +93,10 @@ def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
         return None
-    valued = [point for point in record.rule_points if point.get("value") is not None]
-    deciding = next((point for point in record.rule_points if point["fires"]), valued[-1] if valued else {})
-    uncommitted = StrategySwitchResult(
-        record.outcome, deciding.get("value"), deciding.get("threshold"), len(record.rule_points)
-    )
+    points = record.rule_points
+    valued = [point for point in points if point.get("value") is not None]
+    deciding = next((point for point in points if point["fires"]), valued[-1] if valued else {})
+    uncommitted = StrategySwitchResult(record.outcome, deciding.get("value"), deciding.get("threshold"), len(points))
     if not record.committed:
         return uncommitted
     times = {phase.name: _phase_times(phase, plan) for phase in training_phases(trial)}
@@ -105,11 +104,8 @@ def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
     gain = _switch_gain(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
     samples = sum(phase_times.samples for phase_times in times.values())
-    return StrategySwitchResult(
-        outcome=uncommitted.outcome,
-        value=uncommitted.value,
-        threshold=uncommitted.threshold,
-        points=uncommitted.points,
+    return replace(
+        uncommitted,
         step=int(record.committed["step"]),
         share=int(record.committed["samples"]) / samples if samples else None,
         hand_over_s=hand_over_s,
@@ -121,9 +117,7 @@ def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
     )
 
 
-def staleness_cost_s(
-    switch: StrategySwitchResult, samples_needed: int, samples_needed_without_switch: int
-) -> float | None:
+def staleness_cost_s(switch: StrategySwitchResult, samples_needed: int, needed_without_switch: int) -> float | None:
     """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
 
     The cost is that of learning from stale gradients, after the switch. It is negative where the trial that switched
@@ -132,15 +126,11 @@ def staleness_cost_s(
     Args:
         switch: a switch with times before and after it.
         samples_needed: samples to the target of the trial that switched.
-        samples_needed_without_switch: samples to the target of a trial with the same seed that did not switch.
+        needed_without_switch: samples to the target of a trial with the same seed that did not switch.
     """
     if switch.before is None or switch.after is None or samples_needed <= switch.before.samples:
         return None
-    return (
-        switch.after.batch_s
-        * (samples_needed - samples_needed_without_switch)
-        / (samples_needed - switch.before.samples)
-    )
+    return switch.after.batch_s * (samples_needed - needed_without_switch) / (samples_needed - switch.before.samples)
 
 
 def _phase_times(phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
@@ -184,10 +174,9 @@ def _switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: Pl
     second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
     exchange_s = before.exchanging_s - after.exchanging_s
-    latency_s = second.latencies_s[0] - second.latencies_s[1]
-    bandwidth_s = (plan.predicted.exchange_s - second.latencies_s[0]) - (
-        second.predicted.exchange_s - second.latencies_s[1]
-    )
+    latency_before_s, latency_after_s = second.latencies_s
+    latency_s = latency_before_s - latency_after_s
+    bandwidth_s = (plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
     remaining_workers = plan.workers - len(second.promoted_workers)
     shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
     return StrategySwitchGain(

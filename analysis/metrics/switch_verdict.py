@@ -54,26 +54,20 @@ class FinalModelQualities:
         return f"{self.metric} ends at {switched} instead of {unswitched}{mean}"
 
 
-def final_model_qualities(trial_pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
+def final_model_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
     """Return the final model qualities of pairs of trials: one that switched strategies and one that did not.
 
     The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.
     """
-    target = next((str(trial.target).split()[0] for trial, _ in trial_pairs if trial.target), None)
+    target = next((str(trial.target).split()[0] for trial, _ in pairs if trial.target), None)
     candidates = DEFAULT_QUALITY_METRICS if target is None else (cast("MetricName", target),)
-    known = (
-        name
-        for name in candidates
-        if trial_pairs and all(name in trial.final for pair in trial_pairs for trial in pair)
-    )
+    known = (name for name in candidates if pairs and all(name in trial.final for pair in pairs for trial in pair))
     metric = next(known, None)
     if metric is None:
         return None
-    return FinalModelQualities(
-        metric,
-        switched=tuple(trial.final[metric] for trial, _ in trial_pairs),
-        unswitched=tuple(trial.final[metric] for _, trial in trial_pairs),
-    )
+    switched = tuple(trial.final[metric] for trial, _ in pairs)
+    unswitched = tuple(trial.final[metric] for _, trial in pairs)
+    return FinalModelQualities(metric, switched, unswitched)
 
 
 def judge_strategy_switch(
@@ -117,9 +111,8 @@ def _reached_target_after_switch(trial: TrialResult) -> bool:
 def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> StrategySwitchJudgement:
     """Return "paid" if the trial that switched strategies reached the target sooner than the trial that did not."""
     time_s, unswitched_time_s = trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
+    times = f"{trial.target} took {format_number(time_s)} s"
     if unswitched_time_s is None:
-        return StrategySwitchJudgement(
-            "paid", f"{trial.target} took {format_number(time_s)} s and was missed without it"
-        )
-    times = f"{trial.target} took {format_number(time_s)} s instead of {format_number(unswitched_time_s)} s"
+        return StrategySwitchJudgement("paid", f"{times} and was missed without it")
+    times += f" instead of {format_number(unswitched_time_s)} s"
     return StrategySwitchJudgement("paid" if time_s < unswitched_time_s else "did not pay", times)

@@ -41,6 +41,10 @@ class ClusterPartition:
         """Whether k-means fits with other seeds find nearly the same clusters."""
         return self.stability >= MIN_STABLE_RAND_INDEX
 
+    def members(self, systems: Sequence[ComparedResult], label: int) -> list[ComparedResult]:
+        """Return the systems of one cluster; `systems` are all systems of the partition."""
+        return [system for system, own_label in zip(systems, self.labels, strict=True) if own_label == label]
+
 
 @dataclass(frozen=True)
 class Clustering:
@@ -59,16 +63,13 @@ def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
 
     Means are 0; a constant feature is 0. Without logarithms, each very large system would be its own cluster.
     """
-    raw = np.array(
-        [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
-    )
+    rows = [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
+    raw = np.array(rows)
     spread = raw.std(axis=0)
     return np.asarray((raw - raw.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def cluster_systems(
-    systems: Sequence[ComparedResult], cluster_counts: Sequence[int] = CLUSTER_COUNTS
-) -> Clustering | None:
+def cluster_systems(systems: Sequence[ComparedResult], counts: Sequence[int] = CLUSTER_COUNTS) -> Clustering | None:
     """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
 
     Numbers of clusters above half the number of different systems are left out.
@@ -76,7 +77,7 @@ def cluster_systems(
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
     with threadpool_limits(1):  # more threads do not help with a few dozen points
-        partitions = tuple(_make_partition(points, systems, k) for k in cluster_counts if 2 * k <= different)
+        partitions = tuple(_make_partition(points, systems, k) for k in counts if 2 * k <= different)
     return Clustering(partitions) if partitions else None
 
 

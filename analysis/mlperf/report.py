@@ -44,9 +44,8 @@ def write_study_report(
     _write_tables(study, collected, out_folder)
     page = out_folder / "report.html"
     panel_by_name = {each.name: each for each in panels}
-    html = load_template("mlperf/study.html.j2").render(
-        chapters=collected, panels=panel_by_name, source=study.results.source_name
-    )
+    template = load_template("mlperf/study.html.j2")
+    html = template.render(chapters=collected, panels=panel_by_name, source=study.results.source_name)
     page.write_text(html, encoding="utf-8")
     return page
 

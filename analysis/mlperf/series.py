@@ -105,8 +105,7 @@ class ScalingSeries:
             for index, size in enumerate(self.sizes)
         ]
         seconds = np.stack(means, axis=1) * self.columns_for_law_fits["seconds"]
-        draws = seconds[:, :1] / seconds
-        return np.asarray(draws)
+        return np.asarray(seconds[:, :1] / seconds)
 
 
 def shipped_series_for(study: MlperfStudy) -> tuple[ScalingSeries, ...]:

@@ -26,31 +26,26 @@ def read_row_batches(
     order; nodes of another version may log other columns. A batch is left out and reported if it lacks a required
     column, has rows of different length, or has a value that NumPy cannot convert to a number.
     """
-    decoded = {
-        event.line_number: _decode_row_batch(event, required_columns) for event in log.events_with_key(event_key)
-    }
+    decoded = {event.line_number: _decode_batch(event, required_columns) for event in log.events_with_key(event_key)}
     unusable = tuple(
         UnusableLogLine(number, f"{event_key} {problem}")
         for number, problem in decoded.items()
         if isinstance(problem, str)
     )
     usable = [batch for batch in decoded.values() if isinstance(batch, RowBatch)]
-    by_columns = [
-        (names, [batch.rows for batch in run]) for names, run in groupby(usable, key=lambda each: each.columns)
-    ]
-    parts = [_select_columns(names, np.vstack(rows), columns) for names, rows in by_columns]
+    runs = groupby(usable, key=lambda batch: batch.columns)
+    parts = [_select_columns(names, np.vstack([batch.rows for batch in run]), columns) for names, run in runs]
     return np.vstack(parts) if parts else np.empty((0, len(columns))), unusable
 
 
 def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
     """Return a data frame of rows of numbers; columns in INTEGER_COLUMNS are int64 if all their values are known."""
     named = zip(columns, np.ascontiguousarray(rows.T), strict=True)
-    return pd.DataFrame(
-        {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
-    )
+    table = {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
+    return pd.DataFrame(table)
 
 
-def _decode_row_batch(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
+def _decode_batch(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
     """Return the row batch of a log event, or a text that states why the batch cannot be used."""
     try:
         batch = event.value if isinstance(event.value, RowBatch) else decode_row_batch(event.value)

@@ -36,21 +36,17 @@ class FileDamage:
 
     def __str__(self) -> str:
         """Return `file:line: problem`, the format of compilers, so that editors can jump to the line."""
-        location = f"{self.file}:{self.line}" if self.line else self.file
-        return (
-            f"trials/{self.trial_name}/{location}: {self.problem}" if self.trial_name else f"{location}: {self.problem}"
-        )
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"trials/{self.trial_name}/{place}: {self.problem}" if self.trial_name else f"{place}: {self.problem}"
 
 
-def read_or_report_damage(
-    folder: TrialFolder, read_function: Callable[[TrialFolder], ReadResult]
-) -> ReadResult | FileDamage:
+def read_or_report_damage(folder: TrialFolder, read: Callable[[TrialFolder], ReadResult]) -> ReadResult | FileDamage:
     """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
     The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
     """
     try:
-        return read_function(folder)
+        return read(folder)
     except ValidationError as error:
         path = folder.plan_path if error.title == PlanView.__name__ else folder.status_path
         return FileDamage(folder.path.name, path.name, None, _describe_validation_error(error))
@@ -83,9 +79,7 @@ def find_run_file_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
     problems = [("manifest.json", None if folder.manifest else "not a JSON object: empty or cut off")]
     problems += [(name, None if folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
     absent = [name for name, _ in problems if not (folder.path / name).is_file()]
-    damaged = [
-        FileDamage("", name, None, "missing" if name in absent else problem) for name, problem in problems if problem
-    ]
+    damaged = [FileDamage("", name, None, "missing" if name in absent else text) for name, text in problems if text]
     without_plan = (FileDamage(name, "plan.json", None, "missing") for name in folder.trials_without_plan)
     return (*damaged, *_find_published_damage(folder), *without_plan)
 
@@ -132,10 +126,8 @@ def find_trial_file_damage(
 
 def _find_status_damage(folder: TrialFolder, status: Mapping[str, Any]) -> Iterator[FileDamage]:
     if not status:
-        problem = "empty or cut off" if folder.status_path.is_file() else "missing"
-        yield FileDamage(
-            folder.path.name, folder.status_path.name, None, f"{problem}: how the trial ended is not known"
-        )
+        state = "empty or cut off" if folder.status_path.is_file() else "missing"
+        yield FileDamage(folder.path.name, folder.status_path.name, None, f"{state}: how the trial ended is not known")
 
 
 def _describe_lost_records(node: PlannedNode, logs: Mapping[str, NodeLog]) -> str:
@@ -171,10 +163,7 @@ def _batch_rows(event: LogEvent) -> Sized:
 def _describe_lost_switch(coordinator_log: NodeLog, logs: Mapping[str, NodeLog]) -> str:
     """Return a text if other nodes logged a switch between strategies that is missing in the coordinator's log."""
     switched_nodes = [node_name for node_name, log in logs.items() if log.events_with_key("node_switch")]
-    outcomes = [
-        *coordinator_log.events_with_key("switch_committed"),
-        *coordinator_log.events_with_key("switch_aborted"),
-    ]
+    outcomes = coordinator_log.events_with_key("switch_committed") + coordinator_log.events_with_key("switch_aborted")
     if not switched_nodes or outcomes:
         return ""
     names = ", ".join(switched_nodes)

@@ -43,7 +43,7 @@ class RowBatch:
     __hash__ = None  # type: ignore[assignment] # a batch is not hashable, like a list
 
 
-def decode_row_batch(logged_value: Any) -> RowBatch:
+def decode_row_batch(value: Any) -> RowBatch:
     """Decode a value logged as `{"columns": [name, ...], "rows": [[number or null, ...], ...]}`.
 
     Every entry that NumPy converts to a float counts as a number.
@@ -51,9 +51,7 @@ def decode_row_batch(logged_value: Any) -> RowBatch:
     Raises:
         ValueError: the value is not a batch. The message continues a sentence that begins with the event's key.
     """
-    columns, rows = (
-        (logged_value.get("columns"), logged_value.get("rows")) if isinstance(logged_value, dict) else (None, None)
-    )
+    columns, rows = (value.get("columns"), value.get("rows")) if isinstance(value, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(rows, list):
         raise ValueError("has no lists `columns` and `rows`")  # noqa: TRY004 - wrong content of a log, not a wrong argument
     names = tuple(map(str, columns))
@@ -123,10 +121,8 @@ class NodeLog:
 def parse_log_lines(lines: Iterable[str]) -> NodeLog:
     """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
-    return NodeLog(
-        tuple(each for each in parsed if isinstance(each, LogEvent)),
-        tuple(each for each in parsed if isinstance(each, UnusableLogLine)),
-    )
+    events = tuple(each for each in parsed if isinstance(each, LogEvent))
+    return NodeLog(events, tuple(each for each in parsed if isinstance(each, UnusableLogLine)))
 
 
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:

@@ -167,23 +167,17 @@ def _build_step_table(
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
     wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
     steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
-    return (_split_waiting_time_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
+    return (_split_waiting_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
 
 
-def _split_waiting_time_by_phase(
-    plan: PlanView, switch_record: StrategySwitchRecord | None, steps: pd.DataFrame
-) -> pd.DataFrame:
+def _split_waiting_by_phase(plan: PlanView, record: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the step table with waiting times computed anew for training phases with synchronous workers."""
     no_step = pd.Series(data=False, index=steps.index)
-    is_after = steps["start_s"] >= switch_record.second_strategy_begins_s if switch_record else no_step
+    is_after = steps["start_s"] >= record.second_strategy_begins_s if record else no_step
     phases = [(steps[~is_after], plan.synchrony == "synchronous")]
     if plan.second_phase:
         phases.append((steps[is_after], plan.second_phase.is_synchronous))
-    split = [
-        split_waiting_time(of_phase) if is_synchronous else of_phase
-        for of_phase, is_synchronous in phases
-        if len(of_phase)
-    ]
+    split = [split_waiting_time(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]
     return pd.concat(split).sort_index() if len(split) > 1 else split[0]
 
 

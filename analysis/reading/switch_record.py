@@ -68,9 +68,5 @@ def _parse_switch_rule_evaluation(event: LogEvent) -> dict[str, Any]:
     known = [event.value[name] for name in ("value", "threshold") if event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):
         raise TypeError(f"switch_rule: value and threshold should be numbers, not {known}")
-    return {
-        **event.value,
-        "fires": bool(event.value["fires"]),
-        "epoch": event.metadata.get("epoch_num"),
-        "step": event.metadata.get("step"),
-    }
+    epoch, step = event.metadata.get("epoch_num"), event.metadata.get("step")
+    return {**event.value, "fires": bool(event.value["fires"]), "epoch": epoch, "step": step}

@@ -34,10 +34,10 @@ def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
     plan, record = trial.plan, trial.switch_record
     seconds = trial.seconds or 0.0
     if plan.second_phase is None or record is None or not record.committed:
-        return (_phase_of_first_strategy(plan, "", trial.steps, seconds),)
+        return (_first_phase(plan, "", trial.steps, seconds),)
     is_after = trial.steps["start_s"] >= record.second_strategy_begins_s
     first_end_s = record.committed_s - float(record.committed["seconds"])
-    first = _phase_of_first_strategy(plan, "before", trial.steps[~is_after], first_end_s)
+    first = _first_phase(plan, "before", trial.steps[~is_after], first_end_s)
     second = TrainingPhase(
         name="after",
         steps=trial.steps[is_after],
@@ -51,9 +51,7 @@ def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
     return tuple(phase for phase in (first, second) if len(phase.steps))
 
 
-def _phase_of_first_strategy(
-    plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float
-) -> TrainingPhase:
+def _first_phase(plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float) -> TrainingPhase:
     """Return the phase of the strategy that the trial starts with."""
     return TrainingPhase(
         name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.synchrony, seconds

@@ -62,9 +62,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
     if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
         return ""
     groups = [group for group in by_strategy[0] if all(ACCURACY_METRIC in trial.final for trial in group.trials)]
-    if len(groups) < len(by_strategy[0]) or any(
-        len(group.trials) == 1 or not seconds_per_sample(group) for group in groups
-    ):
+    if len(groups) < len(by_strategy[0]) or not all(group.trials[1:] and seconds_per_sample(group) for group in groups):
         return ""
     best = max(groups, key=_mean_accuracy)
     as_accurate = _groups_as_accurate_as(best, groups)
@@ -73,19 +71,15 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
     accuracy = format_number(_mean_accuracy(best))
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
     if fastest is best:
-        has_faster = any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups)
-        reason = (
-            "every condition that takes less time differs significantly"
-            if has_faster
-            else "no other condition takes less time"
-        )
+        reason = "no other condition takes less time"
+        if any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups):
+            reason = "every condition that takes less time differs significantly"
         return f"{best_text}; {reason}"
     repeats = min(len(group.trials) for group in as_accurate)
     equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
     fastest_text = f"{fastest.condition} ({format_number(_mean_accuracy(fastest))})"
-    time_text = (
-        f"the same samples take {format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))} of the time"
-    )
+    share = format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))
+    time_text = f"the same samples take {share} of the time"
     return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
 
 
@@ -212,9 +206,7 @@ def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
         return ""
     ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
     shown = ranked if len(ranked) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    parts = join_names(
-        f"{curve.description} keeps {format_percentage(curve.points[0].efficiency, 1)}" for curve in shown
-    )
+    parts = join_names(f"{each.description} keeps {format_percentage(each.points[0].efficiency, 1)}" for each in shown)
     rest = "" if len(ranked) <= MAX_LISTED else ", the others values in between,"
     return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
 
@@ -265,11 +257,9 @@ def describe_last_worker_increase(curve: SpeedupCurve) -> str:
     before, last = curve.points[-2:]
     best = max(curve.points, key=lambda point: point.speedup)
     if best.workers < last.workers:
-        more_workers = (
-            f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
-        )
+        limit = f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
         loss = format_number(best.speedup / last.speedup)
-        return f"{curve.description}: {more_workers}; {last.workers} take {loss} times as long"
+        return f"{curve.description}: {limit}; {last.workers} take {loss} times as long"
     increase = f"from {before.workers} to {format_worker_count(last.workers)}"
     gain = format_number(last.speedup / before.speedup)
     return f"{curve.description}: {increase} it gets {gain} times as fast"
@@ -280,11 +270,8 @@ def describe_step_time_growth(summary: RunSummary, condition: str) -> str:
 
     Empty where no step takes longer by MIN_CAUSE_RATIO.
     """
-    groups = [
-        group
-        for group in summary.groups
-        if group.condition == condition and not group.is_baseline and group.median_step_s
-    ]
+    candidates = (group for group in summary.groups if group.condition == condition and not group.is_baseline)
+    groups = [group for group in candidates if group.median_step_s]
     if not groups:
         return ""
     fewest, most = min(group.workers for group in groups), max(group.workers for group in groups)
@@ -423,14 +410,8 @@ def _saturating_workers(curve: SpeedupCurve, summary: RunSummary) -> float | Non
     """Return the predicted number of workers that saturate the servers' links of a strategy; None if unpredicted."""
     most = curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)
-    return next(
-        (
-            trial.saturates_at
-            for trial in trials
-            if (trial.strategy, trial.condition) == (curve.strategy, curve.condition)
-        ),
-        None,
-    )
+    key = (curve.strategy, curve.condition)
+    return next((trial.saturates_at for trial in trials if (trial.strategy, trial.condition) == key), None)
 
 
 def adds_information(sentence: str, earlier_sentences: Iterable[str]) -> bool:

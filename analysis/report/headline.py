@@ -11,17 +11,7 @@ from dataclasses import dataclass
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.metrics.strategy_comparison import StrategyDifference, find_strategy_difference
-from analysis.report.findings import (
-    MAX_LISTED,
-    MIN_CAUSE_RATIO,
-    TIE_RATIO,
-    adds_information,
-    describe_group_switch,
-    describe_last_worker_increase,
-    describe_predicted_speedups,
-    describe_step_time_growth,
-    main_finding,
-)
+from analysis.report import findings
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
@@ -67,7 +57,7 @@ class WinnerComparison:
         if self.difference:
             return self.difference.p_adjusted >= SIGNIFICANCE_LEVEL
         if 1 in (len(self.winner.trials), len(self.rival.trials)):
-            return self.time_ratio < TIE_RATIO
+            return self.time_ratio < findings.TIE_RATIO
         return _ranges_overlap(self.winner, self.rival, self.time_metric)
 
     @property
@@ -89,10 +79,8 @@ class WinnerComparison:
             repeats = len(self.winner.trials)
             mean = f" ({'olympic ' * (repeats > UNTRIMMED_REPEATS)}mean of {repeats} repeats)" if repeats > 1 else ""
             return f"reaches {self.target} first, in {format_number(self.winner.time_to_target_s)} s{mean}"
-        sample_s = self.winner.mean_time_s(self.time_metric)
-        return (
-            f"trains fastest, {format_number(1 / sample_s)} samples per second" if sample_s else "takes no virtual time"
-        )
+        time_s = self.winner.mean_time_s(self.time_metric)
+        return f"trains fastest, {format_number(1 / time_s)} samples per second" if time_s else "takes no virtual time"
 
 
 def compare_winner_with_rival(summary: RunSummary) -> WinnerComparison | None:
@@ -114,15 +102,13 @@ def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> 
     return WinnerComparison(winner, rival, time_metric, summary.target, difference)
 
 
-def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+def _rival_groups(winner: TrialGroup, ranked: Sequence[TrialGroup]) -> list[TrialGroup]:
     """Return the groups of trials of other strategies that ran with the winner's swept values.
 
     The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
     groups of several workers where there are any.
     """
-    others = [
-        group for group in ranked_groups if group.strategy != winner.strategy and group.condition == winner.condition
-    ]
+    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
     sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
     return sharing or [group for group in others if not group.is_baseline] or others
 
@@ -133,19 +119,17 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     if comparison is None:
         return ["No trial finished, so there is nothing to compare."]
     candidates = [
-        main_finding(summary),
+        findings.main_finding(summary),
         *_winner_sentences(summary, comparison),
         *_switch_sentences(summary),
         _speedup_sentence(summary, comparison.winner),
     ]
-    increases = (describe_last_worker_increase(curve) for curve in summary.curves)
-    candidates.append("; ".join(increase for increase in increases if adds_information(increase, candidates)))
+    increases = (findings.describe_last_worker_increase(curve) for curve in summary.curves)
+    candidates.append("; ".join(increase for increase in increases if findings.adds_information(increase, candidates)))
     predicted = [curve for curve in summary.curves if curve.has_predictions]
-    candidates += [describe_predicted_speedups(predicted)] if predicted else []
+    candidates += [findings.describe_predicted_speedups(predicted)] if predicted else []
     candidates += [_published_sentence(published, summary) for published in summary.published]
-    sentences = [
-        sentence for index, sentence in enumerate(candidates) if adds_information(sentence, candidates[:index])
-    ]
+    sentences = [text for index, text in enumerate(candidates) if findings.adds_information(text, candidates[:index])]
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
     sentences.append(_reliability_sentence(summary))
@@ -162,22 +146,22 @@ def _winner_sentences(summary: RunSummary, comparison: WinnerComparison) -> list
         return [_condition_sentence(summary, worst), _cause_sentence(summary, worst or comparison), winner_sentence]
     cause = _cause_sentence(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
-        return [describe_last_worker_increase(summary.curves[0]), winner_sentence, cause]
-    return [winner_sentence, describe_step_time_growth(summary, comparison.winner.condition), cause]
+        return [findings.describe_last_worker_increase(summary.curves[0]), winner_sentence, cause]
+    return [winner_sentence, findings.describe_step_time_growth(summary, comparison.winner.condition), cause]
 
 
 def _switch_sentences(summary: RunSummary) -> list[str]:
     """Return for every strategy that switches whether its switch took place and saved time, on the most workers."""
     by_size = sorted(summary.groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
-    return [describe_group_switch(group) for group in largest.values() if any(trial.switch for trial in group.trials)]
+    groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
+    return [findings.describe_group_switch(group) for group in groups]
 
 
 def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparison | None:
     """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
-    comparison = _compare_winner_under_condition(
-        summary, condition_effects(groups_across_conditions(summary))[0].after.condition
-    )
+    worst_effect = condition_effects(groups_across_conditions(summary))[0]
+    comparison = _compare_winner_under_condition(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
@@ -192,9 +176,8 @@ def _condition_sentence(summary: RunSummary, worst_comparison: WinnerComparison 
     effect = describe_condition_effects(summary)
     if worst_comparison is None or worst_comparison.rival is None:
         return effect
-    least = _compare_winner_under_condition(
-        summary, condition_effects(groups_across_conditions(summary))[0].before.condition
-    )
+    worst_effect = condition_effects(groups_across_conditions(summary))[0]
+    least = _compare_winner_under_condition(summary, worst_effect.before.condition)
     compared = [worst_comparison, least] if least and least.rival else [worst_comparison]
     return "; ".join([effect, *(_describe_fastest_under_condition(comparison) for comparison in compared)])
 
@@ -274,15 +257,13 @@ def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> st
         for phase in PHASE_VERBS
     }
     phase = max(saved_s, key=lambda name: saved_s[name])
-    if saved_s[phase] <= (MIN_CAUSE_RATIO - 1) * winner.step_phase_s.get(phase, 0.0):
+    if saved_s[phase] <= (findings.MIN_CAUSE_RATIO - 1) * winner.step_phase_s.get(phase, 0.0):
         return ""
     ranked = sorted(peers, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
-    shown = peers if len(peers) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    others = ", ".join(
-        f"{_group_name_beside_winner(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown
-    )
-    rest = "" if len(peers) <= MAX_LISTED else ", the others for times in between"
-    winner_name = _group_name_beside_winner(winner, winner)
+    shown = peers if len(peers) <= findings.MAX_LISTED else [ranked[0], ranked[-1]]
+    others = ", ".join(f"{_name_beside_winner(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown)
+    rest = "" if len(peers) <= findings.MAX_LISTED else ", the others for times in between"
+    winner_name = _name_beside_winner(winner, winner)
     own = f"{winner_name} {PHASE_VERBS[phase]} {_format_phase_ms(winner, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
@@ -296,10 +277,10 @@ def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> 
 
     Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
     """
-    if len(peers) <= MAX_LISTED:
+    if len(peers) <= findings.MAX_LISTED:
         return [_describe_sample_cause(winner, peer) for peer in peers]
     reached = [peer for peer in peers if peer.has_reached_target]
-    missed = [_group_name_beside_winner(peer, winner) for peer in peers if not peer.has_reached_target]
+    missed = [_name_beside_winner(peer, winner) for peer in peers if not peer.has_reached_target]
     with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
     return [*(_describe_sample_cause(winner, peer) for peer in with_most_samples), missed_text]
@@ -309,13 +290,13 @@ def _describe_sample_cause(winner: TrialGroup, peer: TrialGroup) -> str:
     """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
     factor = peer.samples_to_target / winner.samples_to_target
     if not math.isfinite(factor):
-        return f"{_group_name_beside_winner(peer, winner)} misses the target"
-    if 1 / MIN_CAUSE_RATIO <= factor <= MIN_CAUSE_RATIO:
+        return f"{_name_beside_winner(peer, winner)} misses the target"
+    if 1 / findings.MIN_CAUSE_RATIO <= factor <= findings.MIN_CAUSE_RATIO:
         return ""
     more, fewer = (peer, winner) if factor > 1 else (winner, peer)
     times = format_number(max(factor, 1 / factor))
     staleness = _describe_staleness(more)
-    more_name, fewer_name = (_group_name_beside_winner(group, winner) for group in (more, fewer))
+    more_name, fewer_name = (_name_beside_winner(group, winner) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
@@ -324,7 +305,7 @@ def _describe_staleness(group: TrialGroup) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
+def _name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
     """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
     if group.is_baseline:
         return "one worker alone"

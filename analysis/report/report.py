@@ -16,16 +16,9 @@ from analysis.figures.drawing.save import save_drawing
 from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
+from analysis.report import wording
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
-from analysis.report.wording import (
-    capitalise_first_letter,
-    format_milliseconds,
-    format_number,
-    format_quantity,
-    format_signed_percentage,
-    format_total_bytes,
-)
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
@@ -38,11 +31,11 @@ PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY
 
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
     "balance_rule": format_balance_rule,
-    "difference": format_signed_percentage,
-    "milliseconds": format_milliseconds,
-    "number": format_number,
-    "quantity": format_quantity,
-    "volume": format_total_bytes,
+    "difference": wording.format_signed_percentage,
+    "milliseconds": wording.format_milliseconds,
+    "number": wording.format_number,
+    "quantity": wording.format_quantity,
+    "volume": wording.format_total_bytes,
 }
 
 
@@ -75,9 +68,8 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     table, run_summary = analyse_run(folder, pool, write=True)
     pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
-    panels = pool.map(
-        partial(write_figure_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary))
-    )
+    save = partial(write_figure_panel, folder=folder.figures_path)
+    panels = pool.map(save, draw_figures(AnalysedRun(table, run_summary)))
     folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
@@ -151,7 +143,8 @@ def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
 def write_figure_panel(drawing: Drawing, folder: Path) -> FigurePanel:
     """Write the image and data files of a figure into a folder, and return the figure for an HTML page."""
     svg = save_drawing(drawing, folder).read_text(encoding="utf-8")
-    return FigurePanel(drawing.name, capitalise_first_letter(drawing.title), drawing.caption, _inline_svg(svg, drawing))
+    title = wording.capitalise_first_letter(drawing.title)
+    return FigurePanel(drawing.name, title, drawing.caption, _inline_svg(svg, drawing))
 
 
 def _inline_svg(svg: str, drawing: Drawing) -> Markup:

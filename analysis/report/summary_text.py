@@ -57,16 +57,12 @@ class FastestStrategy:
 
 def summary_sentences(summary: RunSummary) -> list[str]:
     """Return the sentences of a run's summary: the fastest strategies, their efficiencies, and excluded trials."""
-    winners = [
-        _describe_fastest_strategies(condition, fastest_strategies(summary, condition), summary.target)
-        for condition in summary.conditions
-    ]
-    efficiencies = [
-        describe_efficiency_fall(curve, summary.target) for curve in summary.curves if len(curve.points) > 1
-    ]
+    fastest = {condition: fastest_strategies(summary, condition) for condition in summary.conditions}
+    winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
+    falls = [describe_efficiency_fall(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
-        *list(filter(None, efficiencies))[:MAX_SENTENCES_PER_KIND],
+        *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
         _describe_significant_pairs(summary),
         _describe_suspicious_groups(summary),
         _describe_unchecked_groups(summary),
@@ -80,7 +76,7 @@ def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrat
     members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
-    candidates = (_fastest_strategy(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
+    candidates = (_find_fastest(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
     return [fastest for fastest in candidates if fastest is not None]
 
 
@@ -104,9 +100,7 @@ def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> 
     return f"{fall}, to {format_percentage(first_below.efficiency)}{interval}{before}"
 
 
-def _fastest_strategy(
-    groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]
-) -> FastestStrategy | None:
+def _find_fastest(groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]) -> FastestStrategy | None:
     """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
     time_metric = choose_time_metric(groups)
     fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]

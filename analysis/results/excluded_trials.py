@@ -46,12 +46,10 @@ def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
     aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged
     interrupted = aborted & _interrupted_trials(summary)
     return Counter(
-        {
-            "failed": len(unfinished) - len(damaged) - len(aborted),
-            "interrupted": len(interrupted),
-            "aborted": len(aborted - interrupted),
-            "unreadable": len(damaged) + len(_unreadable_trials(summary)),
-        }
+        failed=len(unfinished) - len(damaged) - len(aborted),
+        interrupted=len(interrupted),
+        aborted=len(aborted - interrupted),
+        unreadable=len(damaged) + len(_unreadable_trials(summary)),
     )
 
 

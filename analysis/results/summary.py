@@ -129,7 +129,7 @@ def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[T
     def kept_first_strategy(other: TrialResult, trial: TrialResult) -> bool:
         """Return whether `other` trained with the first strategy of `trial` only, as it never switched strategies."""
         if other.switch and other.switch.outcome == NEVER_SWITCHED:
-            return _remove_switch_time_keys(other, strategies) == _remove_switch_time_keys(trial, strategies)
+            return _drop_time_keys(other, strategies) == _drop_time_keys(trial, strategies)
         has_same_labels = other.labels.items() <= trial.labels.items()
         return has_same_labels and strategies[other.id] == strategies[trial.id].get("before")
 
@@ -143,9 +143,7 @@ def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[T
     return [_add_switch_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
 
 
-def _remove_switch_time_keys(
-    trial: TrialResult, strategies: Mapping[str, dict[str, Any]]
-) -> tuple[dict[str, Any], SweepLabels]:
+def _drop_time_keys(trial: TrialResult, strategies: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
     """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
     time_paths = tuple(f"strategies.{trial.strategy}.{key}" for key in SWITCH_TIME_KEYS)
     strategy = {key: value for key, value in strategies[trial.id].items() if key not in SWITCH_TIME_KEYS}
@@ -164,12 +162,11 @@ def _add_switch_verdict(
         return trial
     repeats = [pair for pair in pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    found = judge_strategy_switch(
-        trial, unswitched, final_model_qualities([(switched, other) for switched, other in repeats if other])
-    )
+    qualities = final_model_qualities([(switched, other) for switched, other in repeats if other])
+    judgement = judge_strategy_switch(trial, unswitched, qualities)
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
     stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
-    return replace(trial, switch=replace(switch, verdict=found.verdict, quality=found.quality, stale_s=stale))
+    return replace(trial, switch=replace(switch, verdict=judgement.verdict, quality=judgement.quality, stale_s=stale))
 
 
 def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:

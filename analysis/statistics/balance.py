@@ -102,9 +102,7 @@ def _worker_count_interval(
     """
     if speedup_draws is None:
         return None
-    indices = [
-        float(index) for index in (rule(relative_workers, speedup) for speedup in speedup_draws) if index is not None
-    ]
+    indices = [float(index) for speedup in speedup_draws if (index := rule(relative_workers, speedup)) is not None]
     if 2 * len(indices) < len(speedup_draws):
         return None
     low, high = np.percentile(indices, [2.5, 97.5], method="nearest").tolist()

@@ -60,19 +60,11 @@ def compare_samples_with_reference(
     return ConvergenceCheck(float(samples_to_target.mean() / reference_samples.mean()), p_value)
 
 
-def _welch_p_value(
-    mean_difference: float, sample_pair: tuple[Floats, Floats], rounding_steps: tuple[float, float]
-) -> float:
+def _welch_p_value(difference: float, samples: tuple[Floats, Floats], rounding_steps: tuple[float, float]) -> float:
     """Return the one-sided p-value of Welch's t-test, with at least the variance that rounding causes."""
-    mean_variances = np.array(
-        [
-            max(sample.var(ddof=1) / sample.size, rounding_variance(sample, step))
-            for sample, step in zip(sample_pair, rounding_steps, strict=True)
-        ]
-    )
+    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, rounding_steps, strict=True)]
+    mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples], rounding)
     if mean_variances.sum() == 0:
-        return float(mean_difference >= 0)
-    degrees_of_freedom = (
-        mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in sample_pair]).sum()
-    )
-    return float(stdtr(degrees_of_freedom, mean_difference / np.sqrt(mean_variances.sum())))
+        return float(difference >= 0)
+    degrees_of_freedom = mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in samples]).sum()
+    return float(stdtr(degrees_of_freedom, difference / np.sqrt(mean_variances.sum())))

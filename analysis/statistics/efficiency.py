@@ -29,12 +29,10 @@ def speedup(base_time: float, time: float) -> float:
     return base_time / time
 
 
-def split_efficiency(
-    relative_workers: float, speedup: float, statistical_efficiency: float | None
-) -> EfficiencyFactors:
+def split_efficiency(relative_workers: float, speedup: float, statistical: float | None) -> EfficiencyFactors:
     """Return the efficiency of a speedup, split into hardware and statistical efficiency.
 
     `relative_workers` is the number of workers / number of workers of the base.
     """
     efficiency = speedup / relative_workers
-    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)
+    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical or 1), statistical)

@@ -54,9 +54,7 @@ def compare_paired_times(
     log_ratios = _log_ratios(first_times, second_times)
     if np.isfinite([first_times, second_times]).all():
         first_step, second_step = rounding_steps
-        min_mean_variance = _log_rounding_variance(first_times, first_step) + _log_rounding_variance(
-            second_times, second_step
-        )
+        min_mean_variance = _rounding_variance(first_times, first_step) + _rounding_variance(second_times, second_step)
         p_value = paired_t_test(log_ratios, min_mean_variance)
     else:
         p_value = _signed_rank_test(log_ratios)
@@ -72,7 +70,7 @@ def _log_ratios(first_times: Floats, second_times: Floats) -> Floats:
         return np.where(both_missed, 0.0, np.log(second_times) - np.log(first_times))
 
 
-def _log_rounding_variance(times: Floats, rounding_step: float) -> float:
+def _rounding_variance(times: Floats, rounding_step: float) -> float:
     """Return the variance of the mean log time that is due to rounding of the times to evaluations."""
     return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.metrics.balance import knee_index, last_efficient_index, least_cost_index
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTable
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.statistics.balance import knee_index, last_efficient_index, least_cost_index
 
 MakeTrial = Callable[..., TrialTable]
 

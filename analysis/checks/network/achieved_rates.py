@@ -1,6 +1,7 @@
 """Check that a long data flow over each link reached the declared rate of the link."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from analysis.checks.engine_kind import has_kernel_shaping
@@ -19,9 +20,7 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
     Invalid if a rate is off by more than the threshold, degraded if a link was not probed. If all other
     nodes together cannot fill a link, the flow is compared with the rate at which they can send.
     """
-    links = [
-        (node, direction) for node in trial.plan.nodes for direction in LINK_DIRECTIONS if _rate_bps(node, direction)
-    ]
+    links = [link for link in product(trial.plan.nodes, LINK_DIRECTIONS) if _rate_bps(*link)]
     members = [node for node in trial.plan.nodes if node.role not in ("coordinator", "")]
     if not links or len(members) == 1:
         return valid_verdict("no declared link rate is used")
@@ -38,9 +37,7 @@ def check_achieved_rates(trial: TrialTable) -> CheckVerdict:
         example = _describe_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
-    unfilled = [
-        _link_name(node, direction) for node, direction in links if not can_peers_fill_link(trial, node, direction)
-    ]
+    unfilled = [_link_name(*link) for link in links if not can_peers_fill_link(trial, *link)]
     if unfilled:
         return valid_verdict(f"{measured}; their peers cannot fill {shorten_list(unfilled, MAX_NAMED_LINKS, ' and ')}")
     return valid_verdict(measured)

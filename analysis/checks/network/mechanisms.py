@@ -4,13 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analysis.checks.engine_kind import ran_in_containers
-from analysis.checks.verdict import (
-    NOT_ENFORCED_REMEDY,
-    CheckVerdict,
-    degraded_verdict,
-    invalid_verdict,
-    valid_verdict,
-)
+from analysis.checks.verdict import NOT_ENFORCED_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_table import TrialTable
 from analysis.report.wording import shorten_list
@@ -18,11 +12,8 @@ from analysis.report.wording import shorten_list
 KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # kernel mechanisms process all packets of a node
 
 OPTIONAL_PROPERTIES = ("buffer",)  # few results depend on whether queues overflow as declared
-ALL_PROPERTY_MECHANISMS = (
-    "fluid",
-    "transport",
-    "none",
-)  # each of these enforces all properties of a link, in engines that do not use the kernel
+# Each of these enforces all properties of a link, in engines that do not use the kernel.
+ALL_PROPERTY_MECHANISMS = ("fluid", "transport", "none")
 MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more nodes it names only one
 
 
@@ -33,11 +24,7 @@ def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
     one. Other engines use the transport for all properties.
     """
     shaping = trial.status.get("shaping") or {}
-    declared = [
-        (node.name, link_property)
-        for node in trial.plan.nodes
-        for link_property in declared_link_properties(trial.plan, node)
-    ]
+    declared = [(node.name, prop) for node in trial.plan.nodes for prop in declared_link_properties(trial.plan, node)]
     if not declared:
         return valid_verdict("no property of a link is declared")
     mechanisms = {(name, prop): mechanism_of_link_property(shaping.get(name) or {}, prop) for name, prop in declared}
@@ -45,13 +32,13 @@ def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
         mechanisms |= {(name, prop): mechanism for prop, mechanism in _mechanisms_of_optional_properties(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
     required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
-    if not_enforced := _list_nodes_by_property(required, lambda mechanism: mechanism == "none"):
+    if not_enforced := _list_mechanisms(required, lambda mechanism: mechanism == "none"):
         return invalid_verdict(f"declared but not enforced: {not_enforced}", NOT_ENFORCED_REMEDY)
-    if unknown := _list_nodes_by_property(mechanisms, lambda mechanism: mechanism is None):
+    if unknown := _list_mechanisms(mechanisms, lambda mechanism: mechanism is None):
         return degraded_verdict(f"the mechanism that enforced it was not recorded: {unknown}")
-    if not_enforced := _list_nodes_by_property(optional, lambda mechanism: mechanism == "none"):
+    if not_enforced := _list_mechanisms(optional, lambda mechanism: mechanism == "none"):
         return degraded_verdict(f"declared but not enforced: {not_enforced}")
-    weaker = _list_nodes_by_property(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
+    weaker = _list_mechanisms(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
     if ran_in_containers(trial) and weaker:
         return degraded_verdict(f"not enforced by the kernel: {weaker}")
     enforced = sorted({f"{prop} by {mechanism}" for (_, prop), mechanism in mechanisms.items()})
@@ -84,9 +71,7 @@ def _mechanisms_of_optional_properties(link_shaping: Mapping[str, Any]) -> Itera
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 
-def _list_nodes_by_property(
-    mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]
-) -> str:
+def _list_mechanisms(mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]) -> str:
     """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
     nodes: dict[str, list[str]] = {}
     for (node_name, link_property), mechanism in mechanisms.items():

@@ -20,9 +20,8 @@ def check_message_times(trial: TrialTable) -> CheckVerdict:
     if not messages:
         return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
     path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
-    measured = (
-        f"a message from {path} took {1e3 * achieved_s:.3g} ms; the rate of its link predicts {1e3 * declared_s:.3g} ms"
-    )
+    duration = f"a message from {path} took {1e3 * achieved_s:.3g} ms"
+    measured = f"{duration}; the rate of its link predicts {1e3 * declared_s:.3g} ms"
     for _, expected_s, measured_s in messages:
         if abs(measured_s - expected_s) > trial.plan.fidelity.message_time_tolerance_s(expected_s, trial.plan.dilation):
             return invalid_verdict(measured, WRONG_LINKS_REMEDY)

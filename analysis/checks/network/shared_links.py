@@ -51,14 +51,8 @@ def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
 def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
     """Yield the declared and achieved rate of every shared link: probed with flows, else read back from the kernel."""
     shaping = (trial.status.get("shaping") or {}).values()
-    probed_bps = {
-        name: rate for link_shaping in shaping for name, rate in (link_shaping.get("achieved_pipes_bps") or {}).items()
-    }
-    read_back_bps = {
-        name: rate["achieved"]
-        for link_shaping in shaping
-        for name, rate in (link_shaping.get("pipes_bps") or {}).items()
-    }
+    probed_bps = {name: rate for link in shaping for name, rate in (link.get("achieved_pipes_bps") or {}).items()}
+    read_back_bps = {name: rate["achieved"] for link in shaping for name, rate in (link.get("pipes_bps") or {}).items()}
     for pipe in trial.plan.network.shared_links:
         achieved_bps = probed_bps.get(pipe.name, read_back_bps.get(pipe.name))
         if pipe.name in probed_bps:

@@ -12,11 +12,9 @@ def check_links_unchanged(trial: TrialTable) -> CheckVerdict:
     if trial.status.get("engine") != "docker":
         return valid_verdict("Ensayo's own code shapes the links; other programs cannot change them")
     shaping = trial.status.get("shaping") or {}
-    changed = {name: changes for name, link in shaping.items() if (changes := link.get("changed_meanwhile"))}
-    if changed:
-        reason = "; ".join(
-            f"{name}: link changed during the run: {', '.join(changes)}" for name, changes in changed.items()
-        )
+    if changed := {name: parts for name, link in shaping.items() if (parts := link.get("changed_meanwhile"))}:
+        links = (f"{name}: link changed during the run: {', '.join(parts)}" for name, parts in changed.items())
+        reason = "; ".join(links)
         return invalid_verdict(reason, CHANGED_LINKS_REMEDY)
     if unread := [name for name, link in shaping.items() if link.get("unread")]:
         return degraded_verdict(f"links were not read again after the run: {', '.join(unread)}")

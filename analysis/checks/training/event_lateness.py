@@ -20,10 +20,8 @@ def check_event_lateness(trial: TrialTable) -> CheckVerdict:
     if missing := list(overdue_events(trial)):
         return invalid_verdict(f"planned events were due but never applied: {', '.join(missing)}")
     failed = trial.events[trial.events["lateness_s"].isna()]
-    if len(failed):
-        return invalid_verdict(
-            f"{len(failed)} changes of events could not be applied, for example {failed['kind'].iloc[0]}"
-        )
+    if count := len(failed):
+        return invalid_verdict(f"{count} changes of events could not be applied, for example {failed['kind'].iloc[0]}")
     late_s = trial.events["lateness_s"].astype(float).abs() * trial.plan.dilation
     if late_s.empty:
         return valid_verdict("no event was due: the trial ended before its time, or its workers did not reach its step")

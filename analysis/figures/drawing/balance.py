@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
-from analysis.metrics.balance import BALANCE_RULES, BalancePoint
+from analysis.metrics.balance import BalancePoint
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
+from analysis.statistics.balance import BALANCE_RULES
 
 # rule -> hollow marker and its size in points
 RULE_MARKERS = dict(zip(BALANCE_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))
@@ -39,16 +40,12 @@ def mark_balance_points(
             )  # fmt: skip
 
 
-def format_balance_rules_at_point(
-    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
-) -> str:
+def format_balance_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[BalancePoint]) -> str:
     """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
-    return "; ".join(_balance_rules_at_point(curve, point, balance_points))
+    return "; ".join(_balance_rules_at_point(curve, point, choices))
 
 
-def _balance_rules_at_point(
-    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
-) -> Iterator[str]:
-    for choice in balance_points:
+def _balance_rules_at_point(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[BalancePoint]) -> Iterator[str]:
+    for choice in choices:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule

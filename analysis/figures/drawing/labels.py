@@ -20,21 +20,19 @@ def spread_positions(positions: Sequence[float] | Floats, min_gap: float) -> lis
         blocks.append([float(position)])
         while len(blocks) > 1 and _label_blocks_touch(blocks[-2], blocks[-1], min_gap):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    placed = [
-        _lowest_label_position(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))
-    ]
+    placed = [_lowest_position(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))]
     return [placed[int(rank)] for rank in np.argsort(order, kind="stable")]
 
 
 def _label_blocks_touch(lower: list[float], upper: list[float], min_gap: float) -> bool:
-    return _lowest_label_position(upper, min_gap) < _highest_label_position(lower, min_gap) + min_gap
+    return _lowest_position(upper, min_gap) < _highest_position(lower, min_gap) + min_gap
 
 
-def _lowest_label_position(label_block: list[float], min_gap: float) -> float:
+def _lowest_position(label_block: list[float], min_gap: float) -> float:
     return float(np.mean(label_block)) - min_gap * (len(label_block) - 1) / 2
 
 
-def _highest_label_position(label_block: list[float], min_gap: float) -> float:
+def _highest_position(label_block: list[float], min_gap: float) -> float:
     return float(np.mean(label_block)) + min_gap * (len(label_block) - 1) / 2
 
 

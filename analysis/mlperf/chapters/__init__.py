@@ -27,9 +27,7 @@ CHAPTERS: tuple[ChapterWriter, ...] = (
     sources_chapter,
 )
 
-SAMPLES_NEED = (
-    "samples and batches of two sizes of one kind of accelerator; the logs of a round have them, a table does not"
-)
+SAMPLES_NEED = "samples and batches of two sizes of one kind of accelerator; a round's logs have them, a table does not"
 SHIPPED_SERIES_NEED = "series with enough sizes, for example the shipped ones, which are used without --data"
 CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]

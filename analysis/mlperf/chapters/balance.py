@@ -60,9 +60,7 @@ def balance_chapter(study: MlperfStudy) -> Chapter | None:
         f"{_format_ratio_between_rules(rows, 'built')} times the smallest among systems that were built, "
         f"{_format_ratio_between_rules(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(
-        grid=GRID_POINTS, step=format_percentage(max(_relative_grid_step(each) for each in series))
-    )
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_relative_grid_step, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
@@ -100,10 +98,8 @@ def _balance_point_rows(series: ScalingSeries, fit: LawFit) -> list[dict[str, ob
 
 
 def _choose_among_built_sizes(series: ScalingSeries) -> tuple[BalanceRuleChoice, ...]:
-    speedup = np.array([each.speedup for each in series.efficiency_factors()])
-    return choose_worker_counts(
-        series.accelerator_counts, series.accelerator_counts[0], speedup, series.simulated_speedups()
-    )
+    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_factors()])
+    return choose_worker_counts(counts, counts[0], speedup, series.simulated_speedups())
 
 
 def _choose_among_grid_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple[BalanceRuleChoice, ...]:
@@ -135,12 +131,8 @@ def _choices_by_rule(choices: tuple[BalanceRuleChoice, ...]) -> dict[str, Balanc
 
 
 def _balance_point_cells(column_name: str, choice: BalanceRuleChoice | None) -> dict[str, object]:
-    if choice is None:
-        return {column_name: None, f"{column_name}_interval": NO_VALUE}
-    return {
-        column_name: choice.workers,
-        f"{column_name}_interval": _format_interval(*choice.interval) if choice.interval else NO_VALUE,
-    }
+    interval = _format_interval(*choice.interval) if choice and choice.interval else NO_VALUE
+    return {column_name: choice.workers if choice else None, f"{column_name}_interval": interval}
 
 
 def _format_interval(low: int, high: int) -> str:

@@ -41,48 +41,27 @@ WorkloadClusterings = list[tuple[StudyWorkload, Clustering]]
 
 def clusters_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
-    clusterings = [
-        (workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems)) is not None
-    ]
+    clusterings = [(workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems))]
     if not clusterings:
         return None
     too_few = [workload.name for workload in study.workloads if workload not in [each for each, _ in clusterings]]
-    return Chapter(
-        "Clusters",
-        _format_finding(clusterings),
-        (RULE_TEXT, *([f"Too few different systems to cluster: {', '.join(too_few)}."] if too_few else [])),
-        (
-            ChapterTable(
-                "clusters-chosen",
-                "Number of clusters chosen for each workload",
-                CHOSEN_COLUMNS,
-                pd.DataFrame(_chosen_partition_rows(clusterings)),
-            ),
-            ChapterTable(
-                "clusters-members",
-                "Members of the clusters",
-                MEMBER_COLUMNS,
-                pd.DataFrame(_cluster_rows(clusterings)),
-                is_short=False,
-            ),
-            ChapterTable(
-                "clusters-tried",
-                "Every k that was tried",
-                TRIED_COLUMNS,
-                pd.DataFrame(_tried_partition_rows(clusterings)),
-                is_short=False,
-            ),
-        ),
-        tuple(draw_cluster_map(study, workload, clustering) for workload, clustering in clusterings),
+    notes = [f"Too few different systems to cluster: {', '.join(too_few)}."] if too_few else []
+    chosen = pd.DataFrame(_chosen_partition_rows(clusterings))
+    members = pd.DataFrame(_cluster_rows(clusterings))
+    tried = pd.DataFrame(_tried_partition_rows(clusterings))
+    tables = (
+        ChapterTable("clusters-chosen", "Number of clusters chosen for each workload", CHOSEN_COLUMNS, chosen),
+        ChapterTable("clusters-members", "Members of the clusters", MEMBER_COLUMNS, members, is_short=False),
+        ChapterTable("clusters-tried", "Every k that was tried", TRIED_COLUMNS, tried, is_short=False),
     )
+    figures = tuple(draw_cluster_map(study, workload, clustering) for workload, clustering in clusterings)
+    return Chapter("Clusters", _format_finding(clusterings), (RULE_TEXT, *notes), tables, figures)
 
 
 def _format_finding(clusterings: WorkloadClusterings) -> str:
     unstable = [workload.name for workload, clustering in clusterings if not clustering.best_partition.is_stable]
     if not unstable:
-        where = (
-            f"all {len(clusterings)} workloads" if len(clusterings) > 1 else f"the systems of {clusterings[0][0].name}"
-        )
+        where = f"all {len(clusterings)} workloads" if clusterings[1:] else f"the systems of {clusterings[0][0].name}"
         return f"K-means finds stable clusters in {where}."
     count = f"{len(unstable)} of {len(clusterings)}"
     return f"Clusters are not stable, other seeds find different ones: {', '.join(unstable)} ({count})."
@@ -113,11 +92,7 @@ def _cluster_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object
 
 
 def _cluster_row(workload: StudyWorkload, clustering: Clustering, cluster_label: int) -> dict[str, object]:
-    members = [
-        each
-        for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True)
-        if own == cluster_label
-    ]
+    members = clustering.best_partition.members(workload.systems, cluster_label)
     counts = sorted(each.result.accelerator_count for each in members)
     speedups, efficiencies = sorted(each.speedup for each in members), sorted(each.efficiency for each in members)
     return {

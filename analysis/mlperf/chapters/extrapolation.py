@@ -210,15 +210,13 @@ def _evaluate_other_series(csv_path: Path) -> LawEvaluation:
 
 
 def _make_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    return pd.DataFrame(
-        [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
-    )
+    rows = [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
+    return pd.DataFrame(rows)
 
 
 def _forecast_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
-    by_law = {
-        law: {each.workers: each for each in evaluation.forecasts_of(law, series.benchmark)} for law in evaluation.fits
-    }
+    name = series.benchmark
+    by_law = {law: {each.workers: each for each in evaluation.forecasts_of(law, name)} for law in evaluation.fits}
     sizes = by_law[BEST_BATCH]
     return [_forecast_row(series, [forecasts[workers] for forecasts in by_law.values()]) for workers in sizes]
 

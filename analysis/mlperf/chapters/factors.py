@@ -45,13 +45,8 @@ def efficiency_factors_chapter(study: MlperfStudy) -> Chapter | None:
     finding = f"On the largest systems {hardware_claim}{learning_claim}."
     brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
-    return Chapter(
-        "Hardware and learning",
-        finding,
-        (RULE_TEXT,),
-        (brief, whole),
-        (draw_efficiency_factors(series, finding.removesuffix(".")),),
-    )
+    figure = draw_efficiency_factors(series, finding.removesuffix("."))
+    return Chapter("Hardware and learning", finding, (RULE_TEXT,), (brief, whole), (figure,))
 
 
 def _efficiency_factor_rows(series: ScalingSeries) -> list[dict[str, object]]:

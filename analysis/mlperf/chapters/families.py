@@ -44,13 +44,8 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     )
     rows = pd.DataFrame([_family_row(workload, members, study_result_by_id) for workload, members in comparisons])
     table = ChapterTable("families", "The largest system of each family against its own reference", COLUMNS, rows)
-    return Chapter(
-        "Families of accelerators",
-        finding,
-        (RULE_TEXT,),
-        (table,),
-        (draw_efficiency_by_family(study, comparisons, finding.removesuffix(".")),),
-    )
+    figure = draw_efficiency_by_family(study, comparisons, finding.removesuffix("."))
+    return Chapter("Families of accelerators", finding, (RULE_TEXT,), (table,), (figure,))
 
 
 def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResult, ...]]:

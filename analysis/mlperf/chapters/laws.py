@@ -63,33 +63,18 @@ def scaling_laws_chapter(study: MlperfStudy) -> Chapter | None:
     evaluation = evaluate_laws(find_study_series(study))
     if not evaluation.series:
         return None
-    backtest_table = make_backtest_table(evaluation)
-    fits = pd.DataFrame(
-        [_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS]
-    )
+    backtests = make_backtest_table(evaluation)
+    parts = pd.DataFrame(_training_parts_rows(evaluation.series))
+    rows = [_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS]
+    backtests_title = f"Leave-largest-out at or below {MAX_FITTED_ACCELERATORS}"
+    fits_title, fits = "Every law fitted to the small sizes of each series", pd.DataFrame(rows)
     tables = (
-        ChapterTable(
-            "laws-backtests",
-            f"Leave-largest-out at or below {MAX_FITTED_ACCELERATORS}",
-            BACKTEST_COLUMNS,
-            backtest_table,
-        ),
-        ChapterTable(
-            "laws-parts",
-            "Parts of training, on all sizes",
-            PARTS_COLUMNS,
-            pd.DataFrame(_training_parts_rows(evaluation.series)),
-        ),
-        ChapterTable(
-            "laws-fits", "Every law fitted to the small sizes of each series", FIT_COLUMNS, fits, is_short=False
-        ),
+        ChapterTable("laws-backtests", backtests_title, BACKTEST_COLUMNS, backtests),
+        ChapterTable("laws-parts", "Parts of training, on all sizes", PARTS_COLUMNS, parts),
+        ChapterTable("laws-fits", fits_title, FIT_COLUMNS, fits, is_short=False),
     )
-    return Chapter(
-        "Scaling laws",
-        _format_finding(backtest_table),
-        (RULE_TEXT, PARTS_TEXT),
-        tuple(each for each in tables if len(each.data)),
-    )
+    filled_tables = tuple(each for each in tables if len(each.data))
+    return Chapter("Scaling laws", _format_finding(backtests), (RULE_TEXT, PARTS_TEXT), filled_tables)
 
 
 def _format_finding(backtest_table: pd.DataFrame) -> str:
@@ -112,9 +97,7 @@ def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
     common = set.intersection(*map(set, misses.values()))
     if not common:
         return pd.DataFrame()
-    rows = [
-        _backtest_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses
-    ]
+    rows = [_law_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses]
     return pd.DataFrame(rows).sort_values("median", kind="stable")
 
 
@@ -124,7 +107,7 @@ def _holdout_errors_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tu
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
 
-def _backtest_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
+def _law_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
     law = LAWS[law_name]
     errors = np.array([miss.log_error for _, miss in holdout_errors])
     return {

@@ -37,23 +37,17 @@ RULE_TEXT = (
 def speedup_chapter(study: MlperfStudy) -> Chapter:
     """Return the chapter with speedup and efficiency of every system relative to its workload's reference system."""
     fastest = pd.DataFrame([_fastest_system_row(workload) for workload in study.workloads])
-    all_systems = pd.concat(
-        [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
-    )
+    systems = [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
     speedup, efficiency = _format_range(fastest.speedup), _format_range(fastest.efficiency)
     subject = "systems are" if len(fastest) > 1 else "system is"
     reference = "their references" if len(fastest) > 1 else "its reference"
     finding = f"The fastest {subject} {speedup} times as fast as {reference}, at an efficiency E' of {efficiency}."
-    return Chapter(
-        "Speedup and efficiency",
-        finding,
-        (RULE_TEXT,),
-        (
-            ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
-            ChapterTable("systems", "All systems", SYSTEM_COLUMNS, all_systems, is_short=False),
-        ),
-        tuple(draw_speedup_and_efficiency(study, workload) for workload in study.workloads),
+    tables = (
+        ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
+        ChapterTable("systems", "All systems", SYSTEM_COLUMNS, pd.concat(systems), is_short=False),
     )
+    figures = tuple(draw_speedup_and_efficiency(study, workload) for workload in study.workloads)
+    return Chapter("Speedup and efficiency", finding, (RULE_TEXT,), tables, figures)
 
 
 def _format_range(values: pd.Series) -> str:

@@ -32,25 +32,16 @@ def sources_chapter(study: MlperfStudy) -> Chapter:
         ChapterTable("left-out", "Read but not scored", OMISSION_COLUMNS, left_out),
     )
     results = study.results
-    finding = (
-        f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, "
-        f"{len(results.omissions)} left out."
-    )
+    result_count = format_count(len(results.rows), "result")
+    finding = f"Read from {results.source_name}: {result_count}, {len(results.omissions)} left out."
     origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped else []
-    return Chapter(
-        "Sources and limits",
-        finding,
-        (*origin, STATUS_TEXT, TRADEMARK_NOTICE),
-        tuple(each for each in tables if len(each.data)),
-    )
+    filled_tables = tuple(each for each in tables if len(each.data))
+    return Chapter("Sources and limits", finding, (*origin, STATUS_TEXT, TRADEMARK_NOTICE), filled_tables)
 
 
 def _note_row(result: MlperfResult) -> dict[str, str]:
-    return {
-        "workload": WORKLOAD_NAMES.get(result.benchmark, result.benchmark),
-        "who": f"{result.submitter} {result.system}",
-        "note": result.note,
-    }
+    workload = WORKLOAD_NAMES.get(result.benchmark, result.benchmark)
+    return {"workload": workload, "who": f"{result.submitter} {result.system}", "note": result.note}
 
 
 def _omission_row(omission: str) -> dict[str, str]:

@@ -27,23 +27,16 @@ def systems_chapter(study: MlperfStudy) -> Chapter:
     common_systems = systems_in_all_workloads(study)
     finding = f"{format_count(len(study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
     all_of_them = f"; {format_count(len(common_systems), 'system')} trained all of them" if len(data) > 1 else ""
-    common_text = (
-        "In all workloads: " + "; ".join(f"{submitter} {system}" for submitter, system in common_systems) + "."
-    )
-    return Chapter(
-        "Systems and references",
-        f"{finding}{all_of_them}.",
-        (RULE_TEXT, *([common_text] if common_systems and all_of_them else [])),
-        (ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data),),
-    )
+    common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
+    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []))
+    table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
+    return Chapter("Systems and references", f"{finding}{all_of_them}.", texts, (table,))
 
 
 def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
     """Return (submitter, system) of each system that has a result for every workload."""
-    systems_by_workload = [
-        {(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads
-    ]
-    return sorted(set.intersection(*systems_by_workload))
+    names = [{(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads]
+    return sorted(set.intersection(*names))
 
 
 def _reference_row(workload: StudyWorkload) -> dict[str, object]:

@@ -12,11 +12,7 @@ from analysis.figures.base import Drawing
 from analysis.figures.drawing.labels import label_right_edge
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
 from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clustering
-from analysis.mlperf.figures.frame import (
-    accelerator_families_by_frequency,
-    add_study_title_and_footer,
-    set_up_accelerator_count_axis,
-)
+from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, StudyWorkload
 from analysis.report.wording import format_number
@@ -49,24 +45,21 @@ class ClusterMapMark:
 def draw_cluster_map(study: MlperfStudy, workload: StudyWorkload, clustering: Clustering) -> Drawing:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
-    kinds = [kind for kind in accelerator_families_by_frequency(study) if kind in present][::-1]
+    kinds = [kind for kind in frame.accelerator_families_by_frequency(study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
     title = _format_title(workload, clustering)
     names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_partition.k)]
     key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, CLUSTER_MARKERS, strict=False))
-    add_study_title_and_footer(figure, study, workload, title, key, shapes)
+    frame.add_study_title_and_footer(figure, study, workload, title, key, shapes)
     spots = _make_marks(workload, clustering)
     _draw_marks_by_family(left, spots, kinds)
-    set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
+    frame.set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
     _draw_silhouette_and_stability(right, clustering)
     apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     last = clustering.partitions[-1]
-    label_right_edge(
-        right,
-        {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)},
-        font_points=8,
-    )
+    labels = {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)}
+    label_right_edge(right, labels, font_points=8)
     return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
@@ -80,16 +73,12 @@ def _make_marks(workload: StudyWorkload, clustering: Clustering) -> list[Cluster
 
 def _format_title(workload: StudyWorkload, clustering: Clustering) -> str:
     best = clustering.best_partition
-    warning = "" if best.is_stable else "; not stable: other seeds find different clusters"
-    return (
-        f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{warning}"
-    )
+    note = "" if best.is_stable else "; not stable: other seeds find different clusters"
+    return f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{note}"
 
 
 def _format_cluster_label(workload: StudyWorkload, clustering: Clustering, label: int) -> str:
-    members = [
-        each for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True) if own == label
-    ]
+    members = clustering.best_partition.members(workload.systems, label)
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
     sizes = format_low_to_high(f"{counts[0]:,}", f"{counts[-1]:,}")
@@ -104,12 +93,10 @@ def format_low_to_high(low: str, high: str) -> str:
 
 def _draw_marks_by_family(axes: Axes, marks: Sequence[ClusterMapMark], families: Sequence[str]) -> None:
     for spot in marks:
-        count, height = spot.accelerator_count, families.index(spot.family) + _mark_offset_rows(spot, marks)
+        place = (spot.accelerator_count, families.index(spot.family) + _mark_offset_rows(spot, marks))
         tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
-        axes.scatter(count, height, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
-        axes.annotate(
-            str(spot.systems), (count, height), ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold"
-        )
+        axes.scatter(*place, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
+        axes.annotate(str(spot.systems), place, ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold")
     axes.set_yticks(range(len(families)), families)
     axes.set_ylim(-0.6, len(families) - 0.4)
     axes.set_title("systems by kind, size and cluster")
@@ -123,27 +110,13 @@ def _mark_offset_rows(mark: ClusterMapMark, marks: Sequence[ClusterMapMark]) -> 
 
 
 def _draw_silhouette_and_stability(axes: Axes, clustering: Clustering) -> None:
-    cluster_counts = [each.k for each in clustering.partitions]
+    counts = [each.k for each in clustering.partitions]
     axes.axhline(MIN_STABLE_RAND_INDEX, color=BASELINE_GREY, linestyle=":", linewidth=1)
-    axes.plot(
-        cluster_counts,
-        [each.stability for each in clustering.partitions],
-        color=BASELINE_GREY,
-        marker="s",
-        markersize=4,
-    )
-    axes.plot(
-        cluster_counts, [each.silhouette for each in clustering.partitions], color=FOREGROUND, marker="o", markersize=5
-    )
-    axes.plot(
-        clustering.best_partition.k,
-        clustering.best_partition.silhouette,
-        "o",
-        markersize=12,
-        markerfacecolor="none",
-        color=FOREGROUND,
-    )
-    axes.set_xticks(cluster_counts)
+    axes.plot(counts, [each.stability for each in clustering.partitions], color=BASELINE_GREY, marker="s", markersize=4)
+    axes.plot(counts, [each.silhouette for each in clustering.partitions], color=FOREGROUND, marker="o", markersize=5)
+    best = clustering.best_partition
+    axes.plot(best.k, best.silhouette, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
+    axes.set_xticks(counts)
     axes.set_ylim(0, 1.1)
     axes.set_xlabel("clusters k")
     axes.set_title("silhouette and stability by k")

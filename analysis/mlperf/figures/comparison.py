@@ -8,12 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
-from analysis.mlperf.figures.frame import (
-    add_study_title_and_footer,
-    family_colours,
-    family_markers,
-    set_up_accelerator_count_axis,
-)
+from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
 from analysis.mlperf.study import MlperfStudy, StudyWorkload
@@ -32,17 +27,17 @@ CAPTION = (
 def draw_speedup_and_efficiency(study: MlperfStudy, workload: StudyWorkload) -> Drawing:
     """Draw speedup and scaling efficiency by number of accelerators, one panel each and one mark per system."""
     present = {_accelerator_family_of_system(each) for each in workload.systems}
-    key = {kind: tint for kind, tint in family_colours(study).items() if kind in present}
+    key = {kind: tint for kind, tint in frame.family_colours(study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_title(workload)
-    add_study_title_and_footer(figure, study, workload, title, key, family_markers(study))
-    _draw_system_marks(left, study, workload.systems, [each.speedup for each in workload.systems])
-    _draw_system_marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
+    frame.add_study_title_and_footer(figure, study, workload, title, key, frame.family_markers(study))
+    _draw_systems(left, study, workload.systems, [each.speedup for each in workload.systems])
+    _draw_systems(right, study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
         _set_up_value_axis(axes, name, unit)
-        set_up_accelerator_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
+        frame.set_up_accelerator_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
     return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, make_comparison_table(workload), figure)
 
 
@@ -77,20 +72,13 @@ def _format_title(workload: StudyWorkload) -> str:
     )
 
 
-def _draw_system_marks(
-    axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]
-) -> None:
-    tint, shape = family_colours(study), family_markers(study)
+def _draw_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
+    tint, shape = frame.family_colours(study), frame.family_markers(study)
     for each, height in zip(systems, y_values, strict=True):
-        kind = _accelerator_family_of_system(each)
-        axes.plot(
-            each.result.accelerator_count, height, color=tint[kind], marker=shape[kind], markersize=6, alpha=0.75,
-            markeredgewidth=0, linestyle="none",
-        )  # fmt: skip
+        count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)
+        axes.plot(count, height, color=tint[kind], marker=shape[kind], markersize=6, **frame.MARK_STYLE)
         if each.result == each.reference:
-            axes.plot(
-                each.result.accelerator_count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND
-            )
+            axes.plot(count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
 
 
 def _draw_ideal_speedup(axes: Axes, workload: StudyWorkload) -> None:

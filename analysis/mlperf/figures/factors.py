@@ -7,23 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
+from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FOREGROUND,
-    PALETTE,
-    add_title_and_footer,
-    apply_layout,
-    create_figure,
-)
 from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
 from analysis.mlperf.series import ScalingSeries
 
 PANEL_COLUMNS = 2
-CURVE_STYLES = {
-    "E'": (FOREGROUND, "o", "-"),
-    "hardware": (PALETTE[0], "s", "--"),
-    "statistical": (PALETTE[1], "D", "-."),
+STYLES = {
+    "E'": (style.FOREGROUND, "o", "-"),
+    "hardware": (style.PALETTE[0], "s", "--"),
+    "statistical": (style.PALETTE[1], "D", "-."),
 }
 CAPTION = (
     "Each series against its smallest size: E' = hardware x statistical, on logarithmic axes, where the "
@@ -35,19 +28,16 @@ CAPTION = (
 def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
     """Draw scaling efficiency and its hardware and statistical factors by number of accelerators, per workload."""
     rows = -(-len(series) // PANEL_COLUMNS)
-    figure, panels = create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
-    add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
+    figure, panels = style.create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
+    style.add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
     for axes, each in zip(panels, series, strict=False):
         _draw_panel(axes, each)
     for axes in panels[len(series) :]:
         axes.remove()
-    apply_layout(figure)  # fixes the axis limits that the curve names are placed by
+    style.apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     for axes, each in zip(panels, series, strict=False):
-        label_right_edge(
-            axes,
-            {name: (values[-1], CURVE_STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()},
-            font_points=8,
-        )
+        ends = {name: (values[-1], STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()}
+        label_right_edge(axes, ends, font_points=8)
     return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
 
 
@@ -61,17 +51,16 @@ def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
 
 
 def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
-    axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
+    counts = series.accelerator_counts
+    axes.axhline(1, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
     for name, values in _efficiency_factor_curves(series).items():
-        tint, shape, dash = CURVE_STYLES[name]
-        axes.plot(
-            series.accelerator_counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4
-        )
+        tint, shape, dash = STYLES[name]
+        axes.plot(counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(f"{series.name}, {series.accelerator}")
-    set_up_accelerator_count_axis(axes, series.accelerator_counts)
+    set_up_accelerator_count_axis(axes, counts)
 
 
 def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:

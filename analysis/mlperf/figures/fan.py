@@ -1,34 +1,30 @@
 """Figure of extrapolations: forecasts by laws fitted to small systems, with bands, and the observed large systems."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import (
-    BACKGROUND,
-    FAINT_GREY,
-    FOREGROUND,
-    PALETTE,
-    add_title_and_footer,
-    create_figure,
-)
+from analysis.figures.drawing import style
 from analysis.laws import LawFit
 from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
 from analysis.mlperf.forecasts import BEST_BATCH, PARTS_KNOWN_BATCH, LawEvaluation
 from analysis.mlperf.series import SECONDS_PER_MINUTE, ScalingSeries
 
+EDGE_STYLE: dict[str, Any] = {"markeredgecolor": style.BACKGROUND, "markeredgewidth": 0.6}
 PANEL_COLUMNS = 2
 CURVE_POINTS = 60  # sizes at which a curve is computed
-BAND_COLOUR, CLASSIC_COLOUR, KNOWN_BATCH_COLOUR = PALETTE[0], PALETTE[1], PALETTE[2]
+BAND_COLOUR, CLASSIC_COLOUR, KNOWN_BATCH_COLOUR = style.PALETTE[0], style.PALETTE[1], style.PALETTE[2]
 LEGEND_COLOURS = {
-    "used to fit the laws": FOREGROUND,
-    "held out": FOREGROUND,
+    "used to fit the laws": style.FOREGROUND,
+    "held out": style.FOREGROUND,
     "best batch: 50 and 90 %": BAND_COLOUR,
     "parts, batch known: 90 %": KNOWN_BATCH_COLOUR,
     "Amdahl": CLASSIC_COLOUR,
-    "outside the calibrated domain": FAINT_GREY,
+    "outside the calibrated domain": style.FAINT_GREY,
 }
 LEGEND_MARKERS = {"used to fit the laws": "o", "held out": "*", "parts, batch known: 90 %": "D"}
 CAPTION = (
@@ -42,8 +38,9 @@ CAPTION = (
 def draw_extrapolation_fan(evaluation: LawEvaluation, title: str, source_name: str) -> Drawing:
     """Draw training times forecast by scaling laws, and observed times, one panel per workload."""
     rows = -(-len(evaluation.series) // PANEL_COLUMNS)
-    figure, panels = create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
-    add_title_and_footer(figure, title, f"from {source_name}  ·  {NOT_OFFICIAL_NOTICE}", LEGEND_COLOURS, LEGEND_MARKERS)
+    figure, panels = style.create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
+    source = f"from {source_name}  ·  {NOT_OFFICIAL_NOTICE}"
+    style.add_title_and_footer(figure, title, source, LEGEND_COLOURS, LEGEND_MARKERS)
     for axes, series in zip(panels, evaluation.series, strict=False):
         _draw_panel(axes, series, evaluation)
     for axes in panels[len(evaluation.series) :]:
@@ -57,13 +54,8 @@ def _draw_panel(axes: Axes, series: ScalingSeries, evaluation: LawEvaluation) ->
     _shade_uncalibrated_sizes(axes, fit, float(counts[-1]))
     _draw_prediction_bands(axes, fit, counts)
     classic = evaluation.fits["Amdahl"][series.benchmark]
-    axes.plot(
-        counts,
-        counts / SECONDS_PER_MINUTE * _predict_seconds(classic, counts),
-        color=CLASSIC_COLOUR,
-        linestyle="--",
-        linewidth=1.2,
-    )
+    cost = counts / SECONDS_PER_MINUTE * _predict_seconds(classic, counts)
+    axes.plot(counts, cost, color=CLASSIC_COLOUR, linestyle="--", linewidth=1.2)
     for each in evaluation.forecasts_of(PARTS_KNOWN_BATCH, series.benchmark):
         count = 1.12 * each.workers  # beside the mark of the observation
         cost = each.workers / SECONDS_PER_MINUTE
@@ -80,7 +72,7 @@ def _draw_panel(axes: Axes, series: ScalingSeries, evaluation: LawEvaluation) ->
 
 
 def _shade_uncalibrated_sizes(axes: Axes, fit: LawFit, largest_count: float) -> None:
-    axes.axvspan(fit.size_range[1], 2 * largest_count, color=FAINT_GREY, alpha=0.35, linewidth=0)
+    axes.axvspan(fit.size_range[1], 2 * largest_count, color=style.FAINT_GREY, alpha=0.35, linewidth=0)
 
 
 def _draw_prediction_bands(axes: Axes, fit: LawFit, counts: np.ndarray) -> None:
@@ -99,16 +91,7 @@ def _draw_observed_sizes(axes: Axes, series: ScalingSeries, largest_fitted: floa
     cost = [size.accelerators * size.minutes for size in series.sizes]
     for count, each in zip(series.accelerator_counts, cost, strict=True):
         shape, size = ("o", 5) if count <= largest_fitted else ("*", 10)
-        axes.plot(
-            count,
-            each,
-            shape,
-            color=FOREGROUND,
-            markersize=size,
-            markeredgecolor=BACKGROUND,
-            markeredgewidth=0.6,
-            zorder=4,
-        )
+        axes.plot(count, each, shape, color=style.FOREGROUND, markersize=size, zorder=4, **EDGE_STYLE)
 
 
 def _figure_data(evaluation: LawEvaluation) -> pd.DataFrame:

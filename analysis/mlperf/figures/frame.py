@@ -1,6 +1,7 @@
 """Common elements of figures of MLPerf results: title, footer, colour and marker of each accelerator family."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +17,7 @@ TRADEMARK_NOTICE = (
     "and other countries. All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org."
 )
 FAMILY_COLOURS = PALETTE[:8]  # the darker half of the palette is hard to see on a dark page
+MARK_STYLE: dict[str, Any] = {"linestyle": "none", "alpha": 0.75, "markeredgewidth": 0}
 NOT_OFFICIAL_NOTICE = "derived numbers, not MLPerf results"
 
 
@@ -35,10 +37,8 @@ def add_study_title_and_footer(
 def describe_reference(workload: StudyWorkload) -> str:
     """Describe the reference system of a workload as text: name, number of accelerators and time."""
     base = workload.reference
-    return (
-        f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, "
-        f"{format_minutes(base.minutes)} min"
-    )
+    minutes = format_minutes(base.minutes)
+    return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {minutes} min"
 
 
 def accelerator_families_by_frequency(study: MlperfStudy) -> list[str]:
@@ -49,18 +49,14 @@ def accelerator_families_by_frequency(study: MlperfStudy) -> list[str]:
 
 def family_colours(study: MlperfStudy) -> dict[str, str]:
     """Return the colour of each family of accelerators, the same for all workloads."""
-    return {
-        kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)]
-        for index, kind in enumerate(accelerator_families_by_frequency(study))
-    }
+    families = accelerator_families_by_frequency(study)
+    return {kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families)}
 
 
 def family_markers(study: MlperfStudy) -> dict[str, str]:
     """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
-    return {
-        kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)]
-        for index, kind in enumerate(accelerator_families_by_frequency(study))
-    }
+    families = accelerator_families_by_frequency(study)
+    return {kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)] for index, kind in enumerate(families)}
 
 
 def set_up_accelerator_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:

@@ -98,12 +98,7 @@ REQUIRED_PAIRS = (  # a log must have at least one key of each pair
     ("eval_start", "block_start"),
     ("eval_stop", "block_stop"),
 )
-REQUIRED_PREDECESSOR = {
-    "init_stop": "init_start",
-    "run_start": "init_stop",
-    "run_stop": "run_start",
-    "block_start": "run_start",
-}
+PREDECESSOR = {"init_stop": "init_start", "run_start": "init_stop", "run_stop": "run_start", "block_start": "run_start"}
 FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
 
 
@@ -168,11 +163,9 @@ class WorkloadRules:
         evaluations = self.read_evaluations(log)
         if len(evaluations) < self.min_evaluations:
             yield f"has {len(evaluations) or 'no'} evaluations, needed are {self.min_evaluations}"
-        yield from (
-            "has an evaluation that is not " + self.evaluation_rule.description
-            for each in evaluations
-            if not self.evaluation_rule.accepts(each)
-        )
+        for each in evaluations:
+            if not self.evaluation_rule.accepts(each):
+                yield f"has an evaluation that is not {self.evaluation_rule.description}"
         if not all(self.target.is_comparable(each) for each in evaluations):
             yield "has an eval_accuracy that is no number"
         if not self.has_reached_target(log):
@@ -207,7 +200,7 @@ def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
     """Yield a clause for each log line in a wrong order, and for an initialisation that takes too long."""
     first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
     for event in events:
-        required = REQUIRED_PREDECESSOR.get(event.key)
+        required = PREDECESSOR.get(event.key)
         if required is not None and required not in first_time_ms:
             yield f"has {event.key} before {required}"
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())

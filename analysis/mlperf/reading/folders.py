@@ -88,9 +88,8 @@ def read_round_folder(round_root: Path) -> MlperfResults:
         except NoScoreError as error:
             omissions.append(f"{log_folder.relative_path}: {error}")
     if not rows:
-        raise UserError(
-            "\n".join([f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored", *omissions])
-        )
+        problem = f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored"
+        raise UserError("\n".join([problem, *omissions]))
     return MlperfResults(tuple(rows), str(round_root), tuple(omissions))
 
 
@@ -124,9 +123,8 @@ def _make_result(log_folder: LogFolder, runs: list[MlperfRun]) -> MlperfResult:
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         allowed = MlperfResult.model_fields[name].description
-        raise NoScoreError(
-            f"{log_folder.description_path.name}: {name} should be {allowed}; correct the description"
-        ) from None
+        file_name = log_folder.description_path.name
+        raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the description") from None
 
 
 def _score_log_folder(log_folder: LogFolder, runs: list[MlperfRun], scaling_factor: float) -> MlperfScore:
@@ -158,11 +156,8 @@ def _format_rejection_note(log_folder: LogFolder, runs: list[MlperfRun]) -> str:
 
 def _list_rejected_logs(log_folder: LogFolder, runs: list[MlperfRun]) -> list[str]:
     """Return a text for each log whose run does not count: name of the log and reason."""
-    return [
-        f"{log.name} {run.rejection_reason}"
-        for log, run in zip(log_folder.log_paths, runs, strict=True)
-        if run.rejection_reason
-    ]
+    logs_and_runs = zip(log_folder.log_paths, runs, strict=True)
+    return [f"{log.name} {run.rejection_reason}" for log, run in logs_and_runs if run.rejection_reason]
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
@@ -189,11 +184,9 @@ def _read_scaling_factor(scaling_path: Path) -> float:
     return float(factor)
 
 
-def _parse_count(description: Mapping[str, Any], key: str, log_folder: LogFolder) -> int:
+def _parse_count(description: Mapping[str, Any], key: str, folder: LogFolder) -> int:
     """Return a count from the description of a system, where the value may be a number or a string."""
     text = str(description.get(key, "")).strip()
     if not text.isdecimal() or int(text) < 1:
-        raise NoScoreError(
-            f"{log_folder.description_path.name}: {key} should be a whole number at least 1, not {text!r}"
-        )
+        raise NoScoreError(f"{folder.description_path.name}: {key} should be a whole number at least 1, not {text!r}")
     return int(text)

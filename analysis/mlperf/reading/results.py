@@ -157,19 +157,16 @@ def _read_header(csv_path: Path, lines: Iterator[tuple[int, list[str]]]) -> list
 def _parse_row(csv_path: Path, line_number: int, header: list[str], cells: list[str]) -> MlperfResult:
     if len(cells) != len(header):
         raise UserError(f"{csv_path}:{line_number}: {len(cells)} cells, but the header has {len(header)}")
-    cell_texts = {
-        name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip() or name in REQUIRED_COLUMNS
-    }
+    named_cells = zip(header, map(str.strip, cells), strict=True)
+    texts = {name: text for name, text in named_cells if text or name in REQUIRED_COLUMNS}
     try:
-        return MlperfResult.model_validate(cell_texts)
+        return MlperfResult.model_validate(texts)
     except ValidationError as error:
-        raise UserError("\n".join(_format_validation_errors(csv_path, line_number, error, cell_texts))) from None
+        raise UserError("\n".join(_format_errors(csv_path, line_number, error, texts))) from None
 
 
-def _format_validation_errors(
-    csv_path: Path, line_number: int, error: ValidationError, cell_texts: Mapping[str, str]
-) -> Iterator[str]:
+def _format_errors(csv_path: Path, line_number: int, error: ValidationError, texts: Mapping[str, str]) -> Iterator[str]:
     for detail in error.errors():
         name = str(detail["loc"][0])
         allowed = MlperfResult.model_fields[name].description
-        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {cell_texts[name]!r}"
+        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {texts[name]!r}"

@@ -1,7 +1,7 @@
 """Reader of batch sizes and samples to target from published MLPerf logs, and of scaling series made from these."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -45,9 +45,8 @@ def read_run_samples(log: NodeLog) -> RunSamples | None:
     if not timed_positions or batch is None:
         return None
     position = max(timed_positions)[1]
-    return RunSamples(
-        position, "epochs" if position < EPOCH_POSITION_LIMIT else "samples", batch, judge_run(log).minutes
-    )
+    unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
+    return RunSamples(position, unit, batch, judge_run(log).minutes)
 
 
 def _parse_positive(value: Any) -> float | None:
@@ -76,54 +75,44 @@ def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
 
 
 def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeries:
-    rows = results.rows_of(benchmark)
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
-    for row in rows:
+    for row in results.rows_of(benchmark):
         sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
     family = max(sizes, key=lambda name: len(sizes[name]))
-    read_sizes = [
-        size
-        for same_size in sizes[family].values()
-        if (size := _read_series_size(Path(results.source), same_size)) is not None
-    ]
+    root, row_groups = Path(results.source), sizes[family].values()
+    read_sizes = [size for rows in row_groups if (size := _read_series_size(root, rows)) is not None]
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _read_series_size(result_root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
+def _read_series_size(result_root: Path, results: Sequence[MlperfResult]) -> SeriesSize | None:
     """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
-    by_system = [
-        [run for run in _read_counted_runs(result_root, row) if math.isfinite(run.minutes)] for row in same_size_results
-    ]
+    by_system = [[run for run in _read_counted_runs(result_root, row) if math.isfinite(run.minutes)] for row in results]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
     if len(units) != 1:
         return None
     return SeriesSize(
-        benchmark=same_size_results[0].benchmark,
-        accelerators=same_size_results[0].accelerator_count,
-        minutes=min(row.minutes for row in same_size_results),
+        benchmark=results[0].benchmark,
+        accelerators=results[0].accelerator_count,
+        minutes=min(row.minutes for row in results),
         samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
         batch=float(np.median([run.batch for run in counted_runs])),
-        run_spread=max(
-            MIN_RUN_SPREAD, float(np.median([_relative_run_time_spread(runs) for runs in by_system if runs]))
-        ),
+        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_spread(runs) for runs in by_system if runs]))),
         runs=max(len(runs) for runs in by_system),
     )
 
 
 def _read_counted_runs(result_root: Path, result: MlperfResult) -> list[RunSamples]:
-    runs: Iterable[RunSamples | None] = (
-        read_run_samples(mllog.read_log(path)) for path in sorted(result_root.glob(result.source))
-    )
+    runs = (read_run_samples(mllog.read_log(path)) for path in sorted(result_root.glob(result.source)))
     return [run for run in runs if run is not None]
 
 
-def _relative_run_time_spread(runs: Sequence[RunSamples]) -> float:
+def _relative_spread(runs: Sequence[RunSamples]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

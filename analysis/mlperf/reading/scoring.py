@@ -61,15 +61,13 @@ def judge_run(log: NodeLog) -> MlperfRun:
     """
     starts, stops = log.events_with_key("run_start"), log.events_with_key("run_stop")
     if not starts or not stops:
-        return MlperfRun(
-            _first_time_ms(starts), _first_time_ms(stops), f"has no {'run_stop' if starts else 'run_start'}"
-        )
+        return MlperfRun(_first_ms(starts), _first_ms(stops), f"has no {'run_stop' if starts else 'run_start'}")
     starts_before_stop = [event for event in starts if event.line_number < stops[0].line_number]
     start, stop = (starts_before_stop or starts)[-1], stops[0]
     return MlperfRun(start.time_ms, stop.time_ms, next(_find_rejection_reasons(log, start, stop), ""))
 
 
-def _first_time_ms(events: Sequence[LogEvent]) -> float | None:
+def _first_ms(events: Sequence[LogEvent]) -> float | None:
     return events[0].time_ms if events else None
 
 
