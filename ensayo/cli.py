@@ -26,14 +26,11 @@ ScenarioArgument = Annotated[
     str, typer.Argument(help="name of a shipped scenario, or path of a scenario file", metavar="SCENARIO")
 ]
 EngineOption = Annotated[
-    str | None,
-    typer.Option("--engine", help="docker, local or simulated; default: the best engine that this host supports"),
+    str | None, typer.Option("--engine", help="docker, local or simulated; default: the best that this host supports")
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="replace the value of a scenario key, for example cluster.workers=4", metavar="KEY=VALUE"
-    ),
+    typer.Option("--set", help="replace the value of a key, for example cluster.workers=4", metavar="KEY=VALUE"),
 ]
 RunFolderArgument = Annotated[Path, typer.Argument(help="folder of a run", exists=True, file_okay=False, metavar="RUN")]
 RunsFolderOption = Annotated[Path, typer.Option("--runs", help="folder in which run folders are created")]
@@ -42,9 +39,9 @@ RunsFolderOption = Annotated[Path, typer.Option("--runs", help="folder in which 
 @app.command("run")
 def run_trials(
     scenario: ScenarioArgument,
-    engine_name: EngineOption = None,
+    engine: EngineOption = None,
     runs_folder: RunsFolderOption = Path("runs"),
-    assignments: SettingsOption = None,
+    settings: SettingsOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="print only the verdict")] = False,
 ) -> None:
     """Run all trials of a scenario and write the report."""
@@ -55,9 +52,7 @@ def run_trials(
     display = create_display(quiet=quiet)
     command = shlex.join(["ensayo", *sys.argv[1:]])
     try:
-        rehearsal = rehearse(
-            find_scenario(scenario), engine_name, runs_folder, parse_settings(assignments), display, command
-        )
+        rehearsal = rehearse(find_scenario(scenario), engine, runs_folder, parse_settings(settings), display, command)
     finally:
         display.finish()
     # Imported only now: pandas takes a second to import, which the nodes can use.
@@ -86,20 +81,15 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
 
     loaded = load_scenario(find_scenario(scenario), parse_settings(assignments), engine_name)
     engine, _ = choose_engine(engine_name or loaded.engine)
-    host_admission = decide_admission(loaded, engine)
+    admission = decide_admission(loaded, engine)
     plans = [
         make_plan(
-            trial,
-            "plan",
-            engine.name,
-            InProcessAddresses(),
-            dilation=host_admission.dilation,
-            alpha_s=host_admission.alpha_s,
+            trial, "plan", engine.name, InProcessAddresses(), dilation=admission.dilation, alpha_s=admission.alpha_s
         )
         for trial in loaded.trials()
     ]
     create_console().print(plan_table(plans))
-    for line in (*choice_lines(plans), *admission_lines(host_admission, plans)):
+    for line in (*choice_lines(plans), *admission_lines(admission, plans)):
         typer.echo(line)
 
 
@@ -143,9 +133,7 @@ def search_switch_fraction(
     beta: Annotated[
         float, typer.Option(min=0, help="how much worse than with synchronous training the quality may be")
     ] = 0.01,
-    halvings: Annotated[
-        int, typer.Option("--tries", min=1, help="number of times the interval of fractions is halved")
-    ] = 4,
+    halvings: Annotated[int, typer.Option("--tries", min=1, help="how often the interval of fractions is halved")] = 4,
 ) -> None:
     """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario

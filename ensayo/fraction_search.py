@@ -55,12 +55,9 @@ class FractionSearch:
     @property
     def compared_metric(self) -> MetricName:
         """Metric by which switch fractions are compared: that of the scenario's target, else its task's default."""
-        target = self.scenario.workload.target
-        return (
-            target.metric
-            if target
-            else DEFAULT_METRIC_OF_LOSS[learning_task_of(self.scenario.workload.dataset).task.loss]
-        )
+        workload = self.scenario.workload
+        target = workload.target
+        return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
 
     def _mean_quality_and_seconds(self, summary: Mapping[str, Any]) -> tuple[float, float]:
         trials = [trial for trial in summary["trials"] if trial["strategy"] == self.strategy_label]

@@ -113,13 +113,8 @@ class BarDisplay(LineDisplay):
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console, clock)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._progress_bars = Progress(*columns, console=console, transient=True)
+        text, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+        self._progress_bars = Progress(text, BarColumn(20), MofNCompleteColumn(), note, console=console, transient=True)
         self._trial_bar = self._progress_bars.add_task("", note="", visible=False)
         self._run_bar = self._progress_bars.add_task("all trials", note="", visible=False)
 

@@ -48,9 +48,8 @@ def rehearse(
     """
     scenario = load_scenario(scenario_path, settings, engine)
     choice = choose_engine(engine or scenario.engine)
-    source = ScenarioSource(
-        scenario, scenario_path.read_text(encoding="utf-8"), read_scenario_question(scenario_path), command
-    )
+    text = scenario_path.read_text(encoding="utf-8")
+    source = ScenarioSource(scenario, text, read_scenario_question(scenario_path), command)
     return judge_run(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
 
 

@@ -38,11 +38,9 @@ class TrialProgress:
 
     def __str__(self) -> str:
         metrics = sorted(self.metrics.items(), key=lambda metric: metric[0] != "loss")
-        parts = (
-            *(f"{name} {value:.4g}" for name, value in metrics),
-            f"{self.samples_per_s:,.0f} samples/s" if self.samples_per_s else "",
-        )
-        return ", ".join(part for part in parts if part)
+        parts = [f"{name} {value:.4g}" for name, value in metrics]
+        parts += [f"{self.samples_per_s:,.0f} samples/s"] if self.samples_per_s else []
+        return ", ".join(parts)
 
 
 @dataclass

@@ -46,12 +46,10 @@ def chapter_renderables(chapter: Chapter) -> Iterator[RenderableType]:
     yield ""
 
 
-def _terminal_table(study_table: StudyTable) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in study_table.columns:
-        table.add_column(
-            column.heading, justify="right" if study_table.is_right_aligned(column) else "left", overflow="fold"
-        )
-    for row in study_table.formatted_rows():
-        table.add_row(*map(escape, row))
-    return table
+def _terminal_table(table: StudyTable) -> Table:
+    grid = Table(box=None, pad_edge=False)
+    for column in table.columns:
+        grid.add_column(column.heading, justify="right" if table.is_right_aligned(column) else "left", overflow="fold")
+    for row in table.formatted_rows():
+        grid.add_row(*map(escape, row))
+    return grid

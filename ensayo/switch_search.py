@@ -69,8 +69,6 @@ def find_switch_fraction(scenario: Scenario) -> tuple[str, str]:
         key = f"strategies.{label}.when"
         raise UserError(f"search-switch needs {key}.fraction; write for example {key}: {{kind: at, fraction: 0.5}}")
     fraction_key = ".".join(("strategies", label, *switch.fraction_key))
-    if other_swept_keys := [key for key in scenario.sweep if key != fraction_key]:
-        raise UserError(
-            f"search-switch needs a scenario without a sweep; {scenario.name} sweeps {', '.join(other_swept_keys)}"
-        )
+    if others := [key for key in scenario.sweep if key != fraction_key]:
+        raise UserError(f"search-switch needs a scenario without a sweep; {scenario.name} sweeps {', '.join(others)}")
     return label, fraction_key

@@ -37,10 +37,8 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
     """Return the shortest end of a dotted path that no other path has: `worker.uplink` beside `server.uplink`."""
     parts = key_path.split(".")
     suffixes = (".".join(parts[-count:]) for count in range(1, len(parts)))
-    unique_suffixes = (
-        suffix for suffix in suffixes if sum(f".{path}".endswith(f".{suffix}") for path in key_paths) == 1
-    )
-    return next(unique_suffixes, key_path)
+    candidates = (suffix for suffix in suffixes if sum(f".{path}".endswith(f".{suffix}") for path in key_paths) == 1)
+    return next(candidates, key_path)
 
 
 def admission_lines(host_admission: Admission, plans: Sequence[Plan]) -> Iterator[str]:

@@ -51,22 +51,14 @@ class HostCapacity(FrozenRecord):
 # Conservative values, from measurements on two cores of a virtual machine: HTB kept 2.5 Gbit/s within 3 %, gRPC between
 # containers transferred 4 Gbit/s per core before rates fell, and a small message took 0.45 ms of CPU time at both ends
 # together.
-ASSUMED_COSTS = {
-    "alpha_s": 0.0003,
-    "shaped_bps": 2.5e9,
-    "message_cpu_s": 0.00045,
-    "byte_cpu_s": 1e-9,
-    "sum_s": 1e-10,
-}
+ASSUMED_COSTS = {"alpha_s": 0.0003, "shaped_bps": 2.5e9, "message_cpu_s": 0.00045, "byte_cpu_s": 1e-9, "sum_s": 1e-10}
 ASSUMED_BPS_PER_CORE = 4e9
 
 
 def host_fingerprint(engine: Engine) -> HostFingerprint:
     """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
-    engine_version = engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}"
-    return HostFingerprint(
-        cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=str(engine_version)
-    )
+    release = str(engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}")
+    return HostFingerprint(cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=release)
 
 
 def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:
@@ -84,17 +76,12 @@ def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapa
 
 
 def assumed_capacity(
-    engine_name: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
+    engine: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
 ) -> HostCapacity:
     """Return a conservative capacity for an uncalibrated host, from its number of cores and the costs of gRPC."""
     total_bps = ASSUMED_BPS_PER_CORE * fingerprint.cores
     return HostCapacity(
-        engine=engine_name,
-        transport=transport,
-        fingerprint=fingerprint,
-        note=reason,
-        total_bps=total_bps,
-        **ASSUMED_COSTS,
+        engine=engine, transport=transport, fingerprint=fingerprint, note=reason, total_bps=total_bps, **ASSUMED_COSTS
     )
 
 

@@ -111,25 +111,12 @@ class ContainerPair(CalibrationPair):
                 ) from error
 
     def _measure_in_new_containers(
-        self,
-        client: Any,
-        cleanup_stack: ExitStack,
-        run_name: str,
-        secrets_folder: Path,
-        user: str,
-        rate_bps: float | None,
+        self, client: Any, cleanup: ExitStack, run_name: str, secrets_folder: Path, user: str, rate_bps: float | None
     ) -> MessageCost:
-        """Start a network and two containers and return their measurement; `cleanup_stack` removes all of them."""
-        network = client.networks.create(
-            f"ensayo-{run_name}", internal=True, labels=_container_labels(run_name, "network")
-        )
-        cleanup_stack.callback(network.remove)
-        arguments = [
-            f"{REQUESTER}:{MEASUREMENT_PORT}",
-            f"{RESPONDER}:{MEASUREMENT_PORT}",
-            "--transport",
-            self._transport,
-        ]
+        """Start a network and two containers and return their measurement; `cleanup` removes all of them."""
+        network = client.networks.create(f"ensayo-{run_name}", internal=True, labels=_labels(run_name, "network"))
+        cleanup.callback(network.remove)
+        arguments = [*(f"{name}:{MEASUREMENT_PORT}" for name in NODE_NAMES), "--transport", self._transport]
         arguments += [] if rate_bps is None else ["--rate", str(rate_bps)]
         containers = []
         for name in NODE_NAMES:
@@ -145,16 +132,14 @@ class ContainerPair(CalibrationPair):
                 read_only=True,
                 sysctls=NODE_SYSCTLS,
                 volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
-                labels=_container_labels(run_name, name),
+                labels=_labels(run_name, name),
             )
-            cleanup_stack.callback(_remove_container, container)
+            cleanup.callback(_remove_container, container)
             container.start()
             containers.append(container)
-        return self._run_measurement(client, run_name, containers, rate_bps)
+        return self._measure(client, run_name, containers, rate_bps)
 
-    def _run_measurement(
-        self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None
-    ) -> MessageCost:
+    def _measure(self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None) -> MessageCost:
         """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
         requester = containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
@@ -205,7 +190,7 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
             security_opt=["no-new-privileges:true"],
             read_only=True,
             remove=True,
-            labels=_container_labels(run_name, "shaper"),
+            labels=_labels(run_name, "shaper"),
         )
         if differences := reading.rate_differences(link.expected_rates_bps(), setup_output.decode()):
             raise HostError(
@@ -244,7 +229,7 @@ def _new_calibration_run_name() -> str:
     return f"calibrate-{secrets.token_hex(2)}"
 
 
-def _container_labels(run_name: str, node_name: str) -> dict[str, str]:
+def _labels(run_name: str, node_name: str) -> dict[str, str]:
     """Return the labels by which `ensayo clean` finds a container or network that was left behind."""
     return {RUN_LABEL: run_name, TRIAL_LABEL: "calibrate", ROLE_LABEL: "calibrate", NODE_LABEL: node_name}
 

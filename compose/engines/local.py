@@ -79,9 +79,7 @@ class LocalEngine(Engine):
             SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
             issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
-            return TrialSupervisor(
-                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
-            ).run_trial()
+            return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
 class NodeProcesses(TrialNodes):
@@ -133,9 +131,7 @@ class NodeProcesses(TrialNodes):
                 self._stderr_path(name).unlink()
         return ()
 
-    def _start_node_process(
-        self, node_name: str, stdout_file: IO[bytes], stderr_file: IO[bytes]
-    ) -> subprocess.Popen[bytes]:
+    def _start_node_process(self, node_name: str, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
         files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]
@@ -144,8 +140,8 @@ class NodeProcesses(TrialNodes):
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,
-            stdout=stdout_file,
-            stderr=stderr_file,
+            stdout=stdout,
+            stderr=stderr,
             env=os.environ | NODE_ENVIRONMENT | run_variable,
             start_new_session=True,
         )

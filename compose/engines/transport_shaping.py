@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from services.cluster.events import LinkChange
+from compose.shaping.link_state import link_changes
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.plan.trial_outcome import LinkRecord
 
@@ -39,12 +39,7 @@ def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> 
     if not plan.strict:
         return None
     missing = sorted(
-        {
-            name
-            for record in link_records.values()
-            for name, mechanism in record.rungs.items()
-            if mechanism == NOT_EMULATED
-        }
+        {name for record in link_records.values() for name, value in record.rungs.items() if value == NOT_EMULATED}
     )
     if not missing:
         return None
@@ -56,9 +51,7 @@ def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> 
 
 def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
     """Yield the properties that a plan declares for a node's link: rate, pipes (shared links), delay, loss, buffer."""
-    changes = [
-        event.change for event in plan.events if isinstance(event.change, LinkChange) and node.name in event.change.of
-    ]
+    changes = [change for change in link_changes(plan) if node.name in change.of]
     paths = [path for path in plan.network.paths if node.name in (path.source, path.target)]
     if node.uplink_bps or node.downlink_bps or any(change.uplink or change.downlink for change in changes):
         yield "rate"

@@ -139,23 +139,21 @@ class Admission(FrozenRecord):
         return max(self.demands, key=lambda demand: max(demand.deciding_needs.values(), default=0.0), default=None)
 
 
-def admit_plans(
-    scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, compute_speed: ComputeSpeed
-) -> Admission:
+def admit_plans(scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, speed: ComputeSpeed) -> Admission:
     """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
 
     Args:
         scenario: scenario to check.
         plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
         capacity: messages and rates that this host can carry.
-        compute_speed: CPU seconds of gradients and updates on this host.
+        speed: CPU seconds of gradients and updates on this host.
 
     Raises:
         UserError: a trial does not fit; the message names the largest need and the dilation that would be enough.
     """
     is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
     demands = tuple(
-        trial_demand(plan, capacity, compute_speed, declared_dilation=None if auto else plan.dilation)
+        trial_demand(plan, capacity, speed, dilation=None if auto else plan.dilation)
         for plan, auto in zip(plans, is_auto, strict=True)
     )
     if impossible := [demand for demand in demands if demand.required_dilation == inf]:
@@ -166,12 +164,10 @@ def admit_plans(
     return Admission(capacity=capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
 
 
-def trial_demand(
-    plan: Plan, capacity: HostCapacity, compute_speed: ComputeSpeed, declared_dilation: float | None
-) -> TrialDemand:
+def trial_demand(plan: Plan, capacity: HostCapacity, speed: ComputeSpeed, dilation: float | None) -> TrialDemand:
     """Return the smallest dilation per need of a trial, such as a link rate; the dilation of the plan is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
-    loads = [_step_load(plan, phase, capacity, compute_speed) for phase in _training_phases(plan)]
+    loads = [_step_load(plan, phase, capacity, speed) for phase in _training_phases(plan)]
     needs = {link: rate_bps / capacity.shaped_bps for link, rate_bps in _usable_rates_bps(plan)}
     if total_bps := _total_payload_bps(plan):
         needs[f"all links together, {_format_gbit(total_bps)}"] = total_bps / capacity.total_bps
@@ -192,7 +188,7 @@ def trial_demand(
     largest_load = max(loads, key=lambda load: load.cpu_s)
     return TrialDemand(
         trial=plan.trial,
-        declared=declared_dilation,
+        declared=dilation,
         needs=needs,
         wishes=wishes,
         gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
@@ -263,24 +259,22 @@ def _total_payload_bps(plan: Plan) -> float:
     return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
 
 
-def _step_load(
-    plan: Plan, training_phase: Plan | SecondPhasePlan, capacity: HostCapacity, compute_speed: ComputeSpeed
-) -> StepLoad:
+def _step_load(plan: Plan, phase: Plan | SecondPhasePlan, capacity: HostCapacity, speed: ComputeSpeed) -> StepLoad:
     """Return the number of messages and the CPU time of one step in a training phase."""
-    compute_phases = tuple(_compute_phases(plan, training_phase, compute_speed))
-    size_bytes = sum(training_phase.bytes_per_step.values())
-    messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
+    compute_phases = tuple(_compute_phases(plan, phase, speed))
+    size_bytes = sum(phase.bytes_per_step.values())
+    messages = _messages_per_step(plan, phase.schedule, size_bytes)
     messages_s = messages * capacity.message_cpu_s + size_bytes * (capacity.byte_cpu_s + capacity.sum_s)
-    updates = _updates_per_step(plan, training_phase, len(compute_phases))
+    updates = _updates_per_step(plan, phase, len(compute_phases))
     update_s = 0.0
     if updates:
-        update_s = compute_speed.update_s(plan.dataset, plan.model, plan.dtype, training_phase.optimiser)
+        update_s = speed.update_s(plan.dataset, plan.model, plan.dtype, phase.optimiser)
     return StepLoad(
         messages=messages,
         compute_phases=compute_phases,
         overhead_cpu_s=messages_s + updates * update_s,
-        step_s=training_phase.predicted.step_s,
-        is_asynchronous=bool(training_phase.predicted.steps_s),
+        step_s=phase.predicted.step_s,
+        is_asynchronous=bool(phase.predicted.steps_s),
     )
 
 
@@ -296,14 +290,12 @@ def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replic
     return algorithm.computing_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
-def _compute_phases(
-    plan: Plan, training_phase: Plan | SecondPhasePlan, compute_speed: ComputeSpeed
-) -> Iterator[ComputePhase]:
+def _compute_phases(plan: Plan, phase: Plan | SecondPhasePlan, speed: ComputeSpeed) -> Iterator[ComputePhase]:
     """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
-    shares = training_phase.worker_weights if isinstance(training_phase, SecondPhasePlan) else (1,) * plan.workers
+    shares = phase.worker_weights if isinstance(phase, SecondPhasePlan) else (1,) * plan.workers
     for node, samples in zip(plan.node_plans_of_role("worker"), apportion(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
-            cpu_s = compute_speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
+            cpu_s = speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield ComputePhase(cpu_s, samples / node.throughput)
 
 

@@ -26,13 +26,11 @@ class ComputeSpeed(NamedTuple):
 
 
 @cache
-def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
-    """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
+def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
+    """Measure and return the CPU seconds of one gradient over `samples` samples on this host."""
     data = dataset.load(dtype)
     params = model.init_parameters(data.task, 1, dtype)
-    return _median_cpu_s(
-        lambda: model.loss_and_grad(data.task, params, data.train_x[:sample_count], data.train_y[:sample_count])
-    )
+    return _median_cpu_s(lambda: model.loss_and_grad(data.task, params, data.train_x[:samples], data.train_y[:samples]))
 
 
 @cache

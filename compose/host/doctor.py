@@ -73,13 +73,8 @@ def check_python() -> HostFinding:
     version = platform.python_version()
     if sys.version_info >= MIN_PYTHON_VERSION:
         return HostFinding("python", version)
-    return HostFinding(
-        "python",
-        version,
-        ok=False,
-        costs="Ensayo does not start",
-        remedy="use Python 3.11 or newer, as in make PYTHON=python3.11 ...",
-    )
+    remedy = "use Python 3.11 or newer, as in make PYTHON=python3.11 ..."
+    return HostFinding("python", version, ok=False, costs="Ensayo does not start", remedy=remedy)
 
 
 def check_cores() -> HostFinding:
@@ -88,9 +83,7 @@ def check_cores() -> HostFinding:
     if count >= MIN_CORES:
         return HostFinding("cores", f"{count}")
     costs = "nodes wait while other nodes compute, so workers with a declared speed are late"
-    return HostFinding(
-        "cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers, or a larger dilation"
-    )
+    return HostFinding("cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers or a larger dilation")
 
 
 def check_docker_engine() -> HostFinding:
@@ -101,13 +94,8 @@ def check_docker_engine() -> HostFinding:
     except DockerException as error:
         reason = str(error).splitlines()[0][:120]
         costs = "there are no containers: nodes run as local processes, and the transport shapes the links"
-        return HostFinding(
-            "docker",
-            f"no Docker engine answers ({reason})",
-            ok=False,
-            costs=costs,
-            remedy="install and start Docker Engine",
-        )
+        remedy = "install and start Docker Engine"
+        return HostFinding("docker", f"no Docker engine answers ({reason})", ok=False, costs=costs, remedy=remedy)
 
 
 def check_compose() -> HostFinding:
@@ -116,10 +104,8 @@ def check_compose() -> HostFinding:
     parts = tuple(int(part) for part in version.lstrip("v").split("-")[0].split(".") if part.isdigit())
     if parts >= MIN_COMPOSE_VERSION:
         return HostFinding("compose", version)
-    remedy = "install the docker-compose-plugin package"
-    return HostFinding(
-        "compose", version or "no `docker compose`", ok=False, costs="--engine docker is not available", remedy=remedy
-    )
+    costs, remedy = "--engine docker is not available", "install the docker-compose-plugin package"
+    return HostFinding("compose", version or "no `docker compose`", ok=False, costs=costs, remedy=remedy)
 
 
 def check_cgroup() -> HostFinding:

@@ -96,10 +96,8 @@ class HostMetricsRecorder:
     @property
     def throttling_growth(self) -> dict[str, CpuThrottling]:
         """CPU throttling of each container during the recording: node -> growth of its counters; known after `stop`."""
-        return {
-            node: _throttling_between(first, self._last_throttling[node])
-            for node, first in self._first_throttling.items()
-        }
+        last = self._last_throttling
+        return {node: _throttling_between(first, last[node]) for node, first in self._first_throttling.items()}
 
     def _poll_throttling_counters(self) -> None:
         """Read the throttling counters of all containers again and again until `stop`, and keep the last values."""

@@ -31,9 +31,8 @@ def issue_certificates(run_name: str, node_names: Iterable[str], folder: Path) -
         node_folder.mkdir(parents=True, mode=0o700)
         _write_private_file(node_folder / CA_FILE, authority.public_bytes(Encoding.PEM))
         _write_private_file(node_folder / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
-        _write_private_file(
-            node_folder / KEY_FILE, node_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        )
+        key_bytes = node_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        _write_private_file(node_folder / KEY_FILE, key_bytes)
 
 
 def _x509_name(common_name: str) -> x509.Name:

@@ -56,24 +56,22 @@ def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Itera
         return
     with closing(client):
         label = RUN_LABEL if run_name is None else f"{RUN_LABEL}={run_name}"
-        yield from _remove_labelled_resources(client, {"label": label}, failures)
+        yield from _remove_by_label(client, {"label": label}, failures)
 
 
-def _remove_labelled_resources(
-    client: docker.DockerClient, label_filter: dict[str, str], failures: list[str]
-) -> Iterator[str]:
+def _remove_by_label(client: docker.DockerClient, filters: dict[str, str], failures: list[str]) -> Iterator[str]:
     """Remove all containers, networks and volumes with a label; yield one line of text for each.
 
     Containers come first, since a network in use can't be removed.
     """
-    for container in client.containers.list(all=True, filters=label_filter, ignore_removed=True):
+    for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         yield from _remove_resource(
             f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, failures, v=True
         )
-    for network in client.networks.list(filters=label_filter):
+    for network in client.networks.list(filters=filters):
         _disconnect_endpoints(network)
         yield from _remove_resource(f"network {network.name}", network, failures)
-    for volume in client.volumes.list(filters=label_filter):
+    for volume in client.volumes.list(filters=filters):
         yield from _remove_resource(f"volume {volume.name}", volume, failures)
 
 

@@ -63,16 +63,14 @@ class ScenarioRun:
     interrupted: bool  # whether a stop signal has ended it before its last trial was complete
 
 
-def run_scenario(
-    source: ScenarioSource, engine_choice: EngineChoice, runs_folder: Path, observer: RunObserver
-) -> ScenarioRun:
+def run_scenario(source: ScenarioSource, choice: EngineChoice, runs_folder: Path, observer: RunObserver) -> ScenarioRun:
     """Run all trials of a scenario and write them to a new run folder.
 
     If the run ends early, the folders of finished trials are complete.
 
     Args:
         source: scenario to run.
-        engine_choice: engine that runs the nodes, and the reason for its choice.
+        choice: engine that runs the nodes, and the reason for its choice.
         runs_folder: folder of all runs.
         observer: is called as the run proceeds.
 
@@ -80,11 +78,11 @@ def run_scenario(
         UserError: this host can't carry the scenario; nothing was started.
         HostError: the engine can't be prepared on this host.
     """
-    engine = engine_choice.engine
+    engine = choice.engine
     with raise_on_first_stop_signal(), closing(engine):
         admission = decide_admission(source.scenario, engine)
         engine.prepare(observer)
-        return _run_trials(source, engine_choice, admission, runs_folder, observer)
+        return _run_trials(source, choice, admission, runs_folder, observer)
 
 
 def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
@@ -100,13 +98,13 @@ def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
 
 
 def _run_trials(
-    source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, runs_folder: Path, observer: RunObserver
+    source: ScenarioSource, choice: EngineChoice, admission: Admission, runs_folder: Path, observer: RunObserver
 ) -> ScenarioRun:
-    engine = engine_choice.engine
+    engine = choice.engine
     run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     plans = make_plans(source, engine, admission, run_name)
-    folder = _create_run_folder(source, engine_choice, admission, runs_folder, plans)
-    observer.run_started(source.scenario, engine.name, engine_choice.reason, plans, folder)
+    folder = _create_run_folder(source, choice, admission, runs_folder, plans)
+    observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[TrialOutcome] = []
     try:
         for k in range(len(plans)):
@@ -131,10 +129,8 @@ def make_plans(source: ScenarioSource, engine: Engine, admission: Admission, run
     All trials use the same addresses, since they run one after the other.
     """
     trials = source.scenario.trials()
-    node_count = max(
-        1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials
-    )
-    addressing = engine.choose_addresses(run_name, node_count)
+    count = max(1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials)
+    addressing = engine.choose_addresses(run_name, count)
     dilation, alpha_s = admission.dilation, admission.alpha_s
     return tuple(
         make_plan(trial, run_name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
@@ -162,11 +158,7 @@ def _run_trial(plan: Plan, engine: Engine, run_folder: Path, observer: RunObserv
 
 
 def _create_run_folder(
-    source: ScenarioSource,
-    engine_choice: EngineChoice,
-    admission: Admission,
-    runs_folder: Path,
-    plans: tuple[Plan, ...],
+    source: ScenarioSource, choice: EngineChoice, admission: Admission, runs_folder: Path, plans: tuple[Plan, ...]
 ) -> Path:
     """Create the run folder with scenario, manifest and plans, and make the link `latest` point to it."""
     run_name = plans[0].run
@@ -174,9 +166,7 @@ def _create_run_folder(
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(source.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
-    (folder / "manifest.json").write_text(
-        json.dumps(_build_manifest(source, engine_choice, admission, plans), indent=1)
-    )
+    (folder / "manifest.json").write_text(json.dumps(_build_manifest(source, choice, admission, plans), indent=1))
     latest = runs_folder / "latest"
     new_link = runs_folder / f".latest-{run_name}"
     new_link.symlink_to(folder.relative_to(runs_folder))
@@ -185,7 +175,7 @@ def _create_run_folder(
 
 
 def _build_manifest(
-    source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]
+    source: ScenarioSource, choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]
 ) -> dict[str, Any]:
     """Return the manifest of a run, which is needed to repeat it: scenario, engine, host, commit and versions."""
     return {
@@ -195,11 +185,7 @@ def _build_manifest(
         "question": source.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": source.command,
-        "engine": {
-            "name": engine_choice.engine.name,
-            "reason": engine_choice.reason,
-            **engine_choice.engine.manifest_facts(),
-        },
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.manifest_facts()},
         "admission": admission.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
         "trials": [plan.trial for plan in plans],

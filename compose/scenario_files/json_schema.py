@@ -30,9 +30,7 @@ def scenario_schema() -> JsonSchema:
 
 def allowed_keys(data: Any, key_path: KeyPath) -> list[str]:
     """Return the keys that are allowed in the section at `key_path` of a scenario document."""
-    section_schema = _resolve_schema_references(
-        _schema_at(scenario_schema(), data, key_path), reduce(getitem, key_path, data)
-    )
+    section_schema = _resolve_references(_schema_at(scenario_schema(), data, key_path), reduce(getitem, key_path, data))
     return list(section_schema.get("properties", {}))
 
 
@@ -65,7 +63,7 @@ def _schema_at(schema: JsonSchema, data: Any, key_path: KeyPath) -> JsonSchema:
     if not key_path:
         return schema
     key, *rest = key_path
-    value_schema = _schema_of_child(_resolve_schema_references(schema, data), key)
+    value_schema = _schema_of_child(_resolve_references(schema, data), key)
     return _schema_at(value_schema, data[key], tuple(rest)) if rest else value_schema
 
 
@@ -77,13 +75,13 @@ def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
     return value_schema if isinstance(value_schema, dict) else {}
 
 
-def _resolve_schema_references(schema: JsonSchema, data: Any) -> JsonSchema:
+def _resolve_references(schema: JsonSchema, data: Any) -> JsonSchema:
     """Return a JSON Schema with references resolved, and unions replaced by the member that fits the document.
 
     A union becomes its member for the kind in the document, or its first member.
     """
     if "$ref" in schema:
-        return _resolve_schema_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)
+        return _resolve_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)
     if "discriminator" in schema:
-        return _resolve_schema_references({"$ref": schema["discriminator"]["mapping"][data["kind"]]}, data)
-    return _resolve_schema_references(schema["anyOf"][0], data) if "anyOf" in schema else schema
+        return _resolve_references({"$ref": schema["discriminator"]["mapping"][data["kind"]]}, data)
+    return _resolve_references(schema["anyOf"][0], data) if "anyOf" in schema else schema

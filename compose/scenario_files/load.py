@@ -37,7 +37,7 @@ def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine:
     """
     document = apply_settings(parse_yaml(_read_text(path), _display_path(path)), settings or {})
     scenario = _decode_scenario(document)
-    problems = _sweep_combination_problems(scenario, document, engine or scenario.engine)
+    problems = _sweep_problems(scenario, document, engine or scenario.engine)
     if problems := problems or _frequent_event_problems(scenario, document):
         raise ScenarioError(problems)
     return scenario
@@ -103,14 +103,11 @@ def _decode_scenario(document: YamlDocument) -> Scenario:
 
 def _conflict_to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
     """Return a conflict between keys as a problem, with file and line of the key to change."""
-    return ScenarioProblem(
-        document.position_of(conflict.key_path), ".".join(map(str, conflict.key_path)), conflict.message
-    )
+    path = conflict.key_path
+    return ScenarioProblem(document.position_of(path), ".".join(map(str, path)), conflict.message)
 
 
-def _sweep_combination_problems(
-    scenario: Scenario, document: YamlDocument, engine_name: str | None
-) -> list[ScenarioProblem]:
+def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str | None) -> list[ScenarioProblem]:
     """Check the trial of every combination of swept values, and return all problems.
 
     If only some combinations have a problem, the message of the problem names the first such combination.
@@ -118,7 +115,7 @@ def _sweep_combination_problems(
     choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
     choices_by_conflict: dict[Conflict, list[TrialChoice]] = defaultdict(list)
     for choice in choices:
-        for conflict in _sweep_combination_conflicts(scenario, choice, engine_name):
+        for conflict in _sweep_conflicts(scenario, choice, engine_name):
             choices_by_conflict[conflict].append(choice)
     return [
         _conflict_to_sweep_problem(
@@ -128,14 +125,12 @@ def _sweep_combination_problems(
     ]
 
 
-def _sweep_combination_conflicts(
-    scenario: Scenario, trial_choice: TrialChoice, engine_name: str | None
-) -> list[Conflict]:
+def _sweep_conflicts(scenario: Scenario, choice: TrialChoice, engine_name: str | None) -> list[Conflict]:
     """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
-        trial = scenario.trial(trial_choice)
+        trial = scenario.trial(choice)
     except ValidationError as error:
-        return list(explain_validation_error(error, scenario.swept_document(trial_choice)))
+        return list(explain_validation_error(error, scenario.swept_document(choice)))
     return list(_virtual_time_conflicts(trial)) if engine_name == "simulated" else []
 
 

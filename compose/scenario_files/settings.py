@@ -23,37 +23,35 @@ def apply_settings(document: YamlDocument, settings: Mapping[str, str]) -> YamlD
     """
     data, positions = deepcopy(document.data), dict(document.positions)
     for name, text in settings.items():
-        path, argument = KEY_PATH_ALIASES.get(name, name), f"--set {name}={text}"
-        value = parse_yaml(text, argument).data
-        positions[_set_value(data, path, value, argument)] = SourcePosition(argument)
+        path, option = KEY_PATH_ALIASES.get(name, name), f"--set {name}={text}"
+        value = parse_yaml(text, option).data
+        positions[_set_value(data, path, value, option)] = SourcePosition(option)
         _remove_from_sweep(data, path)
     return YamlDocument(data, positions)
 
 
-def _set_value(data: Any, dotted_path: str, value: Any, argument: str) -> KeyPath:
+def _set_value(data: Any, dotted_path: str, value: Any, option: str) -> KeyPath:
     """Set the key or list item at a dotted path of `data`, and return the path as keys and list indices."""
     *parents, last = dotted_path.split(".")
     keys: list[str | int] = []
     for name in parents:
-        keys.append(key := _key_or_index(data, name, argument))
+        keys.append(key := _key_or_index(data, name, option))
         data = data.setdefault(key, {}) if isinstance(data, dict) else data[key]
-    keys.append(key := _key_or_index(data, last, argument))
+    keys.append(key := _key_or_index(data, last, option))
     data[key] = value
     return tuple(keys)
 
 
-def _key_or_index(section: Any, name: str, argument: str) -> str | int:
+def _key_or_index(section: Any, name: str, option: str) -> str | int:
     """Convert one part of a dotted path to the key of a section, or to the index of an existing list item."""
     if isinstance(section, dict):
         return name
     if not isinstance(section, list):
-        raise UserError(
-            f"{argument}: {name!r} can't be set, because the value above it is neither a section nor a list"
-        )
+        raise UserError(f"{option}: {name!r} can't be set, because the value above it is neither a section nor a list")
     if name.isdecimal() and int(name) < len(section):
         return int(name)
     allowed = f"items are 0 to {len(section) - 1}" if section else "the list is empty"
-    raise UserError(f"{argument}: {name!r} is not an item of the list; {allowed}")
+    raise UserError(f"{option}: {name!r} is not an item of the list; {allowed}")
 
 
 def _remove_from_sweep(data: Any, dotted_path: str) -> None:

@@ -84,11 +84,9 @@ class ValidationFinding:
         """Yield the conflict that this validation error describes, or all conflicts raised by a validator of Ensayo."""
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
-        if isinstance(self.ensayo_validator_error, ConflictError):
-            yield from (
-                Conflict((*self.path, *inner.key_path), inner.message)
-                for inner in self.ensayo_validator_error.conflicts
-            )
+        error = self.ensayo_validator_error
+        if isinstance(error, ConflictError):
+            yield from (Conflict((*self.path, *inner.key_path), inner.message) for inner in error.conflicts)
         else:
             yield Conflict(self.path, self.message)
 

@@ -15,38 +15,31 @@ PARTITION_CHAIN, DELAY_CHAIN = "ensayo-apart", "ensayo-delay"  # chains of a nod
 NETEM_QUEUE_PACKETS = 100_000
 
 
-def packet_filter_rules(
-    device: str, link_state: LinkState, addresses: Mapping[str, str], *, include_jumps: bool
-) -> str:
+def packet_filter_rules(device: str, state: LinkState, addresses: Mapping[str, str], *, include_jumps: bool) -> str:
     """Return input for `iptables-restore --noflush` that sets which packets a node drops or sends to the delay line.
 
     The node's partition chain and delay chain are replaced in one step, whatever rules they had.
 
     Args:
         device: interface of the node on the data network.
-        link_state: state of the node's link.
+        state: state of the node's link.
         addresses: node -> data address; the position of a node is the number of its queue.
         include_jumps: whether to add the rules that jump from INPUT to both chains; needed once per node.
     """
-    queue_numbers = {name: number for number, name in enumerate(addresses)}
+    numbers = {name: number for number, name in enumerate(addresses)}
     lines = ["*filter", f":{PARTITION_CHAIN} - [0:0]", f":{DELAY_CHAIN} - [0:0]"]
     lines += [f"-A INPUT -i {device} -j {chain}" for chain in (PARTITION_CHAIN, DELAY_CHAIN) if include_jumps]
-    lines += [f"-A {PARTITION_CHAIN} -s {addresses[name]}/32 -j DROP" for name in link_state.partitioned_nodes]
-    lines += [
-        f"-A {DELAY_CHAIN} -s {addresses[path.source]}/32 -j NFQUEUE --queue-num {queue_numbers[path.source]}"
-        for path in link_state.paths
-    ]
+    lines += [f"-A {PARTITION_CHAIN} -s {addresses[name]}/32 -j DROP" for name in state.partitioned_nodes]
+    sources = (path.source for path in state.paths)
+    lines += [f"-A {DELAY_CHAIN} -s {addresses[name]}/32 -j NFQUEUE --queue-num {numbers[name]}" for name in sources]
     return "\n".join([*lines, "COMMIT"])
 
 
 def delay_line_queues(link_state: LinkState, addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
     """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
-    queue_numbers = {name: number for number, name in enumerate(addresses)}
+    numbers = {name: number for number, name in enumerate(addresses)}
     return {
-        str(queue_numbers[path.source]): {
-            "seed": f"{seed} {path.source} {path.target}",
-            "path": path.model_dump(mode="json"),
-        }
+        str(numbers[path.source]): {"seed": f"{seed} {path.source} {path.target}", "path": path.model_dump(mode="json")}
         for path in link_state.paths
     }
 

@@ -47,25 +47,21 @@ def filter_lines_by_address_pair(device: str, class_ids: Mapping[tuple[str, str]
     for (source, target), class_id in class_ids.items():
         target_classes.setdefault(source, {})[target] = class_id
     target_tables: dict[tuple[tuple[str, str], ...], int] = {}
-    filter_add, source_table = _filter_add_prefix(device), FIRST_TABLE_NUMBER
+    prefix, source_table = _filter_add_prefix(device), FIRST_TABLE_NUMBER
     lines = _hash_table_lines(device, source_table)
-    lines += [
-        f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_OFFSET} link {source_table:x}:"
-    ]
+    lines += [f"{prefix} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_OFFSET} link {source_table:x}:"]
     for source, classes in target_classes.items():
         key = tuple(sorted(classes.items()))
         if key not in target_tables:
             table = target_tables[key] = source_table + 1 + len(target_tables)
             lines += _hash_table_lines(device, table) + [
-                f"{filter_add} u32 ht {table:x}:{last_octet(target):x}: match ip dst {target}/32 flowid {class_id}"
+                f"{prefix} u32 ht {table:x}:{last_octet(target):x}: match ip dst {target}/32 flowid {class_id}"
                 for target, class_id in classes.items()
             ]
-        lines += [
-            (
-                f"{filter_add} u32 ht {source_table:x}:{last_octet(source):x}: match ip src {source}/32 "
-                f"hashkey mask 0x000000ff at {TARGET_OFFSET} link {target_tables[key]:x}:"
-            )
-        ]
+        lines.append(
+            f"{prefix} u32 ht {source_table:x}:{last_octet(source):x}: match ip src {source}/32 "
+            f"hashkey mask 0x000000ff at {TARGET_OFFSET} link {target_tables[key]:x}:"
+        )
     return lines
 
 

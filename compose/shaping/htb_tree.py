@@ -56,10 +56,8 @@ def link_htb_tree_lines(
         *class_queue_lines(device, DEFAULT_CLASS, link_qdisc),
         *(
             line
-            for address, peer_bps in peer_rates_bps.items()
-            for line in peer_class_and_queue_lines(
-                device, LINK_CLASS, address, min(peer_bps, rate_bps), GUARANTEED_SHARE
-            )
+            for peer, peer_bps in peer_rates_bps.items()
+            for line in peer_class_and_queue_lines(device, LINK_CLASS, peer, min(peer_bps, rate_bps), GUARANTEED_SHARE)
         ),
     ]
 
@@ -75,13 +73,11 @@ def ingress_redirect_commands(device: str) -> list[str]:
     ]
 
 
-def peer_class_and_queue_lines(
-    device: str, parent: str, address: str, rate_bps: float, guaranteed_share: float = 1.0
-) -> list[str]:
+def peer_class_and_queue_lines(device: str, parent: str, peer: str, rate_bps: float, share: float = 1.0) -> list[str]:
     """Return lines for `tc -batch` that add an HTB class, with a queue, for the traffic to one peer."""
-    class_id = peer_class_id(address)
+    class_id = peer_class_id(peer)
     return [
-        htb_class_line(device, parent, class_id, rate_bps, guaranteed_share),
+        htb_class_line(device, parent, class_id, rate_bps, share),
         *class_queue_lines(device, class_id, buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 

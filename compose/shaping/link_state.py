@@ -52,22 +52,18 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
         downlink_bps=_to_wall_rate_bps(downlink_bps, plan.dilation),
         paths=tuple(path for path in paths if path.delay_s or path.losses),
         partitioned_nodes=tuple(
-            peer_name
-            for peer_name in peer_names
-            if any(_is_partitioned(event, peer_name, node.name) for event in active_events)
+            peer for peer in peer_names if any(_is_partitioned(event, peer, node.name) for event in active_events)
         ),
     )
 
 
 def rate_range_of(plan: Plan, node: NodePlan) -> RateRange | None:
     """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
-    limits_by_peer = [
-        tuple(_rate_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node
-    ]
-    if not any(limits_by_peer):
+    peer_limits = [tuple(_rate_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
+    if not any(peer_limits):
         return None
-    slowest_bps = min(min(limit) for limits in limits_by_peer for limit in limits)
-    fastest_bps = max(min((declared for declared, *_ in limits), default=inf) for limits in limits_by_peer)
+    slowest_bps = min(min(limit) for limits in peer_limits for limit in limits)
+    fastest_bps = max(min((declared for declared, *_ in limits), default=inf) for limits in peer_limits)
     return RateRange(slowest_bps / plan.dilation, fastest_bps / plan.dilation)
 
 

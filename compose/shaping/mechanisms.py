@@ -49,22 +49,19 @@ def needs_kernel_shaping(plan: Plan) -> bool:
     return bool(_declared_rates_bps(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
 
 
-def choose_mechanisms(plan: Plan, working_features: Collection[KernelFeatureName]) -> LinkMechanisms:
+def choose_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> LinkMechanisms:
     """Choose the shaping mechanism (tc-htb, netem, NFQUEUE, …) for each link property of a trial on this kernel.
 
     Args:
         plan: plan of the trial.
-        working_features: kernel features that have been tested and work.
+        features: kernel features that have been tested and work.
 
     Raises:
         HostError: no mechanism can enforce a declared property, or only one that `strict` forbids.
     """
-    delay, loss = _delay_and_loss_mechanisms(plan, working_features)
+    delay, loss = _choose_delay_and_loss(plan, features)
     mechanisms = LinkMechanisms(
-        rate=_rate_mechanism(plan, working_features),
-        delay=delay,
-        loss=loss,
-        partition=_partition_mechanism(plan, working_features),
+        rate=_rate_mechanism(plan, features), delay=delay, loss=loss, partition=_partition_mechanism(plan, features)
     )
     if plan.strict and "transport" in (mechanisms.delay, mechanisms.loss):
         raise HostError(
@@ -93,9 +90,7 @@ def _declared_rates_bps(plan: Plan) -> list[float]:
     return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
 
 
-def _delay_and_loss_mechanisms(
-    plan: Plan, working_features: Collection[KernelFeatureName]
-) -> tuple[MechanismName, MechanismName]:
+def _choose_delay_and_loss(plan: Plan, features: Collection[KernelFeatureName]) -> tuple[MechanismName, MechanismName]:
     """Return two shaping mechanisms: the one that delays packets and the one that loses packets.
 
     The same mechanism serves both. The transport delays messages but loses nothing, which its records state.
@@ -104,7 +99,7 @@ def _delay_and_loss_mechanisms(
     lossy = any(path.losses for path in plan.network.paths) or any(change.loss for change in link_changes(plan))
     if not delayed and not lossy:
         return "none", "none"
-    mechanism = _packet_delay_mechanism(plan, working_features)
+    mechanism = _packet_delay_mechanism(plan, features)
     if mechanism == "transport" and has_delay_or_loss_changes(plan):
         raise HostError(
             "events change delays or losses. They need NFQUEUE, which does not work on this kernel. Remove these "

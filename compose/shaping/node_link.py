@@ -8,7 +8,7 @@ from math import inf
 
 from compose.shaping import delays, filters, htb_tree, tc_output
 from compose.shaping.bursts import burst_bytes, max_gso_segments
-from compose.shaping.htb_tree import IFB_DEVICE
+from compose.shaping.htb_tree import DEFAULT_CLASS, GUARANTEED_SHARE, IFB_DEVICE, LINK_CLASS
 from compose.shaping.link_state import (
     LinkState,
     data_network_nodes,
@@ -68,9 +68,7 @@ class NodeLinkShaping:
         The script finds the interface by the node's address, since each engine names it differently.
         """
         lines = ["set -e", self._find_device_line(), *self._gso_lines()]
-        lines += [
-            f"ip route add {address}/32 via {self._switch_address} dev $dev" for address in self.addresses_via_switch
-        ]
+        lines += [f"ip route add {peer}/32 via {self._switch_address} dev $dev" for peer in self.addresses_via_switch]
         lines += htb_tree.ingress_redirect_commands("$dev") if self._shapes_ingress else []
         if batch := [*self._egress_lines(), *self._ingress_lines()]:
             lines += ["tc -batch - <<END", *batch, "END"]
@@ -122,28 +120,26 @@ class NodeLinkShaping:
         """
         link_state = link_state or self.initial_state
         uplink_bps = link_state.uplink_bps
-        rates_bps = {("up", htb_tree.LINK_CLASS): uplink_bps} if uplink_bps else {}
+        rates_bps = {("up", LINK_CLASS): uplink_bps} if uplink_bps else {}
         for address, pair_bps in self._pair_rates_bps.items():
             rates_bps["up", htb_tree.peer_class_id(address)] = min(pair_bps, uplink_bps or pair_bps)
         if self._shapes_ingress:
-            rates_bps["down", htb_tree.LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
+            rates_bps["down", LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
         return rates_bps
 
-    def find_external_changes(
-        self, device: str, link_state: LinkState, output_before: str, output_now: str
-    ) -> list[str]:
+    def find_external_changes(self, device: str, state: LinkState, output_before: str, output_now: str) -> list[str]:
         """Return a description of each kernel setting of the link that another program has changed during the run.
 
         Args:
             device: interface of the node on the data network.
-            link_state: state that the link should have now.
+            state: state that the link should have now.
             output_before: output of the setup script.
             output_now: output of the script that prints the link's state.
         """
-        differences = tc_output.rate_differences(self.expected_rates_bps(link_state), output_now)
+        differences = tc_output.rate_differences(self.expected_rates_bps(state), output_now)
         if tc_output.parse_queues_and_filters(output_before) != tc_output.parse_queues_and_filters(output_now):
             differences.append("queues or filters differ from those before the run")
-        rule_lines = self._packet_filter_rules(device, link_state, include_jumps=True).splitlines()
+        rule_lines = self._packet_filter_rules(device, state, include_jumps=True).splitlines()
         expected_rules = sorted(line for line in rule_lines if line.startswith("-A"))
         if expected_rules != tc_output.parse_packet_filter_rules(output_now):
             differences.append("the rules of the packet filter differ from those that the plan needs")
@@ -151,10 +147,8 @@ class NodeLinkShaping:
 
     def pair_rate_limits(self) -> dict[str, tuple[str, float]]:
         """Return the rate limits to single peers: limit name -> HTB class, and rate in bit/s of virtual time."""
-        limits = self._plan.network.shared_links
-        own_limits = [
-            limit for limit in limits if not limit.serves_many_node_pairs and limit.sources == (self._node.name,)
-        ]
+        links = self._plan.network.shared_links
+        own_limits = [link for link in links if not link.serves_many_node_pairs and link.sources == (self._node.name,)]
         return {
             limit.name: (
                 htb_tree.peer_class_id(self._addresses[limit.targets[0]]),
@@ -248,18 +242,14 @@ class NodeLinkShaping:
         sources = {self._addresses[path.source]: path for path in self._netem_paths}
         lines = [
             htb_tree.htb_root_line(IFB_DEVICE, "2"),
-            htb_tree.htb_class_line(IFB_DEVICE, "1:", htb_tree.LINK_CLASS, rate_bps),
-            htb_tree.htb_class_line(
-                IFB_DEVICE, htb_tree.LINK_CLASS, htb_tree.DEFAULT_CLASS, rate_bps, htb_tree.GUARANTEED_SHARE
-            ),
-            *htb_tree.class_queue_lines(IFB_DEVICE, htb_tree.DEFAULT_CLASS, self._downlink_qdisc),
+            htb_tree.htb_class_line(IFB_DEVICE, "1:", LINK_CLASS, rate_bps),
+            htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
+            *htb_tree.class_queue_lines(IFB_DEVICE, DEFAULT_CLASS, self._downlink_qdisc),
         ]
         for address, path in sources.items():
             class_id = htb_tree.peer_class_id(address)
             qdisc = delays.netem_qdisc(path, self.initial_state.downlink_bps, self._node.buffer_bytes)
-            lines += [
-                htb_tree.htb_class_line(IFB_DEVICE, htb_tree.LINK_CLASS, class_id, rate_bps, htb_tree.GUARANTEED_SHARE)
-            ]
+            lines += [htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, class_id, rate_bps, GUARANTEED_SHARE)]
             lines += htb_tree.class_queue_lines(IFB_DEVICE, class_id, qdisc)
         classes = {address: htb_tree.peer_class_id(address) for address in sources}
         return lines + filters.filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
@@ -284,13 +274,8 @@ class NodeLinkShaping:
         ]
         routes = ["ip route show"] if self.addresses_via_switch else []
         rules = ["iptables-nft -S"] if self.uses_packet_filter else []
-        return [
-            "echo interface $dev",
-            *classes,
-            *routes,
-            *rules,
-            *tc_output.queue_and_filter_script_lines("$dev", *self._shaped_devices),
-        ]
+        queues_and_filters = tc_output.queue_and_filter_script_lines("$dev", *self._shaped_devices)
+        return ["echo interface $dev", *classes, *routes, *rules, *queues_and_filters]
 
 
 def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: LinkMechanisms) -> int | None:

@@ -128,13 +128,9 @@ def plan_rate_probes(plan: Plan) -> RateProbePlan:
     """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
     rates = _WallTimeRates(plan)
     probed: set[ProbedLimit] = set()
-    candidates = [
-        *_probes_of_equal_links(rates, probed),
-        *_probes_of_remaining_links(rates, probed),
-        *_probes_of_shared_limits(rates),
-    ]
-    skipped = [(*limit, probe.skip_reason) for probe in candidates for limit in probe.limits if probe.skip_reason]
-    return RateProbePlan(probes=tuple(probe for probe in candidates if not probe.skip_reason), skipped=tuple(skipped))
+    probes = [*_equal_link_probes(rates, probed), *_remaining_link_probes(rates, probed), *_shared_limit_probes(rates)]
+    skipped = [(*limit, probe.skip_reason) for probe in probes for limit in probe.limits if probe.skip_reason]
+    return RateProbePlan(probes=tuple(probe for probe in probes if not probe.skip_reason), skipped=tuple(skipped))
 
 
 def group_concurrent_probes(probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
@@ -158,14 +154,11 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
         The message, shortened if it would take longer than `MAX_MESSAGE_S`. None if no path is suitable, or if the
         message would be too short to be shaped.
     """
-    rates = _WallTimeRates(plan)
+    rates, network = _WallTimeRates(plan), plan.network
     workload_bytes = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
     for source, target in rates.ordered_pairs():
         rate_bps = rates.flow_rate_bps(source.name, target.name)
-        forth, back = (
-            plan.network.path_between(source.name, target.name),
-            plan.network.path_between(target.name, source.name),
-        )
+        forth, back = (network.path_between(source.name, target.name), network.path_between(target.name, source.name))
         if rate_bps == inf or forth.losses or back.losses or forth.delay_s or back.delay_s:
             continue
         size_bytes = min(workload_bytes, int(rate_bps / 8 * PAYLOAD_SHARE * MAX_MESSAGE_S))
@@ -207,9 +200,8 @@ class _WallTimeRates:
 
     def min_limit_bps(self, source: str, target: str) -> float:
         """Return the lowest rate limit between two nodes, without those of their own links; inf if there is none."""
-        return min(
-            (limit.rate_bps / self.plan.dilation for limit in self.rate_limits_between(source, target)), default=inf
-        )
+        limits = self.rate_limits_between(source, target)
+        return min((limit.rate_bps / self.plan.dilation for limit in limits), default=inf)
 
     def flow_rate_bps(self, source: str, target: str) -> float:
         """Return the rate that a single flow between two nodes reaches."""
@@ -225,25 +217,20 @@ class _WallTimeRates:
         return any(self.plan.network.path_between(*flow).losses for flow in flows)
 
     def make_probe(
-        self,
-        name: str,
-        limits: tuple[ProbedLimit, ...],
-        flows: tuple[ProbeFlow, ...],
-        sent_bps: float,
-        limit_bps: float,
+        self, name: str, limits: tuple[ProbedLimit, ...], flows: tuple[ProbeFlow, ...], sum_bps: float, limit_bps: float
     ) -> RateProbe:
-        """Return a probe in which `flows` send `sent_bps` in total through a limit of `limit_bps`."""
+        """Return a probe in which `flows` send `sum_bps` in total through a limit of `limit_bps`."""
         return RateProbe(
             name=name,
             limits=limits,
             flows=flows,
-            rate_bps=min(sent_bps, limit_bps),
+            rate_bps=min(sum_bps, limit_bps),
             delay_s=self.max_delay_s(flows),
-            fills_limit=sent_bps >= limit_bps,
+            fills_limit=sum_bps >= limit_bps,
         )
 
 
-def _probes_of_equal_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _equal_link_probes(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
 
     One probe tests both links. All tested links are added to `probed_limits`.
@@ -258,17 +245,13 @@ def _probes_of_equal_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit
             yield rates.make_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _probes_of_remaining_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _remaining_link_probes(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per link not in `probed_limits`, from or to as many peers as are needed to fill the link."""
-    for node in rates.nodes:
-        for direction, limit_bps in (
-            ("uplink", rates.uplink_bps(node.name)),
-            ("downlink", rates.downlink_bps(node.name)),
-        ):
-            if limit_bps < inf and (direction, node.name) not in probed_limits:
-                flows, sent_bps = _flows_that_fill_link(rates, node.name, direction, limit_bps)
-                limits = ((direction, node.name),)
-                yield rates.make_probe(f"{node.name} {direction}", limits, flows, sent_bps, limit_bps)
+    for name in (node.name for node in rates.nodes):
+        for direction, limit_bps in (("uplink", rates.uplink_bps(name)), ("downlink", rates.downlink_bps(name))):
+            if limit_bps < inf and (direction, name) not in probed_limits:
+                flows, sent_bps = _flows_that_fill_link(rates, name, direction, limit_bps)
+                yield rates.make_probe(f"{name} {direction}", ((direction, name),), flows, sent_bps, limit_bps)
 
 
 def _flows_that_fill_link(
@@ -308,10 +291,8 @@ def _fastest_flows(
     chosen: list[ProbeFlow] = []
     sent_bps = 0.0
     for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_limit_bps(*flow)), reverse=True):
-        path_bps = {
-            link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation)
-            for link in rates.rate_limits_between(*flow)
-        }
+        limits = rates.rate_limits_between(*flow)
+        path_bps = {link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation) for link in limits}
         flow_bps = min(peer_link_bps(flow), limit_bps, *path_bps.values())
         if sent_bps >= limit_bps or not flow_bps:
             continue
@@ -321,7 +302,7 @@ def _fastest_flows(
     return tuple(chosen), sent_bps
 
 
-def _probes_of_shared_limits(rates: _WallTimeRates) -> Iterator[RateProbe]:
+def _shared_limit_probes(rates: _WallTimeRates) -> Iterator[RateProbe]:
     """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:

@@ -82,7 +82,7 @@ def split_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[S
     tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
     for link in links:
         if link.name not in tree_of:
-            _assign_links_to_htb_trees(link, links, tree_of)
+            _assign_htb_trees(link, links, tree_of)
     incoming = tuple(link for link in links if tree_of[link.name] == 0)
     outgoing = tuple(link for link in links if tree_of[link.name] == 1)
     return incoming, outgoing
@@ -98,9 +98,7 @@ def _readback_lines() -> list[str]:
     return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]
 
 
-def _assign_links_to_htb_trees(
-    first_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]
-) -> None:
+def _assign_htb_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
     """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
 
     Two links on the same path get different trees.
@@ -123,11 +121,7 @@ def _assign_links_to_htb_trees(
 def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
     """Return all other shared links that are on the same path as the given link."""
     node_pairs = {(source, target) for source in link.sources for target in link.targets}
-    return (
-        other
-        for other in links
-        if other != link and any(other.carries_flow(source, target) for source, target in node_pairs)
-    )
+    return (other for other in links if other != link and any(other.carries_flow(*pair) for pair in node_pairs))
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:

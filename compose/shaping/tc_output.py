@@ -77,13 +77,10 @@ def parse_counters(output: str) -> dict[str, QdiscCounters]:
     counters = {}
     for line in output.splitlines():
         device, _, text = line.partition(" ")
-        roots = [entry for entry in json.loads(text) if entry.get("root") and entry["kind"] == "htb"]
-        for entry in roots:
+        roots = [row for row in json.loads(text) if row.get("root") and row["kind"] == "htb"]
+        for row in roots:
             counters[device] = QdiscCounters(
-                packets=entry["packets"],
-                drops=entry["drops"],
-                overlimits=entry["overlimits"],
-                backlog_bytes=entry["backlog"],
+                packets=row["packets"], drops=row["drops"], overlimits=row["overlimits"], backlog_bytes=row["backlog"]
             )
     return counters
 
@@ -93,18 +90,14 @@ def counter_script_lines(devices: Iterable[str]) -> list[str]:
 
     `tc` and `echo` are separate lines, because `echo "$(tc …)"` would hide a failure of `tc`.
     """
-    return [
-        line for name in devices for line in (f"counted=$(tc -s -j qdisc show dev {name})", f'echo "{name} $counted"')
-    ]
+    return [line for name in devices for line in (f"text=$(tc -s -j qdisc show dev {name})", f'echo "{name} $text"')]
 
 
 def queue_and_filter_script_lines(*devices: str) -> list[str]:
     """Return script lines that print queues and filters of network devices, as input of `parse_queues_and_filters`."""
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
-    return [
-        f"echo {_STRUCTURE_HEADER}",
-        *(f"tc {command.format(device)}" for device in dict.fromkeys(devices) for command in commands),
-    ]
+    tc_lines = (f"tc {command.format(device)}" for device in dict.fromkeys(devices) for command in commands)
+    return [f"echo {_STRUCTURE_HEADER}", *tc_lines]
 
 
 def parse_queues_and_filters(output: str) -> str:

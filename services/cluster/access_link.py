@@ -21,8 +21,7 @@ class AccessLinkOverride(FrozenRecord):
     uplink: Rate | None = Field(None, description="rate at which the node sends; unlimited when absent")
     downlink: Rate | None = Field(None, description="rate at which the node receives; unlimited when absent")
     delay: Duration | None = Field(
-        None,
-        description="one-way delay of the link; a message has the delay of its sender's link and of its receiver's",
+        None, description="one-way delay of the link; a message has the delays of its sender's and its receiver's link"
     )
     jitter: AnyJitter | None = Field(None, description="variation of the delay")
     loss: AnyPacketLoss | None = Field(None, description="packet loss on the link, in each direction")

@@ -10,21 +10,18 @@ from services.cluster.topologies import NetworkNode, PairLink, Topology
 
 
 def build_network(
-    topology: Topology,
-    pair_links: Sequence[PairLink],
-    nodes: Sequence[NetworkNode],
-    access_links: Mapping[str, AccessLink],
+    topology: Topology, pairs: Sequence[PairLink], nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink]
 ) -> Network:
     """Return the emulated network: all links with a shared rate, and delay and loss between each pair of nodes.
 
     Args:
         topology: the network between the access links.
-        pair_links: limits and delays of pairs of nodes; pairs with an absent node are left out.
+        pairs: limits and delays of pairs of nodes; pairs with an absent node are left out.
         nodes: all nodes on the data network.
         access_links: access link by node name, with the values of its named link filled in.
     """
     node_names = {node.name for node in nodes}
-    present_links = [link.with_distance_delay for link in pair_links if set(link.nodes) <= node_names]
+    present_links = [link.with_distance_delay for link in pairs if set(link.nodes) <= node_names]
     pair_limits = (
         SharedLink(name=f"{source} to {target}", rate_bps=link.rate, sources=(source,), targets=(target,))
         for link in present_links
@@ -69,10 +66,7 @@ def _combine_partial_paths(
                 *(link.jitter for link in links if link.jitter),
                 *(jitter for part in parts for jitter in part.jitters),
             ),
-            losses=(
-                *(link.loss for link in links if link.loss),
-                *(loss for part in parts for loss in part.losses),
-            ),
+            losses=(*(link.loss for link in links if link.loss), *(loss for part in parts for loss in part.losses)),
         )
         if joined.delay_s or joined.losses:
             yield joined

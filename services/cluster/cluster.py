@@ -24,9 +24,7 @@ class ServerSpec(AccessLink):
 class WorkerSpec(AccessLink):
     """Properties of one worker: its access link, its compute device and the limits of its container."""
 
-    device: DeviceChoice = Field(
-        "auto", description="device on which the worker computes; auto takes a GPU if the host has one"
-    )
+    device: DeviceChoice = Field("auto", description="device that computes; auto takes a GPU if the host has one")
     throughput: Throughput | None = Field(
         None,
         description="compute speed that is emulated; with a profile, the speed of an A100. A worker without a "
@@ -58,9 +56,7 @@ class WorkerGroup(AccessLinkOverride):
     """Group of workers with settings of their own; a key that is left out has its value under `cluster.worker`."""
 
     name: str = Field(min_length=1, description="unique name of the group")
-    ranks: tuple[NonNegativeInt, ...] = Field(
-        min_length=1, description="ranks of the workers in the group, counted from 0"
-    )
+    ranks: tuple[NonNegativeInt, ...] = Field(min_length=1, description="ranks of the group's workers, counted from 0")
     device: DeviceChoice | None = None
     throughput: Throughput | None = None
     profile: DeviceName | None = None
@@ -78,25 +74,21 @@ class WorkerGroup(AccessLinkOverride):
         cleared = dict.fromkeys(AccessLinkOverride.model_fields) if self.link else {}
         return worker_spec.model_copy(update=cleared | declared)
 
-    def key_conflicts(
-        self, worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
-    ) -> Iterator[Conflict]:
+    def key_conflicts(self, worker: WorkerSpec, index: int, earlier_groups: tuple[Self, ...]) -> Iterator[Conflict]:
         """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
-            worker_spec: the properties that the group inherits.
-            group_index: index of this group in the list of groups.
+            worker: the properties that the group inherits.
+            index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.apply_to(worker_spec).key_conflicts():
-            yield Conflict(("groups", group_index, *key_path), message)
+        for key_path, message in self.apply_to(worker).key_conflicts():
+            yield Conflict(("groups", index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
-            yield Conflict(
-                ("groups", group_index, "name"), f"another group is named {self.name}; group names are unique"
-            )
+            yield Conflict(("groups", index, "name"), f"another group is named {self.name}; group names are unique")
         for rank in sorted({rank for group in earlier_groups for rank in group.ranks} & set(self.ranks)):
             yield Conflict(
-                ("groups", group_index, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
+                ("groups", index, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
             )
 
 
@@ -105,9 +97,7 @@ class Cluster(FrozenRecord):
 
     workers: int = Field(1, ge=1, description="number of workers")
     worker: WorkerSpec = Field(WorkerSpec(), description="properties of every worker")
-    server: ServerSpec = Field(
-        ServerSpec(), description="properties of every parameter server, under strategies that have servers"
-    )
+    server: ServerSpec = Field(ServerSpec(), description="properties of every server, under strategies with servers")
     groups: tuple[WorkerGroup, ...] = Field((), description="groups of workers with properties of their own")
     network: AnyTopology = Field(StarTopology(), description="network between the access links of the nodes")
     links: tuple[PairLink, ...] = Field((), description="limits and delays between pairs of nodes")
@@ -139,20 +129,18 @@ class Cluster(FrozenRecord):
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
         return any(_declared_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
+    def unknown_node_conflicts(self, workers: int, servers: int) -> Iterator[Conflict]:
         """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
 
         Args:
-            worker_count: largest number of workers in any trial.
-            server_count: largest number of servers in any trial.
+            workers: largest number of workers in any trial.
+            servers: largest number of servers in any trial.
         """
         for k, group in enumerate(self.groups):
-            if unknown_ranks := [rank for rank in group.ranks if rank >= worker_count]:
-                yield Conflict(
-                    ("groups", k, "ranks"), f"there is no rank {unknown_ranks[0]}; ranks are 0 to {worker_count - 1}"
-                )
-        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(worker_count, server_count))
-        node_names = data_node_names(worker_count, server_count)
+            if unknown := [rank for rank in group.ranks if rank >= workers]:
+                yield Conflict(("groups", k, "ranks"), f"there is no rank {unknown[0]}; ranks are 0 to {workers - 1}")
+        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(workers, servers))
+        node_names = data_node_names(workers, servers)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
                 yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")

@@ -56,9 +56,7 @@ class OnOffVariation(SpeedVariation):
     """Temporary straggler: a worker that is slow for some consecutive steps, then as fast as declared for some."""
 
     kind: Literal["on_off"] = "on_off"
-    slowdown: Annotated[float, Field(gt=1)] = Field(
-        description="factor by which the compute time of a slow step is multiplied"
-    )
+    slowdown: Annotated[float, Field(gt=1)] = Field(description="factor of the compute time of a slow step")
     slow_steps: PositiveInt = Field(10, description="mean number of consecutive slow steps")
     fast_steps: PositiveInt = Field(90, description="mean number of consecutive steps at the declared speed")
 

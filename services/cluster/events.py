@@ -55,11 +55,9 @@ class DeclaredEvent(Component):
         names: tuple[str, ...] = getattr(self, self.node_key)
         return names
 
-    def without_absent_nodes(self, present_node_names: Collection[str]) -> Self:
+    def without_absent_nodes(self, present_names: Collection[str]) -> Self:
         """Return a copy of this event that changes only the nodes in `node_names`."""
-        return self.model_copy(
-            update={self.node_key: tuple(name for name in self.node_names if name in present_node_names)}
-        )
+        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in present_names)})
 
 
 class LinkChange(DeclaredEvent):
@@ -78,9 +76,7 @@ class NetworkPartition(DeclaredEvent):
 
     node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
-    apart: tuple[str, ...] = Field(
-        min_length=1, description="names of the nodes on one side; all other nodes are on the other side"
-    )
+    apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all other nodes are on the other side")
     lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
 
 
@@ -181,13 +177,9 @@ def too_frequent_event_conflicts(
         )
 
 
-def events_of_present_nodes(
-    declared_events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
-) -> tuple[AnyDeclaredEvent, ...]:
+def events_of_present_nodes(events: Iterable[AnyDeclaredEvent], names: Collection[str]) -> tuple[AnyDeclaredEvent, ...]:
     """Return the events that change nodes in `node_names`, each limited to these nodes."""
-    return tuple(
-        event.without_absent_nodes(node_names) for event in declared_events if set(event.node_names) & set(node_names)
-    )
+    return tuple(event.without_absent_nodes(names) for event in events if set(event.node_names) & set(names))
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[Conflict]:

@@ -126,9 +126,8 @@ class RateLimiter:
         The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
         longer: a message that arrives slowly leaves room for other messages.
         """
-        before, free_at = self.free_at_number.update(
-            lambda free_at: max(arrival.begin_s, free_at) + size_bytes / self.bytes_per_s
-        )
+        occupied_s = size_bytes / self.bytes_per_s
+        before, free_at = self.free_at_number.update(lambda free_at: max(arrival.begin_s, free_at) + occupied_s)
         return MessagePassage(max(arrival.begin_s, before), max(arrival.end_s, free_at))
 
     @property

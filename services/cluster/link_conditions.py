@@ -47,10 +47,8 @@ class LinkConditions:
     def is_partitioned(self, source: str, target: str) -> bool:
         """Return whether an active network partition prevents messages between the two nodes."""
         changes = (event.change for event in self._active_events.values())
-        return any(
-            isinstance(change, NetworkPartition) and (source in change.apart) != (target in change.apart)
-            for change in changes
-        )
+        partitions = (change for change in changes if isinstance(change, NetworkPartition))
+        return any((source in partition.apart) != (target in partition.apart) for partition in partitions)
 
     async def wait_until_connected(self, source: str, target: str) -> None:
         """Wait until no active network partition prevents messages between the two nodes."""

@@ -89,9 +89,7 @@ class RackTopology(Topology):
     downlink: Rate | None = Field(
         None, description="rate at which all nodes of a rack together receive from other racks; as uplink when absent"
     )
-    delay: Duration | None = Field(
-        None, description="one-way delay between racks, in addition to that of the access links"
-    )
+    delay: Duration | None = Field(None, description="one-way delay between racks, added to that of the access links")
 
     def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         rack_count = max(1, -(-sum(node.role == "worker" for node in nodes) // self.size))
@@ -164,9 +162,7 @@ class RegionTopology(Topology):
     between: tuple[RegionLink, ...] = Field(min_length=1, description="links between pairs of regions")
 
     def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
-        return tuple(
-            tuple(node.name for node in nodes if self._region_name(node) == region_name) for region_name in self.regions
-        )
+        return tuple(tuple(node.name for node in nodes if self._region_name(node) == region) for region in self.regions)
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         return tuple(
@@ -204,25 +200,21 @@ class RegionTopology(Topology):
                     yield Conflict(("regions", name, role), f"there is no {role[:-1]} {unknown_ranks[0]}; {allowed}")
 
     def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
-        regions = {
-            name: region.without_absent_nodes(worker_count, server_count) for name, region in self.regions.items()
-        }
+        regions = {key: region.without_absent_nodes(worker_count, server_count) for key, region in self.regions.items()}
         return self.model_copy(update={"regions": regions})
 
     def key_conflicts(self) -> Iterator[Conflict]:
         yield from self._duplicate_node_conflicts()
         for k, link in enumerate(self.between):
             yield from prefix_conflict_paths("between", prefix_conflict_paths(k, link.key_conflicts()))
+            path = ("between", k, "regions")
             for name in link.regions:
                 if name not in self.regions:
-                    known = ", ".join(self.regions)
-                    yield Conflict(("between", k, "regions"), f"there is no region {name}; regions are {known}")
+                    yield Conflict(path, f"there is no region {name}; regions are {', '.join(self.regions)}")
             if link.regions[0] == link.regions[1]:
-                yield Conflict(("between", k, "regions"), "a link connects two different regions")
+                yield Conflict(path, "a link connects two different regions")
             if any(set(link.regions) == set(earlier.regions) for earlier in self.between[:k]):
-                yield Conflict(
-                    ("between", k, "regions"), "another link connects these regions; declare one link per pair"
-                )
+                yield Conflict(path, "another link connects these regions; declare one link per pair")
 
     def _duplicate_node_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every node that is in two regions."""

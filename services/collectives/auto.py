@@ -38,12 +38,10 @@ class AutoCollective(Collective):
     closed_form: ClassVar[str] = "that of the collective which the plan chooses"
     needs_link_rates: ClassVar[bool] = True
 
-    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple[Collective, ...]:
-        racks_with_ranks = [rack for rack in network_and_model.racks if rack]
-        two_level = TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ()
-        return tuple(
-            candidate.resolve_fields(network_and_model) for candidate in (*SINGLE_LEVEL_CANDIDATES, *two_level)
-        )
+    def resolved_candidates(self, facts: NetworkAndModelFacts) -> tuple[Collective, ...]:
+        racks_with_ranks = [rack for rack in facts.racks if rack]
+        candidates = SINGLE_LEVEL_CANDIDATES + (TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ())
+        return tuple(candidate.resolve_fields(facts) for candidate in candidates)
 
     def schedule(self, rank_count: int) -> Schedule:  # noqa: ARG002 - it has none
         self._raise_unresolved()
@@ -52,6 +50,4 @@ class AutoCollective(Collective):
         self._raise_unresolved()
 
     def _raise_unresolved(self) -> NoReturn:
-        raise ProtocolError(
-            "collective auto has no schedule: a plan must first replace it by the fastest collective on its network"
-        )
+        raise ProtocolError("collective auto has no schedule: a plan must replace it by the fastest one on its network")

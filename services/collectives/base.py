@@ -126,15 +126,13 @@ class Schedule(FrozenRecord):
         """Return the number of transfers that `rank` sends; a long transfer may become several messages."""
         return sum(transfer.source == rank for transfer in self.transfers)
 
-    def payload_bytes_by_rank(
-        self, rank_count: int, entries: int, encoded_bytes: Callable[[int], int]
-    ) -> tuple[int, ...]:
+    def payload_bytes_by_rank(self, ranks: int, entries: int, encoded_bytes: Callable[[int], int]) -> tuple[int, ...]:
         """Return the payload bytes that each rank sends in one all-reduce, by rank.
 
         `count_encoded_bytes` maps the number of entries of a chunk to the bytes of its payload.
         """
         chunk_bytes = [encoded_bytes(chunk.size) for chunk in self.chunk_ranges(entries)]
-        sent_bytes = [0] * rank_count
+        sent_bytes = [0] * ranks
         for transfer in self.transfers:
             sent_bytes[transfer.source] += transfer.payload_size(chunk_bytes)
         return tuple(sent_bytes)
@@ -258,10 +256,10 @@ class Collective(Component, ABC):
         """
         return None
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:  # noqa: ARG002 - most are the same everywhere
+    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:  # noqa: ARG002 - most are the same everywhere
         """Return a copy in which fields that are None or empty have values for this network and this model."""
         return self
 
-    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple["Collective", ...]:
+    def resolved_candidates(self, facts: NetworkAndModelFacts) -> tuple["Collective", ...]:
         """Return the collectives of which the plan takes the one with the least predicted run time."""
-        return (self.resolve_fields(network_and_model),)
+        return (self.resolve_fields(facts),)

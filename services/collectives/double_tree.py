@@ -31,10 +31,10 @@ class DoubleBinaryTree(Collective):
         "computed from the network",
     )
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
-        if self.round_trip is not None or not network_and_model.bandwidth_delay_bytes:
+    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
+        if self.round_trip is not None or not facts.bandwidth_delay_bytes:
             return self
-        return self.model_copy(update={"round_trip": Bytes(f"{network_and_model.bandwidth_delay_bytes}B")})
+        return self.model_copy(update={"round_trip": Bytes(f"{facts.bandwidth_delay_bytes}B")})
 
     def schedule(self, rank_count: int) -> Schedule:
         trees = [sorted(_tree_edges(rank_count, half)) for half in (0, 1)]

@@ -39,11 +39,11 @@ class GroupedCollective(RendezvousCollective, ABC):
         last_rank = rank_count - 1
         return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
-        resolved = super().resolve_fields(network_and_model)
+    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
+        resolved = super().resolve_fields(facts)
         if self.size or self.groups:
             return resolved
-        return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model.racks if rack)})
+        return resolved.model_copy(update={"groups": tuple(rack for rack in facts.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
         """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""

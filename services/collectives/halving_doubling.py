@@ -27,10 +27,8 @@ class HalvingDoubling(PairwiseExchange):
         ranks = power_of_two_ranks(rank_count)
         chunk_count = len(ranks)
         rounds = self.insert_ready_tokens((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
-        with_tokens = not self.uses_rendezvous
-        return Schedule(
-            chunk_count=chunk_count, rounds=add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=with_tokens)
-        )
+        all_rounds = add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
+        return Schedule(chunk_count=chunk_count, rounds=all_rounds)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: p ranks send (p-1)/p of the vector twice; folding adds two vectors.

@@ -30,10 +30,8 @@ class HierarchicalAllReduce(GroupedCollective):
         rings = [list(ring_rounds([group[k] for group in groups], k * chunks_per_slice)) for k in range(slice_count)]
         between_groups = (sum(same_hop, ()) for same_hop in zip(*rings, strict=True))
         rounds = (reduce_scatter, *between_groups, tuple(map(_reverse_transfer, reduce_scatter)))
-        non_empty_rounds = [transfers for transfers in rounds if transfers]
-        return Schedule(
-            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_receipt_tokens(non_empty_rounds))
-        )
+        non_empty = [transfers for transfers in rounds if transfers]
+        return Schedule(chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_receipt_tokens(non_empty)))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: two exchanges inside the largest group, plus the rings between groups.

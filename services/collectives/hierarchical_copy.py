@@ -21,11 +21,9 @@ class HierarchicalCopyAllReduce(GroupedCollective):
         inside_groups = tuple((rank, group[0]) for group in groups for rank in group[1:])
         between_groups = tuple((group[0], groups[0][0]) for group in groups[1:])
         levels = [pairs for pairs in (inside_groups, between_groups) if pairs]
-        reduce_rounds = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
-        copy_rounds = (
-            tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
-        )
-        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
+        reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
+        copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
+        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reductions, *copies))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: at each level, the busiest leader's link carries one vector per other rank.

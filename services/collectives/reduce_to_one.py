@@ -23,17 +23,13 @@ class ReduceToOne(Collective):
         description="concurrent: all ranks send to rank 0 at the same time; serial: one after another, each when it "
         "has an empty message (token) from rank 0",
     )
-    fused: bool = Field(
-        default=True, description="whether the whole gradient is one message; otherwise one message per array"
-    )
+    fused: bool = Field(default=True, description="whether the gradient is one message; else one message per array")
     tensors: tuple[NonNegativeInt, ...] = Field(
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
-        return (
-            self if self.fused or self.tensors else self.model_copy(update={"tensors": network_and_model.array_sizes})
-        )
+    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
+        return self if self.fused or self.tensors else self.model_copy(update={"tensors": facts.array_sizes})
 
     def array_size_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:
         total, model_total = sum(self.tensors), sum(array_sizes)
@@ -48,10 +44,8 @@ class ReduceToOne(Collective):
         array_sizes = () if self.fused else self.tensors
         chunk_count = len(array_sizes) or 1
         rounds_of_sums = self._serial_reduce_rounds if self.senders == "serial" else self._concurrent_reduce_rounds
-        totals = (
-            tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in range(1, rank_count))
-            for chunk in range(chunk_count)
-        )
+        ranks = range(1, rank_count)
+        totals = (tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in ranks) for chunk in range(chunk_count))
         rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
         return Schedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 

@@ -26,10 +26,10 @@ class RendezvousCollective(Collective, ABC):
         "for vectors of more than 64 KiB",
     )
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": network_and_model.vector_bytes > EAGER_LIMIT_BYTES})
+        return self.model_copy(update={"rendezvous": facts.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
     def run_time_formula(self) -> str:

@@ -34,9 +34,7 @@ class Ring(Collective):
     sequence: tuple[NonNegativeInt, ...] = Field(
         (), description="ranks in the order of the ring; absent: defined by order and stride"
     )
-    small: Bytes | None = Field(
-        None, description="vectors up to this size use recursive_doubling instead of the ring; absent: none"
-    )
+    small: Bytes | None = Field(None, description="vectors up to this size use recursive_doubling; absent: none")
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
@@ -53,15 +51,15 @@ class Ring(Collective):
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
-        return self.model_copy(update={"sequence": tuple(rank for rack in network_and_model.racks for rank in rack)})
+        return self.model_copy(update={"sequence": tuple(rank for rack in facts.racks for rank in rack)})
 
-    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple[Collective, ...]:
+    def resolved_candidates(self, facts: NetworkAndModelFacts) -> tuple[Collective, ...]:
         """Return this ring, or recursive doubling if a vector has at most `small` bytes; the plan records it."""
-        is_small = self.small is not None and network_and_model.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve_fields(network_and_model),)
+        is_small = self.small is not None and facts.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).resolve_fields(facts),)
 
     def schedule(self, rank_count: int) -> Schedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))

@@ -22,11 +22,9 @@ class BinomialTree(RendezvousCollective):
             [(rank, rank - distance) for rank in range(distance, rank_count, 2 * distance)]
             for distance in (1 << bit for bit in range((rank_count - 1).bit_length()))
         ]
-        reduce_rounds = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
-        copy_rounds = (
-            tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
-        )
-        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
+        reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
+        copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
+        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reductions, *copies))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: ⌈lg n⌉ rounds each way for n ranks; rank 0 awaits confirmation between sends.

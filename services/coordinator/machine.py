@@ -135,7 +135,7 @@ class RunMachine:
         self._is_start_gate_open = True
         return self._release_nodes_when_ready()
 
-    def handle_epoch_end(self, epoch_report: EpochReport) -> list[RunAction]:
+    def handle_epoch_end(self, report: EpochReport) -> list[RunAction]:
         """Record a worker's report of a finished epoch; a repeated report changes nothing and gets no second reply.
 
         Raises:
@@ -143,30 +143,24 @@ class RunMachine:
         """
         # A fast asynchronous worker does more than its share of the budget. After a switch its epoch numbers continue.
         last_epoch = self.epochs if self.is_synchronous and not self._has_switched else inf
-        if epoch_report.node_name not in self.worker_names:
-            raise ProtocolError(
-                f"{epoch_report.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}"
-            )
-        if not 1 <= epoch_report.epoch <= last_epoch:
-            raise ProtocolError(
-                f"{epoch_report.node_name} can't report epoch {epoch_report.epoch}; epochs are 1 to {last_epoch}"
-            )
-        reports = self._epoch_reports.setdefault(epoch_report.epoch, {})
-        if epoch_report.node_name in reports:
+        if report.node_name not in self.worker_names:
+            raise ProtocolError(f"{report.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}")
+        if not 1 <= report.epoch <= last_epoch:
+            raise ProtocolError(f"{report.node_name} can't report epoch {report.epoch}; epochs are 1 to {last_epoch}")
+        reports = self._epoch_reports.setdefault(report.epoch, {})
+        if report.node_name in reports:
             return []
-        reports[epoch_report.node_name] = replace(
-            epoch_report, parameters=b""
-        )  # the parameters of all epochs would fill the memory
+        reports[report.node_name] = replace(report, parameters=b"")  # parameters of all epochs would fill the memory
         actions: list[RunAction] = []
-        if epoch_report.node_name == self.worker_names[0]:
-            actions.append(EvaluateParameters(epoch_report))
-        elif not self.is_synchronous or epoch_report.epoch <= self._last_decided_epoch:
-            actions.append(self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch))
+        if report.node_name == self.worker_names[0]:
+            actions.append(EvaluateParameters(report))
+        elif not self.is_synchronous or report.epoch <= self._last_decided_epoch:
+            actions.append(self._make_epoch_reply(report.node_name, report.epoch))
         if self.is_synchronous and self._have_all_workers_reported(reports):
             actions.append(ReportTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
-            actions.extend(self._decide_after_epoch(epoch_report.epoch))
+            actions.extend(self._decide_after_epoch(report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._add_report_to_data_pass(replace(epoch_report, parameters=b"")))
+            actions.extend(self._add_report_to_data_pass(replace(report, parameters=b"")))
         return actions
 
     def _add_report_to_data_pass(self, epoch_report: EpochReport) -> list[RunAction]:
@@ -181,16 +175,12 @@ class RunMachine:
         action = ReportTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
         if not self._does_rule_use("train"):
             return [action]
-        return [
-            action,
-            *self._apply_switch_rule(
-                EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_loss_sums(reports))
-            ),
-        ]
+        point = EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_loss_sums(reports))
+        return [action, *self._apply_switch_rule(point)]
 
-    def handle_evaluation(self, epoch_report: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
+    def handle_evaluation(self, report: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
         """Record the quality metrics of the parameters after an epoch, and decide whether training stops."""
-        self._last_evaluated_epoch = epoch_report.epoch
+        self._last_evaluated_epoch = report.epoch
         self._validation_loss = metrics.get("loss", nan)
         is_target_reached = self.target is not None and self.target.is_reached(metrics)
         actions: list[RunAction] = []
@@ -198,12 +188,10 @@ class RunMachine:
             self.stop_reason = "target reached"
             actions.append(AnnounceStop(self.stop_reason))
         if self.is_synchronous:
-            return [*actions, *self._decide_after_epoch(epoch_report.epoch)]
+            return [*actions, *self._decide_after_epoch(report.epoch)]
         if self._does_rule_use("validation"):
-            actions += self._apply_switch_rule(
-                EvaluationPoint(epoch_report.epoch, epoch_report.steps, self._validation_loss)
-            )
-        return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
+            actions += self._apply_switch_rule(EvaluationPoint(report.epoch, report.steps, self._validation_loss))
+        return [*actions, self._make_epoch_reply(report.node_name, report.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, metrics: dict[str, float]) -> list[RunAction]:
         """Record the quality metrics of the servers' final parameters; all nodes have left before.
@@ -239,33 +227,25 @@ class RunMachine:
             return SendWorkerToHandOver(node_name, epoch_number)
         return ReplyEpochEnd(node_name, epoch_number, self.stop_reason)
 
-    def _decide_after_epoch(self, epoch_number: int) -> list[RunAction]:
+    def _decide_after_epoch(self, epoch: int) -> list[RunAction]:
         """Decide whether synchronous training stops, switches its strategy or continues after an epoch."""
-        reports = self._epoch_reports[epoch_number]
+        reports = self._epoch_reports[epoch]
         awaits_losses = self._does_rule_use("train") and not self._have_all_workers_reported(reports)
-        if self._last_evaluated_epoch < epoch_number or self._last_decided_epoch >= epoch_number or awaits_losses:
+        if self._last_evaluated_epoch < epoch or self._last_decided_epoch >= epoch or awaits_losses:
             return []
-        self._last_decided_epoch = epoch_number
+        self._last_decided_epoch = epoch
         steps = reports[self.worker_names[0]].steps
-        actions = self._apply_switch_rule(
-            EvaluationPoint(epoch_number, steps, self._validation_loss, _loss_sums(reports.values()))
-        )
-        self._hand_over_epoch = epoch_number if CallHandOver() in actions else 0
-        return [
-            *actions,
-            *(self._make_epoch_reply(worker, epoch_number) for worker in self.worker_names if worker in reports),
-        ]
+        point = EvaluationPoint(epoch, steps, self._validation_loss, _loss_sums(reports.values()))
+        actions = self._apply_switch_rule(point)
+        self._hand_over_epoch = epoch if CallHandOver() in actions else 0
+        return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
 
-    def _apply_switch_rule(self, evaluation_point: EvaluationPoint) -> list[RunAction]:
+    def _apply_switch_rule(self, point: EvaluationPoint) -> list[RunAction]:
         """Evaluate the rule that decides about a strategy switch; at the end of training no switch starts."""
         if self.switch_machine is None:
             return []
-        is_over = (
-            self.stop_reason or self._left_nodes or (self.is_synchronous and evaluation_point.number >= self.epochs)
-        )
-        actions: list[RunAction] = [
-            *self.switch_machine.handle_evaluation_point(evaluation_point, may_switch=not is_over)
-        ]
+        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and point.number >= self.epochs)
+        actions: list[RunAction] = [*self.switch_machine.handle_evaluation_point(point, may_switch=not is_over)]
         judgements = [action.judgement for action in actions if isinstance(action, RecordJudgement)]
         if any(judgement.gives_up for judgement in judgements) and not self.stop_reason:
             self.has_diverged, self.stop_reason = True, f"{judgements[0].skipped} losses were not finite"

@@ -204,25 +204,17 @@ class CoordinatorRuntime:
         self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(eval_metrics)
         return eval_metrics
 
-    def _log_train_loss(self, epoch_report: EpochReport, mean_loss: float) -> None:
-        self.log.log_event(
-            "train_loss",
-            mean_loss,
-            epoch_num=epoch_report.epoch,
-            samples_count=epoch_report.samples,
-            step=epoch_report.steps,
-        )
+    def _log_train_loss(self, report: EpochReport, loss: float) -> None:
+        self.log.log_event("train_loss", loss, epoch_num=report.epoch, samples_count=report.samples, step=report.steps)
 
     def _send_epoch_reply(self, node_name: str, epoch_number: int, decision: EpochDecision) -> None:
         reply = self._epoch_reply_future(node_name, epoch_number)
         if not reply.done():
             reply.set_result(decision)
 
-    def _log_rule_decision(self, evaluation_point: EvaluationPoint, rule_decision: SwitchRuleDecision) -> None:
+    def _log_rule_decision(self, point: EvaluationPoint, decision: SwitchRuleDecision) -> None:
         """Log every decision of the rule for a strategy switch, so that the log shows why there was none."""
-        self.log.log_event(
-            "switch_rule", rule_decision._asdict(), epoch_num=evaluation_point.number, step=evaluation_point.step
-        )
+        self.log.log_event("switch_rule", decision._asdict(), epoch_num=point.number, step=point.step)
 
     def _call_nodes_to_hand_over(self) -> None:
         self._hand_over_start_s, self._is_switching = self.clock.now(), True
@@ -254,9 +246,8 @@ class CoordinatorRuntime:
             self._hand_over_timeout.cancel()
         if not self._is_hand_over_wait_released:
             self._hand_over_call.clear()
-        self._log_switch_stage(
-            "switch_committed" if announcement.decision.action == "commit" else "switch_aborted", announcement
-        )
+        stage = "switch_committed" if announcement.decision.action == "commit" else "switch_aborted"
+        self._log_switch_stage(stage, announcement)
 
     def _log_switch_stage(self, log_key: str, announcement: AnnounceDecision) -> None:
         """Log a stage of the strategy switch, with the model's digests and the seconds since the first node stopped."""

@@ -112,14 +112,12 @@ class SwitchMachine:
         if reason := next(self._model_inconsistencies(reports), ""):
             return self.abort_switch(reason)
         param_digests, state_digests = self._model_digests(self._reports["stopped"])
-        incomplete = sorted(self._incomplete_nodes(reports, param_digests, state_digests))
-        if not incomplete:
+        pending = sorted(self._incomplete_nodes(reports, param_digests, state_digests))
+        if not pending:
             self.stage, self.is_committed = "over", True
             return [AnnounceDecision(round_name, self._make_decision("commit"), param_digests, state_digests)]
         if round_name == "loaded":
-            return self.abort_switch(
-                f"the model loaded by {', '.join(incomplete)} differs from the model that was sent"
-            )
+            return self.abort_switch(f"the model loaded by {', '.join(pending)} differs from the model that was sent")
         self.stage = "loading"
         return [AnnounceDecision(round_name, self._make_decision("load"), param_digests, state_digests)]
 
@@ -140,17 +138,11 @@ class SwitchMachine:
         """Yield each difference between the workers' copies of the model, or between the servers' versions."""
         workers, servers = self._worker_reports(reports), self._server_reports(reports)
         is_synchronous = self.switch.first.phase_properties().is_synchronous
-        if (
-            is_synchronous
-            and len({(report.next_step, report.params_digests, report.state_digests) for report in workers}) > 1
-        ):
-            yield "replicas differ: " + ", ".join(
-                f"{report.node_name} at step {report.next_step}" for report in workers
-            )
-        if self._is_model_on_servers and len({(report.version, report.samples) for report in servers}) > 1:
-            yield "servers differ: " + ", ".join(
-                f"{report.node_name} at version {report.version}" for report in servers
-            )
+        models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
+        if is_synchronous and len(models) > 1:
+            yield "replicas differ: " + ", ".join(f"{state.node_name} at step {state.next_step}" for state in workers)
+        if self._is_model_on_servers and len({(state.version, state.samples) for state in servers}) > 1:
+            yield "servers differ: " + ", ".join(f"{state.node_name} at version {state.version}" for state in servers)
         have_workers_params = self._is_model_on_servers and is_synchronous
         if have_workers_params and workers[0].params_digests != self._model_digests(self._reports["stopped"])[0]:
             yield "workers and servers have different parameters"
@@ -164,9 +156,7 @@ class SwitchMachine:
             first_worker, *_ = self._worker_reports(reports)
             return first_worker.params_digests, first_worker.state_digests
         servers = self._server_reports(reports)
-        return tuple(report.params_digests[0] for report in servers), tuple(
-            report.state_digests[0] for report in servers
-        )
+        return tuple(state.params_digests[0] for state in servers), tuple(state.state_digests[0] for state in servers)
 
     def _incomplete_nodes(
         self, reports: Mapping[Participant, HandOverState], param_digests: Digests, state_digests: Digests

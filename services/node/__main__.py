@@ -92,9 +92,7 @@ def _read_plan(plan_path: Path) -> Plan:
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="services", description="Run one node of a trial. Engines start this program."
-    )
+    parser = argparse.ArgumentParser(prog="services", description="Run one node of a trial; engines start it.")
     commands = parser.add_subparsers(required=True)
     for name, start in (("node", _run_node), ("health", _check_health)):
         command = commands.add_parser(name)
@@ -107,9 +105,7 @@ def _parse_arguments() -> argparse.Namespace:
     command.add_argument("name", choices=("asks", "answers"))
     command.add_argument("addresses", nargs=2, help="HOST:PORT of node `asks` and of node `answers`, in this order")
     command.add_argument("--secrets", type=Path, default=SECRETS_FOLDER)
-    command.add_argument(
-        "--rate", type=float, help="rate of the link between the nodes, in bit/s; the link is not shaped if absent"
-    )
+    command.add_argument("--rate", type=float, help="rate of the link between the nodes in bit/s; absent: not shaped")
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")
     command.set_defaults(start=_measure_message_costs)

@@ -61,59 +61,46 @@ async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> 
     event_runner = _make_event_runner(plan, node, interfaces)
     make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
     worker = _make_worker(plan, node, device, interfaces, event_runner, make_transport())
-    server = (
-        _make_server_for_first_phase(plan, node, make_transport(), interfaces)
-        if node.name in plan.shard_owners
-        else None
-    )
+    server = _make_first_server(plan, node, make_transport(), interfaces) if node.name in plan.shard_owners else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_node_start(interfaces.log, **facts, **_core_share_facts(interfaces.measure_core_share()))
     await worker.warm_up()
-    await interfaces.transport.connect(
-        sorted({*_send_targets(worker), *(server.worker_names if server else ())} - {node.name})
-    )
+    peers = {*_send_targets(worker), *(server.worker_names if server else ())} - {node.name}
+    await interfaces.transport.connect(sorted(peers))
     training_start_s = await interfaces.control.join()
-    interface_bytes_before = interfaces.read_interface_bytes()
+    bytes_before = interfaces.read_interface_bytes()
     async with event_runner.run_events(training_start_s):
         async with asyncio.TaskGroup() as group:
             training_task = group.create_task(worker.train())
-            server_task = (
-                group.create_task(_serve_phases(plan, node, server, interfaces, training_task)) if server else None
-            )
+            server_task = group.create_task(_serve(plan, node, server, interfaces, training_task)) if server else None
         await interfaces.control.leave(server_task.result() if server_task else FinalState())
     tally = worker.tally
     _log_node_stop(
-        interfaces,
-        interface_bytes_before,
-        steps=tally.steps,
-        deadlines=tally.deadlines,
-        missed_deadlines=tally.missed_deadlines,
+        interfaces, bytes_before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed_deadlines
     )
 
 
 def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
     """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
-    algorithms = [
-        worker.current_algorithm,
-        *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ()),
-    ]
+    hand_over = worker.pending_hand_over
+    algorithms = [worker.current_algorithm, *([hand_over.algorithm_after] if hand_over else ())]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.send_targets))
 
 
 async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
     """Run a parameter server that has its own process, from start to end."""
-    server = _make_server_for_first_phase(plan, node, interfaces.transport, interfaces)
+    server = _make_first_server(plan, node, interfaces.transport, interfaces)
     _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
     await interfaces.transport.connect(server.worker_names)
     training_start_s = await interfaces.control.join()
-    interface_bytes_before = interfaces.read_interface_bytes()
+    bytes_before = interfaces.read_interface_bytes()
     async with _make_event_runner(plan, node, interfaces).run_events(training_start_s):
-        final_message = await _serve_phases(plan, node, server, interfaces)
-    _log_node_stop(interfaces, interface_bytes_before, deadlines=0, missed_deadlines=0)
+        final_message = await _serve(plan, node, server, interfaces)
+    _log_node_stop(interfaces, bytes_before, deadlines=0, missed_deadlines=0)
     await interfaces.control.leave(final_message)
 
 
-async def _serve_phases(
+async def _serve(
     plan: Plan, node: NodePlan, server: ServerRuntime, interfaces: NodeInterfaces, *worker_tasks: asyncio.Task[None]
 ) -> FinalState:
     """Run a server in all training phases of the strategy, and return its final state.
@@ -171,12 +158,7 @@ def _make_event_runner(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -
 
 
 def _make_worker(
-    plan: Plan,
-    node: NodePlan,
-    device: Device,
-    interfaces: NodeInterfaces,
-    event_runner: EventRunner,
-    transport: Transport,
+    plan: Plan, node: NodePlan, device: Device, interfaces: NodeInterfaces, runner: EventRunner, transport: Transport
 ) -> WorkerRuntime:
     context = WorkerContext(
         rank=node.rank,
@@ -189,7 +171,7 @@ def _make_worker(
         transport=transport,
         batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
     )
-    data, pace = plan.dataset.load(plan.dtype), _make_pacer(plan, node, interfaces.clock, event_runner.slowdowns)
+    data, pace = plan.dataset.load(plan.dtype), _make_pacer(plan, node, interfaces.clock, runner.slowdowns)
     phases, hand_over = plan.strategy.training_phases(), None
     algorithm = phases.first.worker_algorithm(context)
     if phases.switch and plan.second_phase:
@@ -212,7 +194,7 @@ def _make_worker(
         interfaces.control,
         interfaces.clock,
         interfaces.log,
-        event_runner.begin_events_of_step,
+        runner.begin_events_of_step,
         hand_over,
     )
 
@@ -225,12 +207,10 @@ def _transport_factory(
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
     """
-    has_pauses = any(
-        isinstance(event.change, WorkerPause) and node.name in event.change.node_names for event in plan.events
-    )
-    transport = (
-        PausableTransport(interfaces.transport, interfaces.clock, slowdowns) if has_pauses else interfaces.transport
-    )
+    transport: Transport = interfaces.transport
+    pauses = [event.change for event in plan.events if isinstance(event.change, WorkerPause)]
+    if any(node.name in pause.node_names for pause in pauses):
+        transport = PausableTransport(transport, interfaces.clock, slowdowns)
     if node.name not in plan.shard_owners:
         return lambda: transport
     mailbox = Mailbox(plan.message_timeout_s, interfaces.clock.to_wall_s(1.0))
@@ -240,15 +220,12 @@ def _transport_factory(
 def _make_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> Pacer:
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
-    factor = (
-        partial(node.variation.duration_factor, plan.seed, node.rank) if node.variation else constant_duration_factor
-    )
+    variation = node.variation
+    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else constant_duration_factor
     return DevicePacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 
-def _make_server_for_first_phase(
-    plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces
-) -> ServerRuntime:
+def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces) -> ServerRuntime:
     """Return the server of a node's shard, with initial parameters, for the first training phase with servers."""
     phase = plan.strategy.training_phases().phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
@@ -315,10 +292,8 @@ def make_server(
 
 def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int) -> dict[int, int]:
     """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
-    order = plan.data_order
-    batch_sizes = Counter(
-        order.count_samples_before(step + 1) - order.count_samples_before(step) for step in range(exchange_period)
-    )
+    samples_before = plan.data_order.count_samples_before
+    batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(exchange_period))
     shares = {batch_size: apportion(batch_size, (1,) * computing_workers) for batch_size in batch_sizes}
     return {
         rank: sum(shares[batch_size][rank] * steps for batch_size, steps in batch_sizes.items())
@@ -341,14 +316,14 @@ def _log_node_start(log: RunLog, **facts: object) -> None:
     log.log_event("node_start", process_facts | facts)
 
 
-def _log_node_stop(interfaces: NodeInterfaces, interface_bytes_before: int | None, **facts: object) -> None:
+def _log_node_stop(interfaces: NodeInterfaces, bytes_before: int | None, **facts: object) -> None:
     """Log the bytes that a node has sent and the CPU time that it has used.
 
     Interface bytes include headers, acknowledgements and retransmissions.
     """
     traffic, bytes_after = interfaces.transport.traffic, interfaces.read_interface_bytes()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    bytes_sent = None if bytes_after is None or interface_bytes_before is None else bytes_after - interface_bytes_before
+    bytes_sent = None if bytes_after is None or bytes_before is None else bytes_after - bytes_before
     value = {
         "payload_bytes_sent": traffic.payload_bytes,
         "framing_bytes_sent": traffic.framing_bytes,

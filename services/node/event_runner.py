@@ -61,10 +61,8 @@ class EventRunner:
 
         Events of skipped steps begin as well: after a switch all workers continue after the step of the fastest worker.
         """
-        due_events = [
-            event for event in self.plan.events if event.step is not None and self._current_step < event.step <= step
-        ]
-        self._current_step = step
+        last_step, self._current_step = self._current_step, step
+        due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
         for event in due_events:
             if self._affects_this_worker(event):
                 self._start_event_task(self._run_worker_event(event, self.clock.now()))
@@ -84,33 +82,24 @@ class EventRunner:
         self.slowdowns.add_slowdown(start_s, event.change.lasts, factor)
         return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: PlannedEvent, link_conditions: LinkConditions) -> None:
+    async def _run_link_event(self, event: PlannedEvent, links: LinkConditions) -> None:
         if event.time_s is None:
             start_s = await self.control.await_link_event(event.number)
         else:
             start_s = self._training_start_s + event.time_s
         await self._run_event(
-            event,
-            start_s,
-            "transport",
-            lambda: link_conditions.begin_event(event),
-            lambda: link_conditions.end_event(event),
+            event, start_s, "transport", lambda: links.begin_event(event), lambda: links.end_event(event)
         )
 
     async def _run_event(
-        self,
-        event: PlannedEvent,
-        start_s: float,
-        applied_by: str,
-        begin_event: Callable[[], None],
-        end_event: Callable[[], None],
+        self, event: PlannedEvent, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
     ) -> None:
         await self.clock.sleep_until(start_s)
-        begin_event()
+        begin()
         self._log_event_change(event, "begin", start_s, applied_by)
         if event.change.lasts is not None:
             await self.clock.sleep_until(start_s + event.change.lasts)
-            end_event()
+            end()
             self._log_event_change(event, "end", start_s + event.change.lasts, applied_by)
 
     def _log_event_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:

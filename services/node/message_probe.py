@@ -65,49 +65,37 @@ class ProbeTask:
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
-def measure_message_costs(probe_task: ProbeTask) -> MessageCost | None:
+def measure_message_costs(task: ProbeTask) -> MessageCost | None:
     """Measure the cost of messages as one of two nodes; the node that only replies returns None."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        return runner.run(_run_probe_node(probe_task))
+        return runner.run(_run_probe_node(task))
 
 
-async def _run_probe_node(probe_task: ProbeTask) -> MessageCost | None:
+async def _run_probe_node(task: ProbeTask) -> MessageCost | None:
     clock = WallClock()
-    ports = NodeLinks(
-        RateLimiter(goodput_bytes_per_s(probe_task.link_rate_bps)),
-        RateLimiter(goodput_bytes_per_s(probe_task.link_rate_bps)),
-    )
-    link = (
-        FluidLinkShaping(probe_task.node_name, ports, Network(), 0, clock)
-        if probe_task.is_shaped_by_transport
-        else None
-    )
-    identity = NodeIdentity.read(probe_task.node_name, probe_task.secrets_folder)
-    transport = DATA_PLANES[probe_task.transport_name](
-        probe_task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link
-    )
+    bytes_per_s = goodput_bytes_per_s(task.link_rate_bps)
+    ports = NodeLinks(RateLimiter(bytes_per_s), RateLimiter(bytes_per_s))
+    link = FluidLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
+    identity = NodeIdentity.read(task.node_name, task.secrets_folder)
+    transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
     async with transport:
-        await transport.connect([probe_task.peer_name])
-        return await (
-            _run_requester(transport, probe_task)
-            if probe_task.node_name == REQUESTER
-            else _run_responder(transport, probe_task)
-        )
+        await transport.connect([task.peer_name])
+        return await (_send_requests(transport, task) if task.node_name == REQUESTER else _answer_all(transport, task))
 
 
-async def _run_requester(transport: SocketTransport, probe_task: ProbeTask) -> MessageCost:
+async def _send_requests(transport: SocketTransport, task: ProbeTask) -> MessageCost:
     await _wait_for_start_gate()
     await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
     round_trips_s, message_cpu_s = await _measure_round_trips(
         transport, range(WARM_UP_ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS)
     )
-    piece_count, cpu_before_s = _bulk_piece_count(transport, probe_task), _process_cpu_s()
+    piece_count, cpu_before_s = _bulk_piece_count(transport, task), _cpu_s()
     await _send_pieces(transport, RESPONDER, piece_count)
     reply = await transport.receive(RESPONDER, MessageTag(ONE_WAY_STEP, MessageKind.TOTAL))
     elapsed_s, responder_cpu_s = np.frombuffer(reply.data, np.float64)
     sent_bytes = piece_count * transport.max_piece_bytes
-    cpu_s = _process_cpu_s() - cpu_before_s + responder_cpu_s
-    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if probe_task.link_rate_bps is None else None
+    cpu_s = _cpu_s() - cpu_before_s + responder_cpu_s
+    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
     return MessageCost(
         round_trip_s=median(round_trips_s),
         message_cpu_s=message_cpu_s,
@@ -120,31 +108,29 @@ async def _run_requester(transport: SocketTransport, probe_task: ProbeTask) -> M
 
 async def _measure_round_trips(transport: SocketTransport, steps: range) -> tuple[list[float], float]:
     """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
-    round_trips_s, cpu_before_s = [], _process_cpu_s()
+    round_trips_s, cpu_before_s = [], _cpu_s()
     for step in steps:
         started_s = time.perf_counter()
         await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
         reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
         round_trips_s.append(time.perf_counter() - started_s)
-    return round_trips_s, (_process_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(steps))
+    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(steps))
 
 
-async def _run_responder(transport: SocketTransport, probe_task: ProbeTask) -> None:
+async def _answer_all(transport: SocketTransport, task: ProbeTask) -> None:
     """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
         if step == WARM_UP_ROUND_TRIPS:
-            cpu_before_s = _process_cpu_s()
+            cpu_before_s = _cpu_s()
         await transport.receive(REQUESTER, MessageTag(step, MessageKind.PUSH))
-        await transport.send(
-            REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_process_cpu_s() - cpu_before_s)
-        )
-    cpu_before_s = _process_cpu_s()
-    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_piece_count(transport, probe_task))
-    results = np.array([elapsed_s, _process_cpu_s() - cpu_before_s]).tobytes()
+        await transport.send(REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_cpu_s() - cpu_before_s))
+    cpu_before_s = _cpu_s()
+    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_piece_count(transport, task))
+    results = np.array([elapsed_s, _cpu_s() - cpu_before_s]).tobytes()
     await transport.send(REQUESTER, Message(MessageTag(ONE_WAY_STEP, MessageKind.TOTAL), results))
-    if probe_task.link_rate_bps is None:
-        await _measure_both_ways(transport, REQUESTER, _bulk_piece_count(transport, probe_task))
+    if task.link_rate_bps is None:
+        await _measure_both_ways(transport, REQUESTER, _bulk_piece_count(transport, task))
 
 
 async def _wait_for_start_gate() -> None:
@@ -171,24 +157,19 @@ async def _send_pieces(transport: SocketTransport, peer_name: str, piece_count: 
         await transport.send(peer_name, Message(MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece), data))
 
 
-async def _receive_pieces(
-    transport: SocketTransport, peer_name: str, piece_count: int, step: int = ONE_WAY_STEP
-) -> float:
+async def _receive_pieces(transport: SocketTransport, peer: str, piece_count: int, step: int = ONE_WAY_STEP) -> float:
     """Receive all pieces of a bulk transfer, and return the seconds from the first piece to the last."""
-    await transport.receive(peer_name, MessageTag(step, MessageKind.PARTIAL_SUM, 0, 0))
+    await transport.receive(peer, MessageTag(step, MessageKind.PARTIAL_SUM, 0, 0))
     started_s = time.perf_counter()
     for piece in range(1, piece_count):
-        await transport.receive(peer_name, MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece))
+        await transport.receive(peer, MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece))
     return time.perf_counter() - started_s
 
 
-def _bulk_piece_count(transport: SocketTransport, probe_task: ProbeTask) -> int:
+def _bulk_piece_count(transport: SocketTransport, task: ProbeTask) -> int:
     """Return the number of messages in a bulk transfer that measures a link's rate."""
-    send_bytes = (
-        UNSHAPED_SEND_BYTES
-        if probe_task.link_rate_bps is None
-        else goodput_bytes_per_s(probe_task.link_rate_bps) * SHAPED_SEND_S
-    )
+    rate_bps = task.link_rate_bps
+    send_bytes = UNSHAPED_SEND_BYTES if rate_bps is None else goodput_bytes_per_s(rate_bps) * SHAPED_SEND_S
     return max(4, round(send_bytes / transport.max_piece_bytes))
 
 
@@ -203,6 +184,6 @@ def _measure_sum_s_per_byte() -> float:
     return median(durations_s) / total.nbytes
 
 
-def _process_cpu_s() -> float:
+def _cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -48,11 +48,8 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         try:
-            runner.run(
-                _run_node(
-                    plan, plan.node_plan(node_name), NodeIdentity.read(node_name, secrets_folder), shared_links_path
-                )
-            )
+            identity = NodeIdentity.read(node_name, secrets_folder)
+            runner.run(_run_node(plan, plan.node_plan(node_name), identity, shared_links_path))
         except* EnsayoError as errors:
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
@@ -169,11 +166,9 @@ def _make_shaping(
             RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalNumber())
             for number, link in enumerate(plan.network.shared_links)
         ]
-        ports = NodeLinks(
-            RateLimiter(goodput_bytes_per_s(node.uplink_bps)),
-            RateLimiter(goodput_bytes_per_s(node.downlink_bps)),
-            shared_links,
-        )
+        rates_bps = (node.uplink_bps, node.downlink_bps)
+        uplink, downlink = (RateLimiter(goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
+        ports = NodeLinks(uplink, downlink, shared_links)
         return FluidLinkShaping(
             node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes
         )

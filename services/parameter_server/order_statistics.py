@@ -53,10 +53,8 @@ def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_b
         return expected_kth_finish_s(cdfs, kth, time_scale_s)
     draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(cdfs), CHAIN_COUNT))
     grid_s = _time_grid(cdfs, len(cdfs), time_scale_s)
-    probabilities = {cdf: cdf(grid_s) for cdf in set(cdfs)}  # once for all workers with equal distributions
-    times_s = np.stack(
-        [grid_s[np.searchsorted(probabilities[cdf], draws[:, rank])] for rank, cdf in enumerate(cdfs)], axis=1
-    )
+    probabilities = {cdf: cdf(grid_s) for cdf in set(cdfs)}  # computed once for all workers with equal distributions
+    times_s = np.stack([grid_s[np.searchsorted(probabilities[cdf], draws[:, k])] for k, cdf in enumerate(cdfs)], axis=1)
     delays_s, round_means_s = np.zeros((len(cdfs), CHAIN_COUNT)), []
     for round_times_s in times_s:
         finished_s = delays_s + round_times_s

@@ -57,10 +57,8 @@ class Placement(Component):
 
     def shard_ranges(self, worker_count: int, declared_servers: int, entries: int) -> tuple[VectorRange, ...]:
         """Return the range of each shard in a parameter vector; equal shards differ by at most one entry."""
-        proportions = self.shard_proportions(worker_count, self.server_count(declared_servers))
-        return proportional_vector_ranges(
-            entries, [part for part in (*proportions.servers, *proportions.workers) if part]
-        )
+        parts = self.shard_proportions(worker_count, self.server_count(declared_servers))
+        return proportional_vector_ranges(entries, [part for part in (*parts.servers, *parts.workers) if part])
 
 
 class DedicatedPlacement(Placement):
@@ -130,9 +128,7 @@ class PromotedPlacement(Placement):
     """
 
     kind: Literal["promoted"] = "promoted"
-    workers: PositiveInt = Field(
-        default=1, description="number of workers that become servers; at least one worker must remain"
-    )
+    workers: PositiveInt = Field(1, description="number of workers that become servers; at least one must remain")
 
     def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0

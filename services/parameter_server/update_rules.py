@@ -72,16 +72,11 @@ class GradientRule(UpdateRule):
         samples = sum(contribution.samples for contribution in contributions)
         if not samples:
             return
-        weighted_samples = [
-            contribution.samples * self.staleness_weighting.weight(contribution.staleness)
-            for contribution in contributions
-        ]
+        weighted_samples = [item.samples * self.staleness_weighting.weight(item.staleness) for item in contributions]
         shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
         gradient = weighted_sum([self._compensated_gradient(contribution) for contribution in contributions], shares)
         rate_factor = sum(weighted_samples) / samples * self._learning_rate_share(len(contributions))
-        self.params, self.state = self._optimiser_with_scaled_rate(rate_factor).update_params(
-            self.params, gradient, self.state
-        )
+        self.params, self.state = self._scaled_optimiser(rate_factor).update_params(self.params, gradient, self.state)
 
     def reply_vector(self, rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
@@ -99,7 +94,7 @@ class GradientRule(UpdateRule):
         """Return the part of the learning rate that an update from this number of gradients uses."""
         return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 
-    def _optimiser_with_scaled_rate(self, rate_factor: float) -> AnyOptimiser:
+    def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
         """Return the optimiser with its learning rate multiplied by `rate_factor`."""
         return self.optimiser.model_copy(update={"rate": self.optimiser.rate * rate_factor})
 

@@ -123,30 +123,27 @@ def random_event_horizon_s(trial: TrialSpec) -> float:
     return plan.predicted_s * EVENT_HORIZON_FACTOR
 
 
-def _plan_second_phase(
-    phases: TrainingPhases, trial: TrialSpec, cost_model: CostModel, steps: int
-) -> SecondPhasePlan | None:
+def _plan_second_phase(phases: TrainingPhases, trial: TrialSpec, cost: CostModel, steps: int) -> SecondPhasePlan | None:
     """Return the plan of the training phase after a strategy switch; None without a switch."""
     switch = phases.switch
     if switch is None:
         return None
-    workload, workers, servers = trial.scenario.workload, len(cost_model.workers), phases.server_count
+    workload, workers, servers = trial.scenario.workload, len(cost.workers), phases.server_count
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
-    sent = switch.second.bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
+    hand_over = switch.hand_over_bytes(workers, cost.entries, cost.dtype, slots)
     return SecondPhasePlan(
         planned_step=switch.rule.planned_step(steps, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
         schedule=switch.second.schedule(workers),
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
-        predicted=switch.second.predict_step_time(cost_model),
+        predicted=switch.second.predict_step_time(cost),
         is_synchronous=switch.second.phase_properties().is_synchronous,
         worker_weights=switch.batch_weights_after_switch(workers),
-        latencies_s=(_exchange_latency_s(switch.first, cost_model), _exchange_latency_s(switch.second, cost_model)),
-        hand_over_bytes=_sent_bytes_by_node(
-            switch.hand_over_bytes(workers, cost_model.entries, cost_model.dtype, slots), servers
-        ),
+        latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
+        hand_over_bytes=_sent_bytes_by_node(hand_over, servers),
     )
 
 
@@ -160,35 +157,28 @@ def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float 
         if algorithm and not algorithm.synchroniser.properties().runs_in_rounds:
             if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            workers = ServerBasedPrediction(
-                algorithm, phase.phase_properties().exchange_period, cost_model
-            ).saturating_worker_count()
+            period = phase.phase_properties().exchange_period
+            workers = ServerBasedPrediction(algorithm, period, cost_model).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
 
 
 def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> float:
     """Return the predicted virtual seconds of a gradient exchange over links of unlimited rate."""
-    s_per_byte = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
+    zeros = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
     network = cost_model.network.model_copy(update={"shared_links": ()})
-    unlimited = cost_model.model_copy(
-        update={"uplink_s_per_byte": s_per_byte, "downlink_s_per_byte": s_per_byte, "network": network}
-    )
-    return phase.predict_step_time(unlimited).exchange_s
+    ideal = cost_model.model_copy(update={"uplink_s_per_byte": zeros, "downlink_s_per_byte": zeros, "network": network})
+    return phase.predict_step_time(ideal).exchange_s
 
 
 def _predict_training_s(
-    step_prediction: StepPrediction,
-    steps: int,
-    second_phase: SecondPhasePlan | None,
-    batch_samples: int,
-    worker_count: int,
+    step_prediction: StepPrediction, steps: int, second_phase: SecondPhasePlan | None, batch_samples: int, workers: int
 ) -> float:
     """Return the predicted virtual seconds of training for `steps` steps.
 
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
-    shares = apportion(batch_samples, (1,) * worker_count)
+    shares = apportion(batch_samples, (1,) * workers)
     if second_phase is None:
         return step_prediction.training_s(steps, shares)
     second_shares = [share for share in apportion(batch_samples, second_phase.worker_weights) if share]

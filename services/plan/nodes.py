@@ -17,20 +17,13 @@ MIN_S_PER_BYTE = 8 / 10e9  # of an unlimited link: on one host it reaches at mos
 
 def plan_nodes(scenario: Scenario, server_count: int, address_allocator: AddressAllocator) -> tuple[NodePlan, ...]:
     """Return the plans of the coordinator, the servers and the workers, in the order of their addresses."""
-    cluster = scenario.cluster
+    cluster, node_addresses = scenario.cluster, address_allocator.node_addresses
     coordinator = NodePlan(
-        name=COORDINATOR,
-        role="coordinator",
-        rank=0,
-        addresses=address_allocator.node_addresses(0),
-        memory_bytes=1 << 30,
-        cpus=1.0,
+        name=COORDINATOR, role="coordinator", rank=0, addresses=node_addresses(0), memory_bytes=1 << 30, cpus=1.0
     )
-    servers = (_plan_server(scenario, rank, address_allocator.node_addresses(1 + rank)) for rank in range(server_count))
-    workers = (
-        _plan_worker(scenario, rank, address_allocator.node_addresses(1 + server_count + rank))
-        for rank in range(cluster.workers)
-    )
+    servers = (_plan_server(scenario, rank, node_addresses(1 + rank)) for rank in range(server_count))
+    first_worker = 1 + server_count
+    workers = (_plan_worker(scenario, rank, node_addresses(first_worker + rank)) for rank in range(cluster.workers))
     return (coordinator, *servers, *workers)
 
 
@@ -82,11 +75,7 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
 
 
 def collect_network_and_model_facts(
-    scenario: Scenario,
-    nodes: Sequence[NodePlan],
-    parameter_layout: ParameterLayout,
-    entry_bytes: int,
-    cost_model: CostModel,
+    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost_model: CostModel
 ) -> NetworkAndModelFacts:
     """Return the facts about network and model from which a collective chooses its `auto` values.
 
@@ -97,7 +86,7 @@ def collect_network_and_model_facts(
     groups = scenario.cluster.network.node_groups(_data_network_nodes(nodes))
     return NetworkAndModelFacts(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
-        array_sizes=tuple(prod(shape) for _, shape in parameter_layout.arrays),
+        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         entry_bytes=entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),
     )

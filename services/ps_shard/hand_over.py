@@ -75,21 +75,17 @@ class SwitchingServer:
 
     async def _run_hand_over(self) -> bool:
         """Take part in a strategy switch, and return whether all nodes have committed it."""
-        params, optimiser_state = self.server.update_rule.params, self._current_optimiser_state
+        params, state = self.server.update_rule.params, self._current_optimiser_state
         deadline_s = self.time_limit.deadline_s
-        decision = await self.control.report_hand_over(self._make_report("stopped", params, optimiser_state))
+        decision = await self.control.report_hand_over(self._make_report("stopped", params, state))
         if decision.action == "load":
-            decision, params, optimiser_state = await self._transfer_shard(
-                decision, params, optimiser_state, deadline_s
-            )
+            decision, params, state = await self._transfer_shard(decision, params, state, deadline_s)
         if decision.action == "abort":
             return False
-        self._start_second_phase(decision, params, optimiser_state)
+        self._start_second_phase(decision, params, state)
         return True
 
-    def _make_report(
-        self, round_name: HandOverStage, params: HostArray, optimiser_state: OptimiserState
-    ) -> HandOverState:
+    def _make_report(self, round_name: HandOverStage, params: HostArray, state: OptimiserState) -> HandOverState:
         """Return this server's report at one stage of a strategy switch, with the digests of its shard."""
         machine = self.server.machine
         return HandOverState(
@@ -97,9 +93,9 @@ class SwitchingServer:
             round_name,
             version=machine.version,
             samples=machine.samples,
-            updates=optimiser_state.update_count,
+            updates=state.update_count,
             params_digests=(vectors_digest([params]),),
-            state_digests=(vectors_digest(optimiser_state.slots, optimiser_state.update_count),),
+            state_digests=(vectors_digest(state.slots, state.update_count),),
             is_server=True,
         )
 
@@ -139,16 +135,12 @@ class SwitchingServer:
         for rank, next_step in self.server.next_steps.items():
             await send_model_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
 
-    def _start_second_phase(
-        self, decision: HandOverDecision, params: HostArray, optimiser_state: OptimiserState
-    ) -> None:
+    def _start_second_phase(self, decision: HandOverDecision, params: HostArray, state: OptimiserState) -> None:
         """Start to serve the strategy after the switch; if it has no servers, keep the shard and wait."""
-        algorithm, worker_count = self.switch.second.server_algorithm(), len(self.server.worker_names)
+        algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return
-        update_rule = algorithm.make_update_rule(self.optimiser_after, params, worker_count)
-        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, optimiser_state)
+        update_rule = algorithm.make_update_rule(self.optimiser_after, params, workers)
+        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, state)
         self.server = self.make_server(self.switch.second, update_rule, decision.version, decision.samples)
-        self.server.next_steps = dict.fromkeys(
-            range(algorithm.computing_worker_count(worker_count)), decision.first_step
-        )
+        self.server.next_steps = dict.fromkeys(range(algorithm.computing_worker_count(workers)), decision.first_step)

@@ -133,11 +133,8 @@ class ShardMachine:
         self.push_samples[push.worker] = push.samples
         self._step_timings[push.worker] = StepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
         self._count_slow_windows(push)
-        return [
-            *self._accept_or_drop_push(push),
-            *self._due_updates(push if push.is_asynchronous else None),
-            *self._due_replies(now_s),
-        ]
+        asynchronous = push if push.is_asynchronous else None
+        return [*self._accept_or_drop_push(push), *self._due_updates(asynchronous), *self._due_replies(now_s)]
 
     def handle_leave(self, worker: int, now_s: float = 0.0) -> list[ShardAction]:
         """Record that a worker sends no more pushes, and return the actions for workers that waited for it.
@@ -179,9 +176,8 @@ class ShardMachine:
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            self._is_asynchronous = self.synchroniser.properties().is_asynchronous_with_stragglers and bool(
-                self.stragglers
-            )
+            may_be_asynchronous = self.synchroniser.properties().is_asynchronous_with_stragglers
+            self._is_asynchronous = may_be_asynchronous and bool(self.stragglers)
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
@@ -245,7 +241,7 @@ class ShardMachine:
         extra_steps = self.synchroniser.extra_steps(
             steps_ahead=step - slowest_clock,
             own_step_s=self._step_timings[worker].step_s,
-            slowest_remaining_s=max(0.0, self._predicted_finish_s(slowest) - now_s),
+            remaining_s=max(0.0, self._predicted_finish_s(slowest) - now_s),
             slowest_step_s=self._step_timings[slowest].step_s,
         )
         self._granted_steps[worker] = step + extra_steps - 1

@@ -72,15 +72,13 @@ class ServerRuntime:
         """Return a worker's push of `step`, or a message kind if the worker leaves or stops for a strategy switch."""
         worker_name, end_stages = self.worker_names[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
-        first_piece = await self.transport.receive(worker_name, *tags)
-        if first_piece.tag.kind in end_stages:
-            return first_piece.tag.kind
+        message = await self.transport.receive(worker_name, *tags)
+        if message.tag.kind in end_stages:
+            return message.tag.kind
         size, dtype = self.update_rule.params.size, self.update_rule.params.dtype.name
         data = np.empty(self.compressor.compressed_size_bytes(size, dtype), np.uint8)
-        await receive_remaining_pieces(self.transport, worker_name, first_piece, data)
-        push = WorkerPush(
-            rank, step, first_piece.version, first_piece.samples, first_piece.update_s, first_piece.skips_wait
-        )
+        await receive_remaining_pieces(self.transport, worker_name, message, data)
+        push = WorkerPush(rank, step, message.version, message.samples, message.update_s, message.skips_wait)
         self._vectors[push] = bytes_to_vector(self.compressor, data, size, dtype)
         if rank in self._last_replies:
             self._stale_params[push] = self._last_replies[rank]

@@ -56,9 +56,7 @@ class NodeIdentity:
             proof = IdentityProof.FromString(serialised_proof)
             sender_name = self._verify_sender(proof)
         except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
-            raise AuthenticationError(
-                "the stream's identity is not of this run, or is meant for another receiver"
-            ) from error
+            raise AuthenticationError("the stream's identity is not of this run, or is for another receiver") from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
             raise AuthenticationError(
                 f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"

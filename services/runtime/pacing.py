@@ -131,9 +131,8 @@ class DevicePacer(Pacer):
         forward_s = compute_s - backward_s
         bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_shares[:-1])), compute_s]
         completion_time = self.slowdowns.completion_time
-        return StepDeadlines(
-            completion_time(start_s, forward_s), tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
-        )
+        buckets_s = tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
+        return StepDeadlines(completion_time(start_s, forward_s), buckets_s)
 
     def _compute_offset_s(self, step_compute_s: float) -> float:
         """Return the seconds from the start of a step to the time slot in which this worker computes."""

@@ -31,12 +31,10 @@ async def send_vector(transport: Transport, target: str, message_template: Messa
         await transport.send(target, message)
 
 
-async def receive_remaining_pieces(
-    transport: Transport, source: str, first_message: Message, vector: HostArray
-) -> None:
-    """Receive the pieces of a vector after its first piece, `first_message`, and write all pieces into `vector`."""
+async def receive_remaining_pieces(transport: Transport, source: str, first_piece: Message, vector: HostArray) -> None:
+    """Receive the pieces of a vector after its first piece, `first_piece`, and write all pieces into `vector`."""
     for number, piece in enumerate(split_vector(vector, transport.max_piece_bytes)):
-        buffer, tag = piece.data.cast("B"), first_message.tag._replace(piece=number)
-        message = first_message if number == 0 else await transport.receive(source, tag, buffer=buffer)
+        buffer, tag = piece.data.cast("B"), first_piece.tag._replace(piece=number)
+        message = first_piece if number == 0 else await transport.receive(source, tag, buffer=buffer)
         if message.data is not buffer:
             piece[:] = np.frombuffer(message.data, piece.dtype)

@@ -14,9 +14,7 @@ class PublishedPoint(FrozenRecord):
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")
-    predicted: PositiveFloat | None = Field(
-        None, description="speedup over one worker that the source's model predicts"
-    )
+    predicted: PositiveFloat | None = Field(None, description="speedup over one worker by the source's model")
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> Self:
@@ -29,9 +27,7 @@ class PublishedCurve(FrozenRecord):
     """A published speedup curve, drawn beside the measured curve of a strategy. It does not change any trial."""
 
     strategy: str = Field(description="label of the strategy beside which the curve is drawn")
-    source: str = Field(
-        min_length=1, description="publication that the numbers are from: author, title, table or figure"
-    )
+    source: str = Field(min_length=1, description="publication with the numbers: author, title, table or figure")
     points: tuple[PublishedPoint, ...] = Field(min_length=1, description="speedups by number of workers")
 
     @model_validator(mode="after")

@@ -85,12 +85,8 @@ class FidelityLimits(FrozenRecord):
         description="share of the run during which a CPU quota held a node back; workers whose speed is declared as a "
         "quota are exempt",
     )
-    event_lateness: Duration = Field(
-        Duration("50ms"), description="wall time from the planned moment of an event to its effect"
-    )
-    drops: Share = Field(
-        0.001, description="share of packets that queues drop where neither a buffer nor a loss is declared"
-    )
+    event_lateness: Duration = Field(Duration("50ms"), description="wall time by which an event takes effect late")
+    drops: Share = Field(0.001, description="share of packets that queues drop where no buffer and no loss is declared")
     round_trip: Duration = Field(
         Duration("1ms"),
         description="wall time by which a measured round trip differs from the declared one; 5 % of the round trip if "
@@ -115,12 +111,8 @@ class Scenario(FrozenRecord):
     sweep: dict[str, SweepAxis] = Field(
         {}, description="dotted paths of keys in this file -> values to try; workers is short for cluster.workers"
     )
-    baseline: bool = Field(
-        default=True, description="whether to train on one worker without any exchange too, for comparison"
-    )
-    repeats: PositiveInt = Field(
-        1, description="number of times that each trial runs; repeat r has seed + r under every strategy"
-    )
+    baseline: bool = Field(default=True, description="whether to train one worker without any exchange, for comparison")
+    repeats: PositiveInt = Field(1, description="runs of each trial; repeat r has seed + r under every strategy")
     seed: NonNegativeInt = Field(1, description="seed of parameters, data order and jitter")
     dilation: Dilation = Field(
         1.0,
@@ -129,13 +121,10 @@ class Scenario(FrozenRecord):
     )
     engine: EngineName | None = Field(None, description="engine that runs the nodes, unless the command line names one")
     transport: TransportName = Field(
-        "grpc",
-        description="protocol of bulk messages between nodes: gRPC streams or bare TCP; both pass the same links",
+        "grpc", description="protocol of bulk messages between nodes: gRPC streams or bare TCP, over the same links"
     )
     events: tuple[AnyDeclaredEvent, ...] = Field((), description="changes of links and workers while a trial runs")
-    strict: bool = Field(
-        default=False, description="whether to reject a host whose kernel can't enforce every declared property"
-    )
+    strict: bool = Field(default=False, description="whether to reject a kernel that can't enforce a declared property")
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
     fidelity: FidelityLimits = FidelityLimits()
@@ -163,9 +152,7 @@ class Scenario(FrozenRecord):
     @property
     def unpaced_workers(self) -> tuple[str, ...]:
         """Names of the workers without a declared throughput; they compute as fast as this host can."""
-        return tuple(
-            f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker_spec(rank).samples_per_s
-        )
+        return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).samples_per_s)
 
     def trials(self) -> tuple["TrialSpec", ...]:
         """Return all trials of this scenario, in the order in which they run.
@@ -248,12 +235,8 @@ class Scenario(FrozenRecord):
     def _unknown_name_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
         workers = max(self._swept_node_counts(WORKERS_KEY_PATH), default=self.cluster.workers)
-        servers = max(
-            (
-                *self._swept_server_counts(),
-                *(strategy.training_phases().server_count for strategy in self.strategies.values()),
-            )
-        )
+        server_counts = (strategy.training_phases().server_count for strategy in self.strategies.values())
+        servers = max((*self._swept_server_counts(), *server_counts))
         yield from prefix_conflict_paths("cluster", self.cluster.unknown_node_conflicts(workers, servers))
         yield from prefix_conflict_paths("events", event_conflicts(self.events, data_node_names(workers, servers)))
         yield from unknown_strategy_conflicts(self.published, list(self.strategies))
@@ -282,14 +265,12 @@ class Scenario(FrozenRecord):
         yield from self._late_event_conflicts()
 
     def _strategy_context(self) -> ScenarioFacts:
-        workers, layout = (
-            self.cluster.workers,
-            self.workload.model.parameter_layout(learning_task_of(self.workload.dataset).task),
-        )
+        workers, workload = self.cluster.workers, self.workload
+        layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
         return ScenarioFacts(
             workers=workers,
-            steps=self.workload.steps(workers),
-            steps_per_epoch=self.workload.steps_per_epoch(workers),
+            steps=workload.steps(workers),
+            steps_per_epoch=workload.steps_per_epoch(workers),
             array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
             has_link_rates=self.cluster.has_link_rates,
         )
@@ -357,13 +338,8 @@ class TrialSpec(FrozenRecord):
             for name, value in choice.sweep_point.items()
             if name not in {"workers", WORKERS_KEY_PATH}
         }
-        id_parts = (
-            f"{choice.index:03}",
-            label,
-            f"w{workers}",
-            *map(folder_name_part, other_labels.values()),
-            f"r{choice.repeat}",
-        )
+        other_parts = map(folder_name_part, other_labels.values())
+        id_parts = (f"{choice.index:03}", label, f"w{workers}", *other_parts, f"r{choice.repeat}")
         return cls(
             index=choice.index,
             id="-".join(id_parts),

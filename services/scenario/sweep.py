@@ -26,9 +26,7 @@ UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "
 class SweepAxis(FrozenRecord):
     """One sweep axis: scenario keys, and the values to try for them. A plain list: values of the key that names it."""
 
-    paths: list[str] = Field(
-        [], description="dotted paths that are all set to the same value; the name of the axis when absent"
-    )
+    paths: list[str] = Field([], description="dotted paths that are set to one value; absent: the axis name")
     values: list[JsonValue] = Field([], description="values to which the paths are set, one after the other")
     cases: dict[str, dict[str, JsonValue]] = Field(
         {}, description="instead of values: name of a case -> dotted paths with their values; null removes a key"
@@ -90,10 +88,8 @@ Sweep: TypeAlias = Mapping[str, SweepAxis]
 
 def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
     """Yield every combination of one value per sweep axis; the last axis changes fastest."""
-    return (
-        dict(zip(sweep, options, strict=True))
-        for options in product(*(axis.values_or_case_names for axis in sweep.values()))
-    )
+    axes = (axis.values_or_case_names for axis in sweep.values())
+    return (dict(zip(sweep, options, strict=True)) for options in product(*axes))
 
 
 def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioDocument) -> ScenarioDocument:

@@ -37,9 +37,7 @@ METRIC_PROPERTIES: Mapping[str, MetricProperties] = {
 class QualityTarget(FrozenRecord):
     """Quality at which training counts as done, measured on the evaluation set at the end of each epoch."""
 
-    metric: MetricName = Field(
-        description="evaluation metric: accuracy (classification); r2, mae, mse (regression); loss (both)"
-    )
+    metric: MetricName = Field(description="metric: accuracy (classification); r2, mae, mse (regression); loss (both)")
     at_least: float | None = Field(None, description="bound of accuracy or r2, which grow with quality")
     at_most: float | None = Field(None, description="bound of mae, mse or loss, which fall with quality")
 

@@ -23,15 +23,11 @@ class Workload(FrozenRecord):
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
-    batch: PositiveInt | None = Field(
-        None, description="samples per step over all workers, whatever their number: strong scaling"
-    )
+    batch: PositiveInt | None = Field(None, description="samples per step of all workers together: strong scaling")
     batch_per_worker: PositiveInt | None = Field(None, description="samples per step and worker: weak scaling")
     epochs: PositiveInt = Field(10, description="training budget: largest number of passes over the training set")
     target: QualityTarget | None = Field(None, description="quality at which training counts as done")
-    stop: Literal["target", "budget"] = Field(
-        "target", description="end of training: at the target, or only after all epochs"
-    )
+    stop: Literal["target", "budget"] = Field("target", description="training ends at the target, or after all epochs")
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
 
     @model_validator(mode="after")
@@ -51,12 +47,10 @@ class Workload(FrozenRecord):
         if reason := self.model.unsupported_task_reason(task):
             yield Conflict(("model",), reason)
         if self.target and task.loss not in METRIC_PROPERTIES[self.target.metric].loss_functions:
-            metrics = ", ".join(
-                name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions
-            )
+            names = ", ".join(name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions)
             yield Conflict(
                 ("target", "metric"),
-                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {metrics}",
+                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {names}",
             )
 
     def global_batch(self, worker_count: int) -> int:

@@ -63,18 +63,16 @@ class DelayQueue:
         self.delays_s, self.loss_draws, self.description = source.delays_s, source.loss_draws, source.description
 
 
-def make_delay_queue(queue_number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
+def make_delay_queue(number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
     """Return a packet queue with the delay and loss of a `NetworkPath`; its description has the path and a seed."""
     if not description["path"]["jitters"] and not description["path"]["losses"]:
         delay_s = float(description["path"]["delay_s"])
-        return DelayQueue(queue_number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
+        return DelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
     from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
     path, seed = NetworkPath.model_validate(description["path"]), description["seed"]
     loss_draws = tuple(loss.sample_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
-    return DelayQueue(
-        queue_number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, description
-    )
+    return DelayQueue(number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, description)
 
 
 def main() -> int:

@@ -45,12 +45,8 @@ class ProbeReceiver:
         flood_socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
         message_socket = socket.create_server((self.address, MESSAGE_PORT))
         self._sockets += [echo_socket, flood_socket, message_socket]
-        readers = (
-            (_answer_echoes, echo_socket),
-            (self._count_frames, flood_socket),
-            (_accept_message_streams, message_socket),
-        )
-        for read, probe_socket in readers:
+        readers = (_answer_echoes, self._count_frames, _accept_message_streams)
+        for read, probe_socket in zip(readers, (echo_socket, flood_socket, message_socket), strict=True):
             self._threads.append(threading.Thread(target=read, args=(probe_socket,), daemon=True))
             self._threads[-1].start()
 

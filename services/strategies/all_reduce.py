@@ -37,9 +37,7 @@ class AllReduce(SinglePhaseStrategy):
 
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of vectors on the wire, at every hop"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
     def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
         if self.compress.init_state(1) is not None:
@@ -54,10 +52,8 @@ class AllReduce(SinglePhaseStrategy):
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield Conflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
 
-    def resolve_choices(
-        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
-    ) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.resolved_candidates(collective_site)
+    def resolve_choices(self, facts: NetworkAndModelFacts, cost_model: CostModel) -> tuple[Self, dict[str, float]]:
+        collectives = self.collective.resolved_candidates(facts)
         candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
         if len(candidates) == 1:
             return candidates[0], {}
@@ -87,11 +83,9 @@ class AllReduce(SinglePhaseStrategy):
         ranks, schedule = len(cost_model.workers), self.schedule(len(cost_model.workers))
         size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
         flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.edges}
-        transfer_s = self.collective.predict_run_time_s(
-            ranks, size_bytes, 0.0, _effective_s_per_byte(schedule, cost_model)
-        )
+        transfer_s = self.collective.predict_run_time_s(ranks, size_bytes, 0.0, _beta_s_per_byte(schedule, cost_model))
         waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._hidden_latency_s(schedule, cost_model, transfer_s, waits_s)
+        hidden_s = self._hidden_s(schedule, cost_model, transfer_s, waits_s)
         return StepPrediction(
             compute_s=cost_model.kth_worker_compute_s(ranks),
             exchange_s=transfer_s + waits_s - hidden_s,
@@ -99,16 +93,13 @@ class AllReduce(SinglePhaseStrategy):
             + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _hidden_latency_s(
-        self, schedule: Schedule, cost_model: CostModel, transfer_s: float, latency_s: float
-    ) -> float:
+    def _hidden_s(self, schedule: Schedule, cost_model: CostModel, transfer_s: float, latency_s: float) -> float:
         """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
         if cost_model.message_lengths is None:
             return 0.0
-        piece_bytes = schedule.max_message_bytes(cost_model.vector_bytes, *cost_model.message_lengths)
-        return self.collective.hidden_latency_s(
-            len(cost_model.workers), cost_model.vector_bytes, piece_bytes, transfer_s, latency_s
-        )
+        ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
+        piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
+        return self.collective.hidden_latency_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(worker_context, self.compress)
@@ -144,32 +135,24 @@ class AllReduceWorker(WorkerAlgorithm):
             return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), state))
 
 
-def _effective_s_per_byte(schedule: Schedule, cost_model: CostModel) -> float:
+def _beta_s_per_byte(schedule: Schedule, cost_model: CostModel) -> float:
     """Return the effective seconds per byte (β) of an all-reduce schedule on the network of a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
     On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
     """
-    links = dict.fromkeys(cost_model.workers, 1.0)
+    workers, dtype = cost_model.workers, cost_model.dtype
+    links = dict.fromkeys(workers, 1.0)
     equal = CostModel(
-        workers=cost_model.workers,
-        entries=1,
-        dtype=cost_model.dtype,
-        uplink_s_per_byte=links,
-        downlink_s_per_byte=links,
-        compute_s=0.0,
+        workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links, compute_s=0.0
     )
     transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(
-        _load_by_flow(load, cost_model.workers) for load in schedule.payload_sizes_by_edge
-    ).items():
+    for load, rounds in Counter(_load_by_flow(load, workers) for load in schedule.payload_sizes_by_edge).items():
         transfer_s += rounds * cost_model.transfer_s(load)
         equal_transfer_s += rounds * equal.transfer_s(load)
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _load_by_flow(edge_load: Mapping[Edge, int], worker_names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+def _load_by_flow(edge_load: Mapping[Edge, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
     """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
-    return tuple(
-        sorted(((worker_names[source], worker_names[target]), weight) for (source, target), weight in edge_load.items())
-    )
+    return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in edge_load.items()))

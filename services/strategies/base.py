@@ -134,7 +134,7 @@ class Strategy(Component, ABC):
 
     def resolve_choices(
         self,
-        collective_site: NetworkAndModelFacts,  # noqa: ARG002 - see below
+        facts: NetworkAndModelFacts,  # noqa: ARG002 - see below
         cost_model: CostModel,  # noqa: ARG002
     ) -> tuple[Self, dict[str, float]]:
         """Return this strategy with values such as collective `auto` replaced by the choice for this network and model.

@@ -37,10 +37,7 @@ class Easgd(ServerBasedStrategy):
     kind: Literal["easgd"] = "easgd"
     period: PositiveInt = Field(10, description="local steps from one exchange to the next (τ)")
     moving_rate: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="strength α of the coupling between worker and centre; default: 0.9 / number of workers",
+        None, ge=0, lt=1, description="strength α of the coupling between worker and centre; default: 0.9 / workers"
     )
 
     def phase_properties(self) -> PhaseProperties:
@@ -69,12 +66,8 @@ class Easgd(ServerBasedStrategy):
         return ElasticAveragingRule(params, self._resolved_moving_rate(worker_count))
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
-        return EasgdWorker(
-            worker_context,
-            self.phase_properties().compressor,
-            self.period,
-            self._resolved_moving_rate(len(worker_context.workers)),
-        )
+        moving_rate = self._resolved_moving_rate(len(worker_context.workers))
+        return EasgdWorker(worker_context, self.phase_properties().compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)
@@ -112,18 +105,14 @@ class EasgdWorker(PushPullWorker):
             pending_samples=state.pending_samples if state.samples else state.pending_samples + other_samples,
         )
         if (step + 1) % self.period == 0:
-            return await self._exchange_with_centre(step // self.period, params, local, step_times)
+            return await self._couple_with_centre(step // self.period, params, local, step_times)
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _exchange_with_centre(
-        self, exchange_number: int, params: Vector, state: EasgdState, step_times: StepTimes
-    ) -> StepResult:
+    async def _couple_with_centre(self, number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_and_await_replies(
-            exchange_number, params, state.unsent_samples, state.shard_states, step_times
-        )
-        with step_times.measure("update"):
+        replies = await self.push_and_await_replies(number, params, state.unsent_samples, state.shard_states, times)
+        with times.measure("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_move(self.moving_rate, params, centre)
             state = EasgdState(
@@ -138,7 +127,7 @@ class EasgdWorker(PushPullWorker):
 
     async def finish_exchanges(self, step: int, result: StepResult, step_times: StepTimes) -> None:
         if step % self.period:  # even without samples since the last exchange: servers expect every push number
-            await self._exchange_with_centre(step // self.period, result.params, result.state, step_times)
+            await self._couple_with_centre(step // self.period, result.params, result.state, step_times)
 
     async def announce_leaving(self, step: int) -> None:
         await super().announce_leaving(-(-step // self.period))

@@ -41,13 +41,9 @@ class LocalSgd(SinglePhaseStrategy):
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
-    period: PositiveInt = Field(
-        description="local steps between two exchanges; must divide the number of steps of an epoch"
-    )
+    period: PositiveInt = Field(description="local steps between two exchanges; must divide the steps of an epoch")
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of vectors on the wire, at every hop"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
     @property
     def _exchange_strategy(self) -> AllReduce:
@@ -62,10 +58,8 @@ class LocalSgd(SinglePhaseStrategy):
             why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
             yield Conflict(("period",), why)
 
-    def resolve_choices(
-        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
-    ) -> tuple[Self, dict[str, float]]:
-        resolved, exchange_s = self._exchange_strategy.resolve_choices(collective_site, cost_model)
+    def resolve_choices(self, facts: NetworkAndModelFacts, cost_model: CostModel) -> tuple[Self, dict[str, float]]:
+        resolved, exchange_s = self._exchange_strategy.resolve_choices(facts, cost_model)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
@@ -77,9 +71,7 @@ class LocalSgd(SinglePhaseStrategy):
 
     def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
         exchange = self._exchange_strategy.bytes_per_step(worker_count, entries, dtype)
-        return BytesPerStep(
-            workers=tuple(average_bytes_per_step(int(count), self.period) for count in exchange.workers)
-        )
+        return BytesPerStep(workers=tuple(average_bytes_per_step(int(size), self.period) for size in exchange.workers))
 
     def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
         """Return the predicted step time: that of all_reduce, with the exchange time divided by `period`.

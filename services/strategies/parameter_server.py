@@ -30,15 +30,11 @@ class ParameterServer(ServerBasedStrategy):
     """
 
     kind: Literal["parameter_server"] = "parameter_server"
-    staleness: AnyStalenessWeighting = Field(
-        default=UniformWeighting(), description="weight of a gradient by its staleness"
-    )
+    staleness: AnyStalenessWeighting = Field(UniformWeighting(), description="weight of a gradient by its staleness")
     compensation: AnyDelayCompensation = Field(
         default=NoCompensation(), description="correction of a gradient for the updates since its parameters were read"
     )
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes, not of replies")
     rate: Literal["per_sample", "as_given"] = Field(
         default="per_sample",
         description="learning rate of an update. per_sample: an update from one of n workers uses 1/n of the rate, so "
@@ -50,11 +46,8 @@ class ParameterServer(ServerBasedStrategy):
         return self.staleness
 
     def phase_properties(self) -> PhaseProperties:
-        return PhaseProperties(
-            is_synchronous=self.synchrony.properties().is_synchronous,
-            workers_run_optimiser=False,
-            compressor=self.compress,
-        )
+        is_synchronous = self.synchrony.properties().is_synchronous
+        return PhaseProperties(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
 
     def conflict_reason(self, worker_count: int) -> str | None:
         if self._scales_learning_rate(worker_count) and self.staleness.divides_rate_by_workers:
@@ -66,12 +59,8 @@ class ParameterServer(ServerBasedStrategy):
 
     def _scales_learning_rate(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
-        algorithm = self.server_algorithm()
-        fewest = (
-            1
-            if self.synchrony.properties().is_asynchronous_with_stragglers
-            else algorithm.gradients_per_update(worker_count)
-        )
+        algorithm, properties = self.server_algorithm(), self.synchrony.properties()
+        fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.computing_worker_count(worker_count)
 
     def conflicts_after_switch(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
@@ -132,12 +121,7 @@ class ParameterServerWorker(PushPullWorker):
         return tuple(state._replace(version=params_version) for state in self.init(params))
 
     async def exchange_and_update(
-        self,
-        step: int,
-        params: Vector,
-        gradient: Gradient,
-        state: tuple[ShardState, ...],
-        step_times: StepTimes,
+        self, step: int, params: Vector, gradient: Gradient, state: tuple[ShardState, ...], step_times: StepTimes
     ) -> StepResult:
         replies = await self.push_and_await_replies(step, gradient.mean, gradient.samples, state, step_times)
         params = self.context.device.to_device(replies.vector)

@@ -61,14 +61,12 @@ class PushPullWorker(WorkerAlgorithm):
         """
         received = np.empty(vector.shape, vector.dtype)
         compute_s, alone = step_times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
-        header = Message(
-            MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone
-        )
+        push = Message(MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone)
         replies: dict[int, tuple[Message, ShardState]] = {}  # in the order of their arrival
 
         async def push_shard(shard_number: int) -> None:
             replies[shard_number] = await self._push_shard_and_await_reply(
-                header, shard_number, shard_states[shard_number], vector, received
+                push, shard_number, shard_states[shard_number], vector, received
             )
 
         with step_times.measure("exchange"):

@@ -25,9 +25,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
 
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
     placement: AnyPlacement = Field(default=DedicatedPlacement(), description="nodes that own the shards")
-    synchrony: AnySynchroniser = Field(
-        default=Bsp(), description="synchronisation policy: when a server updates and replies"
-    )
+    synchrony: AnySynchroniser = Field(Bsp(), description="synchronisation policy: when a server updates and replies")
 
     @abstractmethod
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> UpdateRule:
@@ -53,13 +51,10 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             yield Conflict((), reason)
         yield from self.empty_shard_conflicts(scenario_facts)
 
-    def conflict_reason(self, worker_count: int) -> str | None:
+    def conflict_reason(self, workers: int) -> str | None:
         """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
-        reasons = (
-            self.synchrony.conflict_reason(worker_count),
-            self.placement.conflict_reason(worker_count, self.servers),
-        )
-        return next((reason for reason in reasons if reason), self.several_servers_conflict_reason(worker_count))
+        reasons = (self.synchrony.conflict_reason(workers), self.placement.conflict_reason(workers, self.servers))
+        return next((reason for reason in reasons if reason), self.several_servers_conflict_reason(workers))
 
     def several_servers_conflict_reason(self, worker_count: int) -> str | None:
         """Return why this strategy can't have several servers; None if it can, or if it has only one."""
@@ -102,6 +97,5 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)
 
     def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
-        return ServerBasedPrediction(
-            self.server_algorithm(), self.phase_properties().exchange_period, cost_model
-        ).predict_step_time()
+        period = self.phase_properties().exchange_period
+        return ServerBasedPrediction(self.server_algorithm(), period, cost_model).predict_step_time()

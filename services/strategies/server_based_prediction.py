@@ -66,11 +66,8 @@ class ServerBasedPrediction:
         n* = s·(t_c·B/S + 2), and more with latency. If each of the s shards is one message, the first shards reply
         while the last ones are still receiving. A worker alone is then faster, and n* = s·(t_c·B/S + 1) + 1.
         """
-        cost = self.cost_model
-        alone_s = max(
-            _undisturbed_exchange_s(worker, *_flows_of_worker(worker, self._push_flows, self._reply_flows), cost)
-            for worker in cost.workers
-        )
+        cost, flows = self.cost_model, (self._push_flows, self._reply_flows)
+        alone_s = max(_lone_exchange_s(worker, *_flows_of_worker(worker, *flows), cost) for worker in cost.workers)
         owners = {target for (_, target), _ in self._push_flows}
         own_links = {(direction, name) for direction in ("up", "down") for name in set(cost.workers) - owners}
         busy_s = cost.link_busy_s([*self._push_flows, *self._reply_flows])
@@ -102,14 +99,12 @@ class ServerBasedPrediction:
 
     def _step_s_by_worker(self) -> tuple[float, ...]:
         """Return the step time of each worker, averaged over the steps with and without an exchange."""
-        alone_s, busy_s = [], []
+        lone_s, busy_s = [], []
         for compute_s, worker in zip(self.cost_model.expected_compute_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._push_flows, self._reply_flows)
-            alone_s.append(
-                self.exchange_period * compute_s + _undisturbed_exchange_s(worker, pushes, replies, self.cost_model)
-            )
+            lone_s.append(self.exchange_period * compute_s + _lone_exchange_s(worker, pushes, replies, self.cost_model))
             busy_s.append(self.cost_model.link_busy_s([*pushes, *replies]))
-        return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(alone_s, busy_s))
+        return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(lone_s, busy_s))
 
     def _formula_text(self, formula_template: str) -> str:
         """Return the formula of the step time as text, with the symbols of this training phase filled in."""
@@ -139,10 +134,9 @@ class ServerBasedPrediction:
 
     def _owned_shards(self) -> Iterator[tuple[str, VectorRange]]:
         """Return each shard of the parameter vector: the name of the node that owns it, and its range."""
-        owners = self.algorithm.shard_owners(self.cost_model.workers, self.cost_model.servers)
-        return zip(
-            owners, self.algorithm.shard_ranges(len(self.cost_model.workers), self.cost_model.entries), strict=True
-        )
+        model = self.cost_model
+        owners = self.algorithm.shard_owners(model.workers, model.servers)
+        return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
 def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -> CostModel:
@@ -172,9 +166,7 @@ def _concurrent_exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBy
     return latency_s + cost_model.transfer_s(pushes) + cost_model.transfer_s(replies)
 
 
-def _undisturbed_exchange_s(
-    worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost_model: CostModel
-) -> float:
+def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost: CostModel) -> float:
     """Return the seconds of an exchange of one worker with all shards while no other worker uses the links.
 
     The worker pushes to one shard after the other.
@@ -184,16 +176,12 @@ def _undisturbed_exchange_s(
     because a worker's uplink sends its own pushes before its replies.
     """
     if len(pushes) < 2:  # noqa: PLR2004 - there is no other shard
-        return _concurrent_exchange_s(pushes, replies, cost_model)
-    busy_s = cost_model.link_busy_s(pushes)
+        return _concurrent_exchange_s(pushes, replies, cost)
+    busy_s = cost.link_busy_s(pushes)
     is_sequential = busy_s["up", worker] == max(busy_s.values())
     last_pieces = [
-        (flow, last_message_bytes(size, cost_model.vector_bytes))
-        for flow, size in pushes[1:]
-        if flow[1] not in cost_model.workers
+        (flow, last_message_bytes(size, cost.vector_bytes)) for flow, size in pushes[1:] if flow[1] not in cost.workers
     ]
-    early_s = cost_model.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
-    slowest_reply_s = max(cost_model.transfer_s([load]) for load in replies)
-    return _concurrent_exchange_s(pushes, replies, cost_model) - min(
-        early_s, cost_model.transfer_s(replies) - slowest_reply_s
-    )
+    early_s = cost.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
+    max_early_s = cost.transfer_s(replies) - max(cost.transfer_s([load]) for load in replies)
+    return _concurrent_exchange_s(pushes, replies, cost) - min(early_s, max_early_s)

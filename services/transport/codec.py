@@ -28,9 +28,9 @@ _PREFIX_FORMAT = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQBfB? BBx B5s")
 # The same bytes in two parts: the bytes that are the same in every message, and the values of the fields.
 _CONSTANT_BYTES_FORMAT = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8xB4xBx BBx B5x")
 _FIELDS_FORMAT = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQxfx? xxx x5s")
-_FIELD_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
+_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
 _HEADER_BYTES, _PAD_BYTES = 85, 1
-_CONSTANT_BYTES = (_FIELD_KEYS[0], _HEADER_BYTES, *_FIELD_KEYS[1:14], _PAD_BYTES, _FIELD_KEYS[14])
+_CONSTANT_BYTES = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:14], _PAD_BYTES, _KEYS[14])
 
 
 def encode_message(message: Message) -> bytes:
@@ -52,11 +52,9 @@ def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
 
 def encode_message_prefix(message: Message) -> bytes:
     """Return the part of the serialised `DataMessage` before the payload, `PREFIX_BYTES` long."""
-    header, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = (
-        _FIELD_KEYS
-    )
+    head, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = _KEYS
     return _PREFIX_FORMAT.pack(
-        *(header, _HEADER_BYTES),
+        *(head, _HEADER_BYTES),
         *(step, message.tag.step, kind, message.tag.kind, chunk, message.tag.chunk, piece, message.tag.piece),
         *(version, message.version, samples, message.samples),
         *(start, message.link_start_s, end, message.link_end_s, update, message.update_s),

@@ -14,18 +14,13 @@ class _PendingReceive:
     __slots__ = ("_mailbox", "buffer", "callback", "deadline_s", "source", "tags")
 
     def __init__(
-        self,
-        mailbox: "Mailbox",
-        source: str,
-        tags: tuple[MessageTag, ...],
-        callback: ReceiveCallback,
-        deadline_s: float,
+        self, mailbox: "Mailbox", source: str, tags: tuple[MessageTag, ...], callback: ReceiveCallback, due_s: float
     ) -> None:
         self._mailbox = mailbox
         self.source = source
         self.tags = tags
         self.callback = callback
-        self.deadline_s = deadline_s
+        self.deadline_s = due_s
         self.buffer: memoryview | None = None  # lent for the payload
 
     def cancel(self) -> None:

@@ -103,10 +103,8 @@ class FluidLinkShaping(TransportShaping):
             await self._conditions.wait_until_connected(self._node_name, target)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
-            now_s = self._clock.now()
-            passage = await self._pass_link(
-                self._links.uplink, self._uplink_lock, MessagePassage(now_s, now_s), size_bytes
-            )
+            now = self._clock.now()
+            passage = await self._pass_link(self._links.uplink, self._uplink_lock, MessagePassage(now, now), size_bytes)
             await self._clock.sleep_until(passage.begin_s)
             for shared_link in self._shared_links_to(target):
                 passage = shared_link.pass_message(passage, size_bytes)
@@ -127,14 +125,12 @@ class FluidLinkShaping(TransportShaping):
             await self._clock.sleep_until(link.free_at_s)
             return link.pass_message(passage, size_bytes)
 
-    def _shared_links_to(self, target: str) -> tuple[RateLimiter, ...]:
-        """Return the shared links between this node and `target`."""
-        if target not in self._shared_links:
+    def _shared_links_to(self, peer: str) -> tuple[RateLimiter, ...]:
+        """Return the shared links between this node and `peer`."""
+        if peer not in self._shared_links:
             pairs = zip(self._network.shared_links, self._links.shared_links, strict=True)
-            self._shared_links[target] = tuple(
-                link for pipe, link in pairs if pipe.carries_flow(self._node_name, target)
-            )
-        return self._shared_links[target]
+            self._shared_links[peer] = tuple(link for pipe, link in pairs if pipe.carries_flow(self._node_name, peer))
+        return self._shared_links[peer]
 
     def _update_link_rates(self) -> None:
         """Set the rates of this node's links after an event has changed the conditions of any node's links."""

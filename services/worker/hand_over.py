@@ -58,10 +58,8 @@ class WorkerHandOver:
             for owner in context.shard_owners:
                 await context.transport.send(owner, Message(MessageTag(next_step, MessageKind.HAND_OVER)))
         deadline_s = self.time_limit.deadline_s
-        report = self._make_report("stopped", snapshot)
-        decision = await self.control.report_hand_over(
-            replace(report, next_step=next_step, version=next_step, samples=samples)
-        )
+        state = replace(self._make_report("stopped", snapshot), next_step=next_step, version=next_step, samples=samples)
+        decision = await self.control.report_hand_over(state)
         if decision.action == "load":
             decision, snapshot = await self._transfer_model(next_step, decision, snapshot, deadline_s)
         return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
@@ -83,16 +81,12 @@ class WorkerHandOver:
         An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
         those of all other nodes.
         """
-        ranges, optimiser_state = self._shard_ranges(snapshot), snapshot.optimiser_state
-        state = (
-            ()
-            if optimiser_state is None
-            else range_digests(ranges, optimiser_state.slots, optimiser_state.update_count)
-        )
+        ranges, state = self._shard_ranges(snapshot), snapshot.optimiser_state
+        slots = () if state is None else range_digests(ranges, state.slots, state.update_count)
         has_own_params = round_name == "stopped" and not self.switch.first.phase_properties().is_synchronous
         params = () if has_own_params else range_digests(ranges, [snapshot.params])
-        updates = optimiser_state.update_count if optimiser_state else 0
-        return HandOverState(self.node_name, round_name, updates=updates, params_digests=params, state_digests=state)
+        updates = state.update_count if state else 0
+        return HandOverState(self.node_name, round_name, updates=updates, params_digests=params, state_digests=slots)
 
     def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
         """Return the range of each shard in the parameter vector; without servers, one range for all of it."""
@@ -105,19 +99,17 @@ class WorkerHandOver:
         failure_report: HandOverState | None = None
         try:
             async with self.time_limit.enforce(deadline_s):
-                snapshot = await self._send_or_receive_shards(next_step, decision, snapshot)
+                snapshot = await self._exchange_shards(next_step, decision, snapshot)
         except* NetworkError as errors:
             failure_report = HandOverState(self.node_name, "loaded", failure=str(first_nested_error(errors)))
         return await self.control.report_hand_over(failure_report or self._make_report("loaded", snapshot)), snapshot
 
-    async def _send_or_receive_shards(
-        self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
-    ) -> ModelSnapshot:
+    async def _exchange_shards(self, step: int, decision: HandOverDecision, snapshot: ModelSnapshot) -> ModelSnapshot:
         """Send shards of the model to servers, or receive the shards of all servers; return the model."""
         if self.switch.hand_over_transfer.receivers == "servers":
-            await self._send_shards(next_step, snapshot)
+            await self._send_shards(step, snapshot)
             return snapshot
-        return await self._receive_shards(next_step, decision, snapshot)
+        return await self._receive_shards(step, decision, snapshot)
 
     async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
         """Send each shard of the model that this worker has to send to the server that will own it."""
@@ -130,23 +122,18 @@ class WorkerHandOver:
                     shard_vectors = [shard.view(vector) for vector in vectors]
                     group.create_task(send_model_vectors(context.transport, owner, next_step, shard_vectors))
 
-    async def _receive_shards(
-        self, next_step: int, decision: HandOverDecision, snapshot: ModelSnapshot
-    ) -> ModelSnapshot:
+    async def _receive_shards(self, step: int, decision: HandOverDecision, snapshot: ModelSnapshot) -> ModelSnapshot:
         """Receive the shards of all servers, and return the model that consists of them."""
         context, transfer, size = self.algorithm_before.context, self.switch.hand_over_transfer, snapshot.params.size
-        slot_count = (
-            len(self.algorithm_after.context.optimiser.init_state(snapshot.params).slots)
-            if transfer.includes_slots
-            else 0
-        )
+        optimiser = self.algorithm_after.context.optimiser
+        slot_count = len(optimiser.init_state(snapshot.params).slots) if transfer.includes_slots else 0
         params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
         slots = [np.empty(size, snapshot.params.dtype) for _ in range(slot_count)]
         vectors = [*([params] if transfer.includes_params else ()), *slots]
         async with asyncio.TaskGroup() as group:
             for owner, shard in zip(context.shard_owners, context.shards, strict=True):
                 shard_vectors = [shard.view(vector) for vector in vectors]
-                group.create_task(receive_model_vectors(context.transport, owner, next_step, shard_vectors))
+                group.create_task(receive_model_vectors(context.transport, owner, step, shard_vectors))
         received_state = OptimiserState(decision.updates, tuple(slots))
         return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
 

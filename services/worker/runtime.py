@@ -85,9 +85,9 @@ class WorkerRuntime:
         Libraries load their kernels and start their threads at first use, and a worker whose compute time is set by
         the scenario measures its real compute time. Without a warm-up the first step misses its deadline.
         """
-        task, device = self.data.task, self.algorithm_context.device
+        task, device = self.data.task, self.context.device
         params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.data_order.rank_sample_indices(0, self.algorithm_context.rank, self.phase.batch_weights)
+        share = self.plan.data_order.rank_sample_indices(0, self.context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
             await self.pacer.learn_compute_time(lambda: self._loss_and_gradient(params, x, y))
@@ -95,7 +95,7 @@ class WorkerRuntime:
     async def train(self) -> None:
         """Train from the initial parameters to the end of the run."""
         initial_params = self.plan.model.init_parameters(self.data.task, self.plan.seed, self.plan.dtype)
-        params = self.algorithm_context.device.to_device(initial_params)
+        params = self.context.device.to_device(initial_params)
         result = StepResult(params, self.current_algorithm.init(params))
         step_log = EventBatch(self.log, "node_steps", STEP_COLUMNS)
         stop_task = asyncio.create_task(self._await_stop())
@@ -108,9 +108,8 @@ class WorkerRuntime:
                 break
             result = await self._run_step(step, result.params, result.state, step_log)
             step += 1
-            if step % self.plan.steps_per_epoch == 0 or (
-                self.phase.is_synchronous and not self._has_budget_left(step, result)
-            ):
+            is_over = self.phase.is_synchronous and not self._has_budget_left(step, result)
+            if is_over or step % self.plan.steps_per_epoch == 0:
                 verdict = await self._report_epoch_end(step, result)
                 if verdict.stop_reason:
                     break
@@ -135,7 +134,7 @@ class WorkerRuntime:
         return self.phase.algorithm
 
     @property
-    def algorithm_context(self) -> WorkerContext:
+    def context(self) -> WorkerContext:
         """Resources that this worker's current algorithm uses, such as device, transport and optimiser."""
         return self.phase.algorithm.context
 
@@ -156,19 +155,15 @@ class WorkerRuntime:
 
     def _samples_before(self, step: int) -> int:
         """Return the number of samples that all workers of synchronous training use before `step`."""
-        order = self.plan.data_order
-        return (
-            self.phase.samples_at_start
-            + order.count_samples_before(step)
-            - order.count_samples_before(self.phase.first_step)
-        )
+        samples_before = self.plan.data_order.count_samples_before
+        return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
     def _pending_samples(self, step: int, result: StepResult) -> int:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if result.pending_samples is not None:
             return result.pending_samples
         order = self.plan.data_order
-        own_samples = len(order.rank_sample_indices(step - 1, self.algorithm_context.rank, self.phase.batch_weights))
+        own_samples = len(order.rank_sample_indices(step - 1, self.context.rank, self.phase.batch_weights))
         return len(order.batch_sample_indices(step - 1)) - own_samples
 
     async def _await_stop(self) -> None:
@@ -197,9 +192,8 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.pending_hand_over else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        return result.samples + self._pending_samples(step, result) >= self.plan.data_order.count_samples_before(
-            switch_step
-        )
+        samples = result.samples + self._pending_samples(step, result)
+        return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
         """Take part in a strategy switch; return the next step, and the parameters and state to continue with.
@@ -208,7 +202,7 @@ class WorkerRuntime:
         """
         if self.pending_hand_over is None:
             return step, result
-        traffic, started_s = self.algorithm_context.transport.traffic, self.clock.now()
+        traffic, started_s = self.context.transport.traffic, self.clock.now()
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         hand_over, self.pending_hand_over = self.pending_hand_over, None
         samples = self._samples_before(step) if self.phase.is_synchronous else result.samples
@@ -222,9 +216,7 @@ class WorkerRuntime:
                 step,
                 decision.samples,
             )
-            self.log.log_event(
-                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step
-            )
+            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step)
         value = {
             "verb": decision.action,
             "seconds": round(self.clock.now() - started_s, 6),
@@ -237,7 +229,7 @@ class WorkerRuntime:
     async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: EventBatch) -> StepResult:
         """Run one training step, and log the seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
-        traffic = self.algorithm_context.transport.traffic
+        traffic = self.context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = StepTimes(self.clock)
@@ -247,9 +239,8 @@ class WorkerRuntime:
         self.tally.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
-            self.tally.count_deadline(
-                is_missed=is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
-            )
+            is_missed = is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
+            self.tally.count_deadline(is_missed=is_missed)
         step_log.add_row(
             (
                 step,
@@ -268,9 +259,7 @@ class WorkerRuntime:
             )
         )
         if self.plan.hash_every_step:
-            self.log.log_event(
-                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step + 1
-            )
+            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step + 1)
         return result
 
     async def _compute_gradient(
@@ -278,11 +267,9 @@ class WorkerRuntime:
     ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
         """Return mean loss and gradient over this worker's share of a step's batch, and the measured compute times."""
         with times.measure("data"):
-            share = self.plan.data_order.rank_sample_indices(
-                step, self.algorithm_context.rank, self.phase.batch_weights
-            )
-            x = self.algorithm_context.device.to_device(self.data.train_x[share])
-            y = self.algorithm_context.device.to_device(self.data.train_y[share])
+            share = self.plan.data_order.rank_sample_indices(step, self.context.rank, self.phase.batch_weights)
+            x = self.context.device.to_device(self.data.train_x[share])
+            y = self.context.device.to_device(self.data.train_y[share])
         with times.measure("compute"):
             computed = await self.pacer.compute(step, len(share), lambda: self._loss_and_gradient(params, x, y))
         loss, mean_gradient = computed.result
@@ -290,14 +277,12 @@ class WorkerRuntime:
 
     def _loss_and_gradient(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
         result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
-        self.algorithm_context.device.synchronize()
+        self.context.device.synchronize()
         return result
 
     async def _report_epoch_end(self, finished_steps: int, result: StepResult) -> EpochDecision:
         """Report the end of an epoch to the coordinator; its reply is to continue, stop or switch the strategy."""
-        params = self.algorithm_context.device.to_host(
-            result.params if result.eval_params is None else result.eval_params
-        )
+        params = self.context.device.to_host(result.params if result.eval_params is None else result.eval_params)
         digest = _vector_sha256(params)
         if self.phase.is_synchronous:
             self.log.log_event("node_hash", digest, step=finished_steps)

@@ -146,12 +146,10 @@ def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, An
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
     }
-    return service | ({"deploy": _GPU_RESERVATION} if gets_gpu else {})
+    return service | ({"deploy": _GPU_REQUEST} if gets_gpu else {})
 
 
-_GPU_RESERVATION = {
-    "resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}
-}
+_GPU_REQUEST = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}
 
 
 def _health_check(node: NodePlan, host: ComposeHost) -> dict[str, Any]:

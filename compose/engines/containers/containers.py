@@ -275,18 +275,12 @@ class NodeContainers(TrialNodes):
         return tuple(f"network {network.name}" for network in self._client.networks.list(filters=filters))
 
     def _run_compose(self, *arguments: str) -> None:
-        command = [
-            "docker",
-            "compose",
-            "--project-name",
-            compose_project_name(self._plan),
-            "--file",
-            str(self._compose_path),
-        ]
+        project, path = compose_project_name(self._plan), str(self._compose_path)
+        command = ["docker", "compose", "--project-name", project, "--file", path, *arguments]
         # In a session of its own, so that Ctrl-C does not interrupt Compose between two containers.
         try:
             process = subprocess.run(  # noqa: S603 - our own arguments
-                [*command, *arguments],
+                command,
                 capture_output=True,
                 text=True,
                 check=False,

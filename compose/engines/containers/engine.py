@@ -63,7 +63,7 @@ class DockerEngine(Engine):
 
     def __init__(self) -> None:
         """Create the engine without contacting Docker."""
-        self._capabilities: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
+        self._features: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
     def missing_requirement(self) -> str | None:
@@ -90,9 +90,7 @@ class DockerEngine(Engine):
                 "api": version["ApiVersion"],
                 "cgroup": info.get("CgroupVersion", "1"),
                 "storage": info["Driver"],
-                "images": {
-                    name: client.images.get(name).id for name in self.images.values() if _has_image(client, name)
-                },
+                "images": {tag: client.images.get(tag).id for tag in self.images.values() if _has_image(client, tag)},
             }
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - a subnet is larger than any run
@@ -121,9 +119,7 @@ class DockerEngine(Engine):
             issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             set_secrets_owner(Path(secrets), host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
-            return TrialSupervisor(
-                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
-            ).run_trial()
+            return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
     def choose_mechanisms(self, plan: Plan) -> LinkMechanisms:
         """Choose the shaping mechanism (htb, netem, NFQUEUE, …) for each link property of a plan on this kernel.
@@ -131,33 +127,26 @@ class DockerEngine(Engine):
         Raises:
             HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.
         """
-        return choose_mechanisms(
-            plan,
-            self.kernel_capabilities(container_labels(plan, HELPER_ROLE, "kernel"))
-            if needs_kernel_shaping(plan)
-            else (),
-        )
+        labels = container_labels(plan, HELPER_ROLE, "kernel")
+        return choose_mechanisms(plan, self.kernel_capabilities(labels) if needs_kernel_shaping(plan) else ())
 
-    def kernel_capabilities(self, container_labels: Mapping[str, str]) -> set[KernelFeatureName]:
+    def kernel_capabilities(self, labels: Mapping[str, str]) -> set[KernelFeatureName]:
         """Return the traffic-control features that work on this kernel.
 
         The first call probes them in a container with the nodes' image and the privileges of a helper container.
 
         Args:
-            container_labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
+            labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
 
         Raises:
             HostError: the features can't be probed, for example because the nodes' image does not exist.
         """
-        if self._capabilities is None:
-            with (
-                defer_stop_signals(),
-                closing(docker.from_env()) as client,
-            ):  # an interrupt would leave the container behind
-                self._capabilities = probe_kernel_capabilities(
-                    client, self.images["cpu"], FEATURE_TEST_COMMANDS, container_labels
-                )
-        return self._capabilities
+        if self._features is None:
+            # An interrupt would leave the container behind.
+            with defer_stop_signals(), closing(docker.from_env()) as client:
+                image = self.images["cpu"]
+                self._features = probe_kernel_capabilities(client, image, FEATURE_TEST_COMMANDS, labels)
+        return self._features
 
 
 def _build_image(device: str) -> str:

@@ -53,16 +53,14 @@ class LinkEnforcer:
         self.plan, self.mechanisms = plan, mechanisms
         self._client, self._image, self._wait_for_container_id = client, image, wait_for_container_id
         switch_address = switch.switch_address(plan) if switch.shared_links(plan) else None
-        self.node_links = {
-            node.name: NodeLinkShaping(plan, node, mechanisms, switch_address) for node in data_network_nodes(plan)
-        }
+        nodes = data_network_nodes(plan)
+        self.node_links = {node.name: NodeLinkShaping(plan, node, mechanisms, switch_address) for node in nodes}
         self.helpers: dict[str, HelperContainer] = {}  # node, or network switch -> its helper
         self.interfaces: dict[str, str] = {}  # node -> name of its interface on the data network
         self.records: dict[str, LinkRecord] = {}
         self._setup_outputs: dict[str, str] = {}  # state of the kernel before the run, as tc printed it
-        self._initial_counters: dict[
-            str, dict[str, reading.QdiscCounters]
-        ] = {}  # node -> device -> counters before the run
+        # Node -> device -> counters before the run.
+        self._initial_counters: dict[str, dict[str, reading.QdiscCounters]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -110,11 +108,9 @@ class LinkEnforcer:
             The records of all links, by node or network switch.
         """
         delay_replies = {
-            name: self.helpers[name].submit(
-                "laws", queues=[*self.node_links[name].delay_line_queues(expected_link_states[name])]
-            )
-            for name in expected_link_states
-            if self.node_links[name].delay_line_queues(expected_link_states[name])
+            name: self.helpers[name].submit("laws", queues=[*queues])
+            for name, state in expected_link_states.items()
+            if (queues := self.node_links[name].delay_line_queues(state))
         }
         shown_scripts = {name: link.readback_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
@@ -139,11 +135,7 @@ class LinkEnforcer:
         return dict(self.records)
 
     def _record_differences(
-        self,
-        link_name: str,
-        current_output: str,
-        expected_state: LinkState | None,
-        delay_queues: Mapping[str, Any],
+        self, link_name: str, current_output: str, expected_state: LinkState | None, delay_queues: Mapping[str, Any]
     ) -> None:
         """Record differences between the kernel and the expected state of a link, and the rates that the kernel has.
 
@@ -175,14 +167,12 @@ class LinkEnforcer:
             self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), current_output))
 
     def _current_limit_rates(
-        self, link_name: str, limit_classes: Mapping[str, tuple[str, str]], current_output: str
+        self, link_name: str, classes: Mapping[str, tuple[str, str]], current_output: str
     ) -> dict[str, ProbeMeasurement]:
         """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""
         ceilings = reading.parse_ceilings_bps(current_output)
         return {
-            limit: recorded.model_copy(
-                update={"achieved": ceilings.get(limit_classes[limit], 0.0) * self.plan.dilation}
-            )
+            limit: recorded.model_copy(update={"achieved": ceilings.get(classes[limit], 0.0) * self.plan.dilation})
             for limit, recorded in self.records[link_name].pipes_bps.items()
         }
 
@@ -251,21 +241,18 @@ class LinkEnforcer:
             helper.request("delays", delays=queues_of_events)
         if initial_queues := link.delay_line_queues(link.initial_state):
             helper.request("delays", delays=initial_queues)
-        setup_output = helper.request("script", script=link.setup_script())["said"]
-        self._setup_outputs[node.name] = setup_output
-        self.interfaces[node.name] = reading.parse_interface_name(setup_output)
-        if differences := [
-            *reading.rate_differences(link.expected_rates_bps(), setup_output),
-            *link.missing_routes(setup_output),
-        ]:
-            raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
-        ceilings = reading.parse_ceilings_bps(setup_output)
+        output = helper.request("script", script=link.setup_script())["said"]
+        self._setup_outputs[node.name] = output
+        self.interfaces[node.name] = reading.parse_interface_name(output)
+        if differences := [*reading.rate_differences(link.expected_rates_bps(), output), *link.missing_routes(output)]:
+            raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
+        ceilings = reading.parse_ceilings_bps(output)
         return LinkRecord(
             rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
             rungs=self._link_mechanisms_of(node),
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
-            **self._parse_link_rates(node, setup_output),
+            **self._parse_link_rates(node, output),
             pipes_bps={
                 name: ProbeMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
                 for name, (class_id, declared_bps) in link.pair_rate_limits().items()

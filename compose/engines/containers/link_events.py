@@ -151,13 +151,11 @@ class LinkEventScheduler:
             active_events = _apply_change(active_events, scheduled)
             in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
             happenings = [happening for _, happening in in_order_of_begin]
-            states_after = {
-                node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)
-            }
+            states = {node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)}
             if scheduled.sort_key >= change.sort_key:
-                for name, state in states_after.items():
+                for name, state in states.items():
                     self._send_link_transition(scheduled, name, states_before[name], state)
-            states_before = states_after
+            states_before = states
 
     def _send_link_transition(
         self, change: _ScheduledChange, node_name: str, state_before: LinkState, state_after: LinkState
@@ -168,9 +166,7 @@ class LinkEventScheduler:
         may have been applied by then, so the programs must lead to the new state from every possible state.
         """
         sent = change.transitions.get(node_name, (state_before, state_before))
-        if (sent == (state_before, state_after)) or (
-            node_name not in change.transitions and state_before == state_after
-        ):
+        if sent == (state_before, state_after) or (node_name not in change.transitions and state_before == state_after):
             return
         change.transitions[node_name] = (state_before, state_after)
         self._states_after.setdefault(node_name, {})[change.number] = state_after
@@ -242,6 +238,4 @@ def _apply_change(
     """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
     number, happening = change.event.number, change.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
-    if change.boundary == BEGIN:
-        return other_events | {number: (change.planned_at_s, happening)}
-    return other_events
+    return other_events | {number: (change.planned_at_s, happening)} if change.boundary == BEGIN else other_events

@@ -4,7 +4,7 @@ A *flood* is a stream of UDP datagrams that fills a link, an *echo* is a datagra
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
 from typing import Any, TypeAlias
@@ -47,10 +47,8 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
     node_addresses = {node.name: node.addresses.data.host for node in data_network_nodes(links.plan)}
     if len(node_addresses) < 2 or not _has_probed_properties(links):  # noqa: PLR2004 - a single node has no peer
         return {}
-    _wait_for_replies(
-        executor.submit(links.helpers[name].request, "listen", address=address)
-        for name, address in node_addresses.items()
-    )
+    hosts = node_addresses.items()
+    _wait_for_replies(executor.submit(links.helpers[name].request, "listen", address=host) for name, host in hosts)
     try:
         _probe_round_trips(links, node_addresses)
         _probe_rates(links, node_addresses)
@@ -85,9 +83,8 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
         if not _is_round_trip_accepted(links, declared[name][peer], round_trip_s)
     ]
     if failures:
-        raise TrialFailed(
-            f"{'; '.join(failures[:MAX_REPORTED_PAIRS])}; the tolerance is `fidelity.round_trip`; {BUSY_HOST_HINT}"
-        )
+        examples = "; ".join(failures[:MAX_REPORTED_PAIRS])
+        raise TrialFailed(f"{examples}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}")
     for name, round_trips_of_node in declared.items():
         record = {
             peer: ProbeMeasurement(
@@ -131,16 +128,14 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
     return tries
 
 
-def _send_echoes(
-    links: LinkEnforcer, node_addresses: dict[str, str], pairs: Collection[PeerPair]
-) -> dict[PeerPair, list[float]]:
+def _send_echoes(links: LinkEnforcer, addresses: dict[str, str], pairs: set[PeerPair]) -> dict[PeerPair, list[float]]:
     """Send several echo datagrams between each pair of nodes and return their round-trip times in virtual seconds.
 
     The nodes send one after the other; at the same time, they would wait for the host's cores.
     """
     round_trips_s = {}
     for name in sorted({name for name, _ in pairs}):
-        peer_addresses = {peer: node_addresses[peer] for source, peer in sorted(pairs) if source == name}
+        peer_addresses = {peer: addresses[peer] for source, peer in sorted(pairs) if source == name}
         reply = links.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES_PER_TRY, gap_s=ECHO_GAP_S)
         for peer, wall_seconds in reply["round_trips_s"].items():
             round_trips_s[name, peer] = [seconds / links.plan.dilation for seconds in wall_seconds]

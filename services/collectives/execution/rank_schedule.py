@@ -32,26 +32,22 @@ class RankSchedule(NamedTuple):
 
 
 @lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
-def build_rank_schedule(
-    schedule: Schedule, rank: int, entries: int, max_message_entries: int, entry_bytes: int
-) -> RankSchedule:
+def build_rank_schedule(schedule: Schedule, rank: int, size: int, max_entries: int, entry_bytes: int) -> RankSchedule:
     """Return the sends and receives of one rank in an all-reduce of vectors with this number of entries.
 
     Args:
         schedule: transfers of all ranks.
         rank: rank whose operations are returned.
-        entries: entries of the vector.
-        max_message_entries: entries of the longest message.
+        size: entries of the vector.
+        max_entries: entries of the longest message.
         entry_bytes: bytes of an entry.
     """
-    pieces_by_chunk = [_cut_chunk(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entries)]
-    builder = _RankOperationBuilder(
-        rank, pieces_by_chunk, max_message_entries, waits_for_whole_transfers=not schedule.is_pipelined
-    )
+    pieces_by_chunk = [_cut_chunk(chunk, max_entries) for chunk in schedule.chunk_ranges(size)]
+    builder = _OperationBuilder(rank, pieces_by_chunk, max_entries, awaits_transfers=not schedule.is_pipelined)
     for transfers in schedule.rounds:
         builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
         builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
-    window_pieces = schedule.send_window_pieces(max_message_entries * entry_bytes)
+    window_pieces = schedule.send_window_pieces(max_entries * entry_bytes)
     operations = _limit_send_window(builder.operations, window_pieces) if window_pieces else builder.operations
     return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
@@ -101,26 +97,21 @@ def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation
     )
 
 
-class _RankOperationBuilder:
+class _OperationBuilder:
     """Builder of one rank's operations, round by round."""
 
     def __init__(
-        self,
-        rank: int,
-        pieces_by_chunk: Sequence[Sequence[VectorRange]],
-        max_message_entries: int,
-        *,
-        waits_for_whole_transfers: bool,
+        self, rank: int, pieces_by_chunk: Sequence[Sequence[VectorRange]], max_entries: int, *, awaits_transfers: bool
     ) -> None:
         """Create a builder that has no sends and receives yet.
 
-        With `waits_for_whole_transfers`, a send waits until all pieces of the transfers that it depends on have been
+        With `awaits_transfers`, a send waits until all pieces of the transfers that it depends on have been
         received, and until this rank has sent everything of earlier rounds.
         """
         self.operations: list[RankOperation] = []
         self._rank = rank
-        self._waits_for_whole_transfers = waits_for_whole_transfers
-        self._max_message_entries = max_message_entries
+        self._awaits_transfers = awaits_transfers
+        self._max_entries = max_entries
         self._piece_sizes = [piece.size for pieces in pieces_by_chunk for piece in pieces]
         self._first_piece_by_chunk = list(accumulate(map(len, pieces_by_chunk), initial=0))
         self._last_receive_by_piece: dict[int, int] = {}  # piece -> last operation that changed it
@@ -129,7 +120,7 @@ class _RankOperationBuilder:
 
     def add_sends(self, transfers: Iterable[Transfer]) -> None:
         """Add all sends of one round. Sends of one round do not wait for each other."""
-        earlier = self._previous_round if self._waits_for_whole_transfers else set()
+        earlier = self._previous_round if self._awaits_transfers else set()
         sends = {index for transfer in transfers for index in self._add_send(transfer, earlier)}
         self._previous_round = sends or self._previous_round
 
@@ -143,7 +134,7 @@ class _RankOperationBuilder:
         if transfer.kind == "token":
             prerequisites = prerequisites | set(self._last_receive_by_piece.values())
         for number, pieces in enumerate(self._message_pieces(transfer)):
-            receives = self._last_receives_of_pieces(self._pieces_to_await(transfer, pieces))
+            receives = self._last_receives(self._pieces_to_await(transfer, pieces))
             index = self._append_operation(transfer, number, pieces, prerequisites | receives)
             for piece in pieces:
                 self._sends_since_receive[piece].add(index)
@@ -154,35 +145,27 @@ class _RankOperationBuilder:
         previous: set[int] = set()
         for number, pieces in enumerate(self._message_pieces(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
-            index = self._append_operation(
-                transfer, number, pieces, previous | sends | self._last_receives_of_pieces(pieces)
-            )
-            previous = {index} if self._waits_for_whole_transfers else set()
+            index = self._append_operation(transfer, number, pieces, previous | sends | self._last_receives(pieces))
+            previous = {index} if self._awaits_transfers else set()
             if transfer.kind == "token":
                 self._previous_round.add(index)
             self._last_receive_by_piece.update(dict.fromkeys(self._pieces_to_await(transfer, pieces), index))
 
-    def _append_operation(
-        self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisites: set[int]
-    ) -> int:
+    def _append_operation(self, transfer: Transfer, number: int, pieces: range, prerequisites: set[int]) -> int:
         """Append the send or receive of one message, and return the index of this operation."""
         is_send = transfer.source == self._rank
-        peer_rank = transfer.target if is_send else transfer.source
-        in_order = tuple(sorted(prerequisites))
-        self.operations.append(
-            RankOperation(
-                is_send, peer_rank, transfer.kind, transfer.first_chunk, message_number, piece_numbers, in_order
-            )
-        )
+        peer = transfer.target if is_send else transfer.source
+        needs = tuple(sorted(prerequisites))
+        self.operations.append(RankOperation(is_send, peer, transfer.kind, transfer.first_chunk, number, pieces, needs))
         return len(self.operations) - 1
 
-    def _last_receives_of_pieces(self, piece_numbers: range) -> set[int]:
+    def _last_receives(self, piece_numbers: range) -> set[int]:
         """Return the indices of the last receives that changed the pieces `piece_numbers`."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_to_await(self, transfer: Transfer, piece_numbers: range) -> range:
         """Return the pieces of the vector that must have arrived before a message of `piece_numbers` is complete."""
-        return self._transfer_pieces(transfer) if self._waits_for_whole_transfers else piece_numbers
+        return self._transfer_pieces(transfer) if self._awaits_transfers else piece_numbers
 
     def _transfer_pieces(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
@@ -197,6 +180,6 @@ class _RankOperationBuilder:
         for piece in pieces:
             if self._piece_sizes[piece] > free_entries:
                 message_starts.append(piece)
-                free_entries = self._max_message_entries
+                free_entries = self._max_entries
             free_entries -= self._piece_sizes[piece]
         return [range(start, stop) for start, stop in pairwise((*message_starts, pieces.stop))]

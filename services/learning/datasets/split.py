@@ -17,11 +17,9 @@ def random_split(sample_count: int, test_fraction: float, seed: int) -> tuple[Ho
 def stratified_split(labels: HostArray, test_fraction: float, seed: int) -> tuple[HostArray, HostArray]:
     """Return the ascending indices of training and test samples, with every class in the same proportion in both."""
     class_indices = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    class_splits = [random_split(len(indices), test_fraction, seed) for indices in class_indices]
+    splits = [random_split(len(indices), test_fraction, seed) for indices in class_indices]
     train, test = (
-        np.sort(
-            np.concatenate([indices[split[part]] for indices, split in zip(class_indices, class_splits, strict=True)])
-        )
+        np.sort(np.concatenate([indices[split[part]] for indices, split in zip(class_indices, splits, strict=True)]))
         for part in (0, 1)
     )
     return train, test

@@ -53,13 +53,11 @@ class SequentialModel(Model):
         outputs, _ = self._forward_pass(learning_task, params, x)
         return outputs
 
-    def _forward_pass(
-        self, learning_task: LearningTask, params: Vector, x: Array
-    ) -> tuple[Array, list[LayerBackwardPass]]:
+    def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerBackwardPass]]:
         """Return the outputs for the samples `x`, and the backward pass of each layer, in the order of the layers."""
-        arrays = iter(self.parameter_layout(learning_task).unpack(params).values())
+        arrays = iter(self.parameter_layout(task).unpack(params).values())
         x, layer_backwards = self.prepare_input(x), []
-        for layer in self.build_layers(learning_task).values():
+        for layer in self.build_layers(task).values():
             x, layer_backward = layer.forward(tuple(islice(arrays, len(layer.array_shapes()))), x)
             layer_backwards.append(layer_backward)
         return x, layer_backwards

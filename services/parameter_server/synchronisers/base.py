@@ -23,12 +23,8 @@ class StragglerCriterion(FrozenRecord):
     """
 
     window: PositiveInt = Field(5, description="steps over which a worker's throughput is measured")
-    windows: PositiveInt = Field(
-        3, description="consecutive windows, one step apart, in which a straggler must have been slow"
-    )
-    margin: float = Field(
-        0.05, ge=0, lt=1, description="part of the mean throughput by which a straggler is at least slower"
-    )
+    windows: PositiveInt = Field(3, description="consecutive windows, one step apart, in which a straggler was slow")
+    margin: float = Field(0.05, ge=0, lt=1, description="least part of the mean throughput by which a straggler lags")
 
     def is_slow(self, worker_throughput: float, all_throughputs: Sequence[float]) -> bool:
         """Return whether a worker's throughput is low compared with the throughputs of all workers."""
@@ -83,7 +79,7 @@ class Synchroniser(Component):
         self,
         steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
         own_step_s: float,  # noqa: ARG002 - see above
-        slowest_remaining_s: float,  # noqa: ARG002 - see above
+        remaining_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
         """Return how many steps, the next one included, a worker may start although it is too far ahead of the slowest.
@@ -91,7 +87,7 @@ class Synchroniser(Component):
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
             own_step_s: duration of the worker's last step, without waiting.
-            slowest_remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
+            remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
             slowest_step_s: duration of the slowest worker's last step.
         """
         return 0

@@ -35,15 +35,12 @@ class Dssp(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
         return 1
 
-    def extra_steps(
-        self, steps_ahead: int, own_step_s: float, slowest_remaining_s: float, slowest_step_s: float
-    ) -> int:
+    def extra_steps(self, steps_ahead: int, own_step_s: float, remaining_s: float, slowest_step_s: float) -> int:
         most = self.high - steps_ahead + 1
         if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
             return 0
         return min(
-            range(most + 1),
-            key=lambda steps: _wait_for_next_period_s(steps * own_step_s, slowest_remaining_s, slowest_step_s),
+            range(most + 1), key=lambda steps: _wait_for_next_period_s(steps * own_step_s, remaining_s, slowest_step_s)
         )
 
 

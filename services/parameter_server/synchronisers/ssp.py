@@ -16,9 +16,7 @@ class Ssp(Synchroniser):
     """
 
     kind: Literal["ssp"] = "ssp"
-    staleness: NonNegativeInt = Field(
-        description="steps that a worker may be ahead of the slowest worker when it starts a step"
-    )
+    staleness: NonNegativeInt = Field(description="steps a worker may be ahead of the slowest when it starts a step")
 
     def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
         return step - steps_of_slowest <= self.staleness

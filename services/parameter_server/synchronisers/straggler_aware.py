@@ -8,9 +8,7 @@ from services.parameter_server.synchronisers.base import StragglerCriterion, Syn
 class StragglerAwareSynchroniser(Synchroniser):
     """Synchronous training in which workers do not wait for stragglers (workers that are too slow)."""
 
-    stragglers: StragglerCriterion = Field(
-        default=StragglerCriterion(), description="criterion by which a worker is a straggler"
-    )
+    stragglers: StragglerCriterion = Field(StragglerCriterion(), description="criterion for being a straggler")
 
     def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True

@@ -75,9 +75,8 @@ async def send_model_vectors(transport: Transport, receiver: str, step: int, vec
         vectors: in the order in which the receiver expects them.
     """
     for number, vector in enumerate(vectors):
-        for message in make_vector_messages(
-            Message(MessageTag(step, MessageKind.LOAD, number)), vector, transport.max_piece_bytes
-        ):
+        header = Message(MessageTag(step, MessageKind.LOAD, number))
+        for message in make_vector_messages(header, vector, transport.max_piece_bytes):
             sending = transport.start_send(receiver, message)
             if sending is not None:
                 await asyncio.shield(sending)

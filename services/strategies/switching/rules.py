@@ -79,9 +79,7 @@ class SwitchRule(Component):
         return None
 
     @abstractmethod
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
-    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
 
@@ -95,18 +93,13 @@ class PlateauRule(SwitchRule):
     """
 
     kind: Literal["plateau"] = "plateau"
-    window: int = Field(
-        6, ge=2, description="number of last losses that are compared; one more than the changes that are averaged"
-    )
-    threshold: float = Field(
-        0.01, gt=0, description="mean relative change of the loss at or below which the rule fires"
-    )
+    window: int = Field(6, ge=2, description="number of last losses compared; one more than the changes averaged")
+    threshold: float = Field(0.01, gt=0, description="mean relative change of the loss up to which the rule fires")
     loss: LossSource = Field(
         "validation", description="loss of the held-out samples (validation), or mean training loss of an epoch (train)"
     )
     aggregate: Literal["mean", "max"] = Field(
-        "mean",
-        description="aggregation of the workers' training losses: mean over all samples, or maximum over workers",
+        "mean", description="aggregation of the workers' training losses: mean over all samples or maximum over workers"
     )
     min_points: PositiveInt = Field(6, description="number of evaluation points before which the rule never fires")
     force_at: PositiveInt | None = Field(
@@ -125,10 +118,8 @@ class PlateauRule(SwitchRule):
             return None
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
-    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        loss = evaluation_point.loss(self.loss, self.aggregate)
+    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+        loss = point.loss(self.loss, self.aggregate)
         points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
         if not isfinite(loss):
             skipped = rule_state.skipped + 1
@@ -138,9 +129,8 @@ class PlateauRule(SwitchRule):
         losses = (*rule_state.losses, loss)[-self.window :]
         value = mean_relative_change(losses) if len(losses) == self.window else None
         fires = forced or (value is not None and points >= self.min_points and value <= self.threshold)
-        return SwitchRuleDecision(loss, value, self.threshold, fires, rule_state.skipped), SwitchRuleState(
-            losses, points, rule_state.skipped
-        )
+        decision = SwitchRuleDecision(loss, value, self.threshold, fires, rule_state.skipped)
+        return decision, SwitchRuleState(losses, points, rule_state.skipped)
 
 
 def mean_relative_change(losses: Sequence[float]) -> float:
@@ -158,9 +148,7 @@ class AtStepRule(SwitchRule):
 
     kind: Literal["at"] = "at"
     step: int | None = Field(None, ge=0, description="step of the budget, from 0, before which the rule fires")
-    fraction: float | None = Field(
-        None, ge=0, le=1, description="part of the budget's steps after which the rule fires; 1: never"
-    )
+    fraction: float | None = Field(None, ge=0, le=1, description="part of the budget before the rule fires; 1: never")
     epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
@@ -179,10 +167,8 @@ class AtStepRule(SwitchRule):
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
         if self.step is not None and self.step >= budget_steps:
-            return (
-                "step",
-                f"{self.step} is never reached; the steps of the budget are 0 to {budget_steps - 1}; {USE_NEVER}",
-            )
+            reason = f"{self.step} is never reached; the steps of the budget are 0 to {budget_steps - 1}; {USE_NEVER}"
+            return "step", reason
         if self.epoch is not None and self.epoch * steps_per_epoch >= budget_steps:
             epochs = budget_steps // steps_per_epoch
             return "epoch", f"{self.epoch} is not before the end of the budget of {epochs} epochs; {USE_NEVER}"
@@ -194,11 +180,9 @@ class AtStepRule(SwitchRule):
             return round(self.fraction * budget_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
-    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return a decision not to switch: for this rule the plan contains the step of the switch."""
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
 
 
 class NeverRule(SwitchRule):
@@ -206,10 +190,8 @@ class NeverRule(SwitchRule):
 
     kind: Literal["never"] = "never"
 
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
-    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
+    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
 
 
 AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]

@@ -31,15 +31,10 @@ class StrategySwitch(Strategy):
     """Strategy that trains with strategy `before` until the switch rule `when` fires, then with strategy `after`."""
 
     kind: Literal["strategy_switch"] = "strategy_switch"
-    before: SwitchablePhase = Field(
-        default=AllReduce(), description="strategy before the switch: all_reduce or parameter_server"
-    )
-    after: SwitchablePhase = Field(
-        default=DEFAULT_SECOND_PHASE, description="strategy after the switch: all_reduce or parameter_server"
-    )
+    before: SwitchablePhase = Field(AllReduce(), description="before the switch: all_reduce or parameter_server")
+    after: SwitchablePhase = Field(DEFAULT_SECOND_PHASE, description="after the switch: all_reduce or parameter_server")
     when: AnySwitchRule = Field(
-        default=PlateauRule(),
-        description="rule that decides when to switch: at a plateau of the loss, at a step, or never",
+        PlateauRule(), description="rule that decides when to switch: at a plateau of the loss, at a step, or never"
     )
     rate: Literal["keep_per_sample", "keep"] | PositiveFloat = Field(
         default="keep_per_sample",
@@ -73,17 +68,12 @@ class StrategySwitch(Strategy):
             return _learning_rate_share(self.after, worker_count) / _learning_rate_share(self.before, worker_count)
         return self.rate
 
-    def resolve_choices(
-        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
-    ) -> tuple[Self, dict[str, float]]:
+    def resolve_choices(self, facts: NetworkAndModelFacts, cost: CostModel) -> tuple[Self, dict[str, float]]:
         """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
-        (before, first), (after, second) = (
-            self.before.resolve_choices(collective_site, cost_model),
-            self.after.resolve_choices(collective_site, cost_model),
-        )
+        (before, first), (after, second) = (phase.resolve_choices(facts, cost) for phase in (self.before, self.after))
         exchange_s = first or second
         if first and second:
             exchange_s = {f"{kind} before": seconds for kind, seconds in first.items()}
@@ -119,62 +109,51 @@ class StrategySwitch(Strategy):
 
 
 def switch_conflicts(
-    phase_before: SwitchablePhase,
-    phase_after: SwitchablePhase,
-    scenario_facts: ScenarioFacts,
-    learning_rate_conflict_reason: str | None,
+    before: SwitchablePhase, after: SwitchablePhase, scenario_facts: ScenarioFacts, learning_rate_conflict: str | None
 ) -> Iterator[Conflict]:
     """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
-    if phase_before == phase_after:
+    if before == after:
         yield Conflict((), "before and after are the same strategy; change one of them")
-    elif learning_rate_conflict_reason:
-        yield Conflict((), learning_rate_conflict_reason)
-    conflicts_after = (
-        phase_after.conflicts_after_switch if isinstance(phase_after, ParameterServer) else phase_after.conflicts
-    )
+    elif learning_rate_conflict:
+        yield Conflict((), learning_rate_conflict)
+    conflicts_after = after.conflicts_after_switch if isinstance(after, ParameterServer) else after.conflicts
     conflicts = [
-        *prefix_conflict_paths("before", phase_before.conflicts(scenario_facts)),
+        *prefix_conflict_paths("before", before.conflicts(scenario_facts)),
         *prefix_conflict_paths("after", conflicts_after(scenario_facts)),
     ]
     yield from conflicts
-    shard_reason = _shard_conflict_reason(phase_before, phase_after, scenario_facts.workers)
-    reason = shard_reason or _hand_over_conflict_reason(phase_before, scenario_facts.workers)
+    shard_reason = _shard_conflict_reason(before, after, scenario_facts.workers)
+    reason = shard_reason or _hand_over_conflict_reason(before, scenario_facts.workers)
     if reason and not conflicts:
         yield Conflict((), reason)
 
 
-def _shard_conflict_reason(
-    phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
-) -> str | None:
+def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
     """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
-    if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
+    if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
         return None
-    if phase_before.servers != phase_after.servers:
+    if before.servers != after.servers:
         return (
-            f"before has {phase_before.servers} servers and after has {phase_after.servers}, but a switch can't change "
+            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change "
             "the number; declare the same number in both"
         )
-    if phase_before.placement.shard_proportions(
-        worker_count, phase_before.servers
-    ) != phase_after.placement.shard_proportions(worker_count, phase_after.servers):
+    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (before, after)]
+    if parts[0] != parts[1]:
         return (
-            f"before has placement {phase_before.placement.kind} and after has {phase_after.placement.kind}, but a "
+            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a "
             "switch can't move shards; use the same placement in both"
         )
     return None
 
 
-def _hand_over_conflict_reason(phase_before: SwitchablePhase, worker_count: int) -> str | None:
+def _hand_over_conflict_reason(before: SwitchablePhase, worker_count: int) -> str | None:
     """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
-    if not isinstance(phase_before, ParameterServer) or phase_before.phase_properties().is_synchronous:
+    if not isinstance(before, ParameterServer) or before.phase_properties().is_synchronous:
         return None
-    algorithm = phase_before.server_algorithm()
-    drops = not (
-        phase_before.synchrony.accepts_staleness(maxsize) and phase_before.staleness.accepts_staleness(maxsize)
-    )
-    if len(algorithm.shard_ranges(worker_count, entries=1)) == 1 or (
-        algorithm.gradients_per_update(worker_count) == 1 and not drops
-    ):
+    algorithm = before.server_algorithm()
+    drops = not (before.synchrony.accepts_staleness(maxsize) and before.staleness.accepts_staleness(maxsize))
+    may_differ = drops or algorithm.gradients_per_update(worker_count) != 1
+    if len(algorithm.shard_ranges(worker_count, entries=1)) == 1 or not may_differ:
         return None
     action = "drop late gradients" if drops else "choose the gradients of an update"
     return (

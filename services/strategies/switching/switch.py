@@ -60,9 +60,8 @@ class Switch:
         initial = optimiser.init_state(params)
         if self.state_policy == "reset":
             return initial
-        return OptimiserState(
-            state_before.update_count, tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
-        )
+        zeros = tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
+        return OptimiserState(state_before.update_count, zeros)
 
     @property
     def hand_over_transfer(self) -> HandOverTransfer:
@@ -89,18 +88,14 @@ class Switch:
         names = [f"{number}" for number in range(worker_count + (algorithm.server_count if algorithm else 0))]
         sent = dict.fromkeys(names, 0)
         if algorithm:
-            owners = algorithm.shard_owners(names[:worker_count], names[worker_count:])
+            workers = names[:worker_count]
+            owners = algorithm.shard_owners(workers, names[worker_count:])
             vectors = transfer.includes_params + slot_count * transfer.includes_slots
-            for number, (owner, shard) in enumerate(
-                zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True)
-            ):
+            for k, (owner, shard) in enumerate(zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True)):
                 size_bytes = shard.size * np.dtype(dtype).itemsize * vectors
                 if transfer.receivers == "workers":
-                    sent[owner] += size_bytes * sum(worker != owner for worker in names[:worker_count])
-                if (
-                    transfer.receivers == "servers"
-                    and (sender := shard_sender(number, owners, names[:worker_count])) != owner
-                ):
+                    sent[owner] += size_bytes * sum(worker != owner for worker in workers)
+                if transfer.receivers == "servers" and (sender := shard_sender(k, owners, workers)) != owner:
                     sent[sender] += size_bytes
         counts = tuple(sent.values())
         return BytesPerStep(workers=counts[:worker_count], servers=counts[worker_count:])
@@ -116,8 +111,5 @@ def shard_sender(shard_number: int, shard_owners: Sequence[str], worker_names: S
         shard_owners: names of all shard owners, by shard.
         worker_names: names by rank; the workers have equal replicas.
     """
-    return (
-        shard_owners[shard_number]
-        if shard_owners[shard_number] in worker_names
-        else worker_names[shard_number % len(worker_names)]
-    )
+    owner = shard_owners[shard_number]
+    return owner if owner in worker_names else worker_names[shard_number % len(worker_names)]

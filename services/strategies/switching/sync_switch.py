@@ -37,24 +37,19 @@ class SyncSwitch(Strategy):
 
     kind: Literal["sync_switch"] = "sync_switch"
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
-    fraction: float = Field(
-        default=0.125, ge=0, le=1, description="part of the steps that is synchronous; 1: all steps"
-    )
+    fraction: float = Field(0.125, ge=0, le=1, description="part of the steps that is synchronous; 1: all steps")
     stragglers: Literal["keep", "elastic", "greedy"] = Field(
         default="keep",
         description="policy for stragglers before the switch. keep: all workers wait for stragglers; elastic: no "
         "worker waits for stragglers; greedy: training is asynchronous while there is a straggler",
     )
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes, not of replies")
 
     def training_phases(self) -> TrainingPhases:
         before, after = self._strategies_before_and_after()
         rule = AtStepRule(fraction=self.fraction)
-        return TrainingPhases(
-            before, Switch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
-        )
+        switch = Switch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
+        return TrainingPhases(before, switch)
 
     def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
         synchroniser = SYNCHRONISER_BY_STRAGGLER_POLICY[self.stragglers]

@@ -92,9 +92,9 @@ class GrpcTransport(SocketTransport):
         """Stop the gRPC server at once, so that it logs no errors when the process ends."""
         await self._server.stop(None)
 
-    async def _close_stream(self, peer_name: str, stream: _GrpcSendStream) -> None:
+    async def _close_stream(self, peer: str, stream: _GrpcSendStream) -> None:
         try:
-            async with translate_grpc_errors(peer_name), asyncio.timeout(self._timeout_wall_s):
+            async with translate_grpc_errors(peer), asyncio.timeout(self._timeout_wall_s):
                 await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
                 if stream.call.cancelled():  # because a message was broken off at this node
                     await stream.channel.close()
@@ -104,11 +104,9 @@ class GrpcTransport(SocketTransport):
                     await stream.call.done_writing()
                 receipt = await stream.call
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
-            ) from None
+            raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
         if receipt.messages < stream.sent_messages:
-            raise PeerUnreachable(f"{peer_name} received {receipt.messages} of {stream.sent_messages} sent messages")
+            raise PeerUnreachable(f"{peer} received {receipt.messages} of {stream.sent_messages} sent messages")
         await stream.channel.close()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
@@ -159,9 +157,8 @@ class GrpcTransport(SocketTransport):
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
         try:
-            source = self._identity.verify_identity_proof(
-                dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
-            )
+            proof = dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
+            source = self._identity.verify_identity_proof(proof)
         except AuthenticationError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False

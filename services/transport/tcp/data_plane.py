@@ -28,12 +28,8 @@ class _TcpSendStream:
     @property
     def is_open(self) -> bool:
         """Whether messages can be written: the neighbour has accepted the stream, and every message was complete."""
-        return (
-            not self.is_broken
-            and self.sender_task.done()
-            and not self.sender_task.cancelled()
-            and self.sender_task.exception() is None
-        )
+        task = self.sender_task
+        return not self.is_broken and task.done() and not task.cancelled() and task.exception() is None
 
     def finish_write(self, *, is_broken_off: bool) -> None:
         """Release the stream for the next message, after a message has been written or has failed."""
@@ -73,9 +69,7 @@ class TcpTransport(SocketTransport):
                 async with asyncio.timeout(self._stream_lifetime_wall_s):
                     await self._open_stream(name).sender_task
             except (TimeoutError, OSError) as error:
-                raise PeerUnreachable(
-                    f"can't open a stream to {name}: {error or 'it was not accepted in time'}"
-                ) from error
+                raise PeerUnreachable(f"can't open a stream to {name}: {error or 'not accepted in time'}") from error
 
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
@@ -90,7 +84,7 @@ class TcpTransport(SocketTransport):
         for receiver in tuple(self._receivers):
             receiver.abort()
 
-    async def _close_stream(self, peer_name: str, stream: _TcpSendStream) -> None:
+    async def _close_stream(self, peer: str, stream: _TcpSendStream) -> None:
         """Send the end-of-stream message and check the number of messages that the neighbour has received."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
@@ -101,13 +95,11 @@ class TcpTransport(SocketTransport):
                 await sender.write(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
                 (received_messages,) = COUNT_FORMAT.unpack(await sender.read(COUNT_FORMAT.size))
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
-            ) from None
+            raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
         except OSError as error:
-            raise PeerUnreachable(f"the stream to {peer_name} broke off: {error}") from error
+            raise PeerUnreachable(f"the stream to {peer} broke off: {error}") from error
         if received_messages < stream.sent_messages:
-            raise PeerUnreachable(f"{peer_name} received {received_messages} of {stream.sent_messages} sent messages")
+            raise PeerUnreachable(f"{peer} received {received_messages} of {stream.sent_messages} sent messages")
         sender.close()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:

@@ -33,25 +33,21 @@ class StreamReceiver(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self,
-        identity: NodeIdentity,
-        mailbox: Mailbox,
-        deliver_shaped: DeliverMessage | None,
-        open_receivers: set["StreamReceiver"],
+        self, identity: NodeIdentity, mailbox: Mailbox, deliver: DeliverMessage | None, receivers: set["StreamReceiver"]
     ) -> None:
         """Create the receiver of a stream that is not connected yet.
 
         Args:
             identity: of this node.
             mailbox: of this node.
-            deliver_shaped: delays a message as the emulated network would, then delivers it; None without shaping.
-            open_receivers: receivers of all open streams; this one is a member from its handshake to its end.
+            deliver: delays a message as the emulated network would, then delivers it; None without shaping.
+            receivers: receivers of all open streams; this one is a member from its handshake to its end.
         """
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         self._mailbox = mailbox
-        self._deliver_shaped = deliver_shaped
-        self._open_receivers = open_receivers
+        self._deliver_shaped = deliver
+        self._open_receivers = receivers
         self._stream_parser = self._parse_stream()
         self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
@@ -188,11 +184,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._shaping_queue.append(message)
         if self._shaping_task is None:
             self._transport.pause_reading()
-            self._shaping_task = asyncio.get_running_loop().create_task(
-                self._deliver_queued_messages(self._deliver_shaped)
-            )
+            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_queue(self._deliver_shaped))
 
-    async def _deliver_queued_messages(self, deliver_shaped: DeliverMessage) -> None:
+    async def _deliver_queue(self, deliver_shaped: DeliverMessage) -> None:
         """Deliver the queued messages one after the other, then continue to read."""
         while self._shaping_queue:
             await deliver_shaped(self._source, self._shaping_queue.popleft())
@@ -211,17 +205,15 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
 
-def _check_proof_length(proof_bytes: int) -> int:
+def _check_proof_length(length: int) -> int:
     """Return the announced length of an unknown sender's proof of identity; raise an error if it is too long.
 
     Raises:
         AuthenticationError: the length exceeds the limit.
     """
-    if proof_bytes > MAX_PROOF_BYTES:
-        raise AuthenticationError(
-            f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
-        )
-    return proof_bytes
+    if length > MAX_PROOF_BYTES:
+        raise AuthenticationError(f"the stream's identity has {length} bytes; at most {MAX_PROOF_BYTES} are allowed")
+    return length
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:

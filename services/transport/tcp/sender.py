@@ -116,9 +116,7 @@ class TlsStreamSender(StreamSender):
         self._writer.close()
 
 
-async def open_stream(
-    address: Address, peer_name: str, tls_context: ssl.SSLContext | None, proof: bytes
-) -> StreamSender:
+async def open_stream(address: Address, peer: str, tls_context: ssl.SSLContext | None, proof: bytes) -> StreamSender:
     """Open a stream to a node that listens, or will soon; return it when the node has accepted the proof of identity.
 
     The stream is unencrypted if `tls_context` is None.
@@ -129,7 +127,7 @@ async def open_stream(
     """
     connected = await _connect_socket(address)
     try:
-        sender = await _make_stream_sender(connected, peer_name, tls_context)
+        sender = await _make_stream_sender(connected, peer, tls_context)
         await sender.write(LENGTH_FORMAT.pack(len(proof)), proof)
         (length,) = LENGTH_FORMAT.unpack(await sender.read(LENGTH_FORMAT.size))
         rejection = await sender.read(length)
@@ -138,7 +136,7 @@ async def open_stream(
         raise
     if rejection:
         sender.close()
-        raise AuthenticationError(f"{peer_name} rejected this node: {rejection.decode(errors='replace')}")
+        raise AuthenticationError(f"{peer} rejected this node: {rejection.decode(errors='replace')}")
     return sender
 
 
@@ -162,17 +160,13 @@ async def _connect_socket(address: Address) -> socket.socket:
             return stream
 
 
-async def _make_stream_sender(
-    connected_socket: socket.socket, peer_name: str, tls_context: ssl.SSLContext | None
-) -> StreamSender:
+async def _make_stream_sender(connection: socket.socket, peer: str, tls_context: ssl.SSLContext | None) -> StreamSender:
     if tls_context is None:
-        return PlainStreamSender(connected_socket)
+        return PlainStreamSender(connection)
     try:
-        reader, writer = await asyncio.open_connection(
-            sock=connected_socket, ssl=tls_context, server_hostname=peer_name
-        )
+        reader, writer = await asyncio.open_connection(sock=connection, ssl=tls_context, server_hostname=peer)
     except ssl.SSLError as error:
-        raise AuthenticationError(f"TLS handshake with {peer_name} failed: {error.reason or error}") from error
+        raise AuthenticationError(f"TLS handshake with {peer} failed: {error.reason or error}") from error
     return TlsStreamSender(reader, writer)
 
 
