@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ensayo.rehearsal import rehearse
-from ensayo.switch_search import FractionResult
+from ensayo.switch_search import SwitchFractionResult
 from services.scenario.scenario import Scenario
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 from services.scenario.workload import learning_task_of
@@ -32,7 +32,7 @@ class FractionSearch:
     repeats: int
     run_folders: list[Path] = field(default_factory=list)
 
-    def measure(self, fraction: float) -> tuple[float, float]:
+    def measure_fraction(self, fraction: float) -> tuple[float, float]:
         """Run the scenario with a switch fraction. Return the mean quality and the mean virtual seconds of the repeats.
 
         A higher quality is better: metrics that should be low are negated.
@@ -59,8 +59,8 @@ class FractionSearch:
         target = workload.target
         return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
 
-    def _mean_quality_and_seconds(self, summary: Mapping[str, Any]) -> tuple[float, float]:
-        trials = [trial for trial in summary["trials"] if trial["strategy"] == self.strategy_label]
+    def _mean_quality_and_seconds(self, run_summary: Mapping[str, Any]) -> tuple[float, float]:
+        trials = [trial for trial in run_summary["trials"] if trial["strategy"] == self.strategy_label]
         finished = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
         if not finished:
             raise UserError(
@@ -76,7 +76,7 @@ class FractionSearch:
     def _quality_sign(self) -> float:
         return 1.0 if METRIC_PROPERTIES[self.compared_metric].bound_key == "at_least" else -1.0
 
-    def format_result(self, result: FractionResult) -> str:
+    def format_fraction_result(self, result: SwitchFractionResult) -> str:
         """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
         verdict = "good enough" if result.is_good_enough else "too early"
         quality = "a repeat failed" if isnan(result.quality) else f"{self._quality_sign * result.quality:.4f}"

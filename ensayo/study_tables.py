@@ -10,27 +10,27 @@ from rich.text import Text
 
 from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters import ChapterTable as StudyTable
-from analysis.mlperf.reading.folders import read_results
+from analysis.mlperf.reading.folders import read_mlperf_results
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH
-from analysis.mlperf.report import make_chapters, write_study_report
+from analysis.mlperf.report import make_chapters, write_mlperf_report
 from analysis.mlperf.study import make_study
 from analysis.reading.parallel import ProcessPool
 from ensayo.tables import create_console
 
 
-def write_and_print_study(data_path: Path | None, output_folder: Path, pool: ProcessPool) -> Path:
+def write_and_print_mlperf_study(data_path: Path | None, output_folder: Path, process_pool: ProcessPool) -> Path:
     """Analyse published MLPerf Training results, print each chapter when ready, and write page, tables and figures.
 
     Args:
         data_path: CSV file or folder of published logs; None for the results that are shipped.
         output_folder: folder of the page, the tables and the figures.
-        pool: processes that draw the figures.
+        process_pool: processes that draw the figures.
 
     Returns:
         The path of the page.
     """
-    results = make_study(read_results(data_path or SHIPPED_RESULTS_PATH))
-    return write_study_report(results, _print_chapters(make_chapters(results)), output_folder, pool)
+    results = make_study(read_mlperf_results(data_path or SHIPPED_RESULTS_PATH))
+    return write_mlperf_report(results, _print_chapters(make_chapters(results)), output_folder, process_pool)
 
 
 def _print_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:

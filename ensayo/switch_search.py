@@ -16,7 +16,7 @@ FULLY_SYNCHRONOUS = 1.0
 
 
 @dataclass(frozen=True)
-class FractionResult:
+class SwitchFractionResult:
     """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
 
     fraction: float
@@ -26,32 +26,32 @@ class FractionResult:
 
 
 def search_fractions(
-    measure: Callable[[float], tuple[float, float]], beta: float, halvings: int
-) -> Iterator[FractionResult]:
+    measure_fraction: Callable[[float], tuple[float, float]], max_quality_loss: float, halving_count: int
+) -> Iterator[SwitchFractionResult]:
     """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
-        measure: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
-        beta: how much worse than that of fully synchronous training a quality may be.
-        halvings: number of times the interval of fractions is halved.
+        measure_fraction: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
+        max_quality_loss: how much worse than that of fully synchronous training a quality may be.
+        halving_count: number of times the interval of fractions is halved.
     """
-    synchronous_quality, seconds = measure(FULLY_SYNCHRONOUS)
-    yield FractionResult(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
+    synchronous_quality, seconds = measure_fraction(FULLY_SYNCHRONOUS)
+    yield SwitchFractionResult(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
     low, high = 0.0, FULLY_SYNCHRONOUS
-    for _ in range(halvings):
+    for _ in range(halving_count):
         fraction = (low + high) / 2
-        quality, seconds = measure(fraction)
-        is_good_enough = quality >= synchronous_quality - beta  # NaN is never good enough
+        quality, seconds = measure_fraction(fraction)
+        is_good_enough = quality >= synchronous_quality - max_quality_loss  # NaN is never good enough
         low, high = (low, fraction) if is_good_enough else (fraction, high)
-        yield FractionResult(fraction, quality, seconds, is_good_enough)
+        yield SwitchFractionResult(fraction, quality, seconds, is_good_enough)
 
 
-def earliest_good_result(results: list[FractionResult]) -> FractionResult:
+def earliest_good_fraction_result(fraction_results: list[SwitchFractionResult]) -> SwitchFractionResult:
     """Return the result of the smallest switch fraction whose quality is good enough."""
-    return min((result for result in results if result.is_good_enough), key=lambda result: result.fraction)
+    return min((result for result in fraction_results if result.is_good_enough), key=lambda result: result.fraction)
 
 
-def find_switch_fraction(scenario: Scenario) -> tuple[str, str]:
+def find_switch_fraction_key(scenario: Scenario) -> tuple[str, str]:
     """Return the label of the only switching strategy of a scenario and the dotted path of its switch fraction.
 
     Raises:

@@ -54,12 +54,12 @@ def invalid_verdict(reason: str, remedy: str = "") -> CheckVerdict:
     return CheckVerdict(VerdictLevel.INVALID, reason, remedy)
 
 
-def worst_level(levels: Iterable[VerdictLevel]) -> VerdictLevel:
+def worst_level(verdict_levels: Iterable[VerdictLevel]) -> VerdictLevel:
     """Return the worst of several verdict levels; valid if there are none."""
     order = list(VerdictLevel)
-    return max(levels, key=order.index, default=VerdictLevel.VALID)
+    return max(verdict_levels, key=order.index, default=VerdictLevel.VALID)
 
 
-def worst_verdict_level(verdicts: Iterable[CheckVerdict]) -> VerdictLevel:
+def worst_verdict_level(check_verdicts: Iterable[CheckVerdict]) -> VerdictLevel:
     """Return the worst level of the verdicts of several checks; valid if there are none."""
-    return worst_level(verdict.level for verdict in verdicts)
+    return worst_level(verdict.level for verdict in check_verdicts)

@@ -20,10 +20,10 @@ NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condi
 
 def compare_runs(before_folder: Path, after_folder: Path) -> str:
     """Return a text table that compares the times of two runs. Ratios are after / before: below 1 means faster."""
-    return format_run_changes(read_summary(before_folder), read_summary(after_folder))
+    return format_run_changes(summarise_run(before_folder), summarise_run(after_folder))
 
 
-def read_summary(run_folder: Path) -> RunSummary:
+def summarise_run(run_folder: Path) -> RunSummary:
     """Compute the summary of a run from its logs.
 
     Raises:
@@ -38,19 +38,19 @@ def format_run_changes(before: RunSummary, after: RunSummary) -> str:
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
         for label, summary in (("before:", before), ("after:", after))
     )
-    footer = _describe_unshared_groups("before", before, after) + _describe_unshared_groups("after", after, before)
+    footer = _describe_unmatched_trials("before", before, after) + _describe_unmatched_trials("after", after, before)
     shared_rows = run_change_rows(before, after)
     table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
     return f"{heading}\n{table}{footer}"
 
 
-def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary: RunSummary) -> str:
+def _describe_unmatched_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
     """Return as text the strategies and numbers of workers that only one of two runs has; empty if there are none.
 
     The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
     """
-    other_keys = {_group_key(group) for group in other_summary.groups}
-    unshared_keys = [key for group in summary.groups if (key := _group_key(group)) not in other_keys]
+    other_keys = {_trial_group_key(group) for group in other_summary.trial_groups}
+    unshared_keys = [key for group in summary.trial_groups if (key := _trial_group_key(group)) not in other_keys]
     if not unshared_keys:
         return ""
     groups = ", ".join(
@@ -59,7 +59,7 @@ def _describe_unshared_groups(run_name: str, summary: RunSummary, other_summary:
     )
     unreadable = count_unreadable_trials(other_summary)
     note = f"; {format_count(unreadable, 'trial')} of the other run can't be read" if unreadable else ""
-    return f'\nonly in "{run_name}": {groups}{note}'
+    return f'\nonly in "{run_label}": {groups}{note}'
 
 
 def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
@@ -67,8 +67,12 @@ def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ..
 
     Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
-    old_groups = {_group_key(group): group for group in before.groups}
-    return [_change_row(old_groups[key], group) for group in after.groups if (key := _group_key(group)) in old_groups]
+    old_groups = {_trial_group_key(group): group for group in before.trial_groups}
+    return [
+        _change_row(old_groups[key], group)
+        for group in after.trial_groups
+        if (key := _trial_group_key(group)) in old_groups
+    ]
 
 
 def format_text_table(rows: Sequence[Sequence[str]]) -> str:
@@ -80,12 +84,12 @@ def format_text_table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _group_key(group: TrialGroup) -> tuple[str, str, int]:
-    return group.strategy, group.condition, group.workers
+def _trial_group_key(trial_group: TrialGroup) -> tuple[str, str, int]:
+    return trial_group.strategy, trial_group.condition, trial_group.workers
 
 
 def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
-    before, after, repeats = _select_compared_repeats(before, after)
+    before, after, repeats = _select_common_repeats(before, after)
     name = f"{after.strategy} {after.condition}".strip()
     step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
     target_s = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
@@ -93,7 +97,7 @@ def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
     return (name, str(after.workers), *_format_with_ratio(*step_ms), *_format_with_ratio(*target_s), repeats, verdicts)
 
 
-def _select_compared_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
+def _select_common_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
     """Return two groups of trials with only the repeats to compare, and the text of the table column `repeats`."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
     shared_seeds = before.seeds & after.seeds

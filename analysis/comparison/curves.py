@@ -82,17 +82,17 @@ def build_compared_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingS
     return [*run_curves, *map(_curve_of_series, series)]
 
 
-def find_published_series(benchmarks: Iterable[str]) -> list[ScalingSeries]:
+def find_published_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
     """Return the published MLPerf results of the named benchmarks, from the data that ship with Ensayo.
 
     Raises:
         UserError: a benchmark has no series. The message lists the allowed names.
     """
     shipped_series = {series.benchmark: series for series in read_shipped_series()}
-    unknown_names = [name for name in benchmarks if name not in shipped_series]
+    unknown_names = [name for name in benchmark_names if name not in shipped_series]
     if unknown_names:
         raise UserError(f"--mlperf {unknown_names[0]}: no such series; allowed are {', '.join(shipped_series)}")
-    return [shipped_series[name] for name in benchmarks]
+    return [shipped_series[name] for name in benchmark_names]
 
 
 def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurve:

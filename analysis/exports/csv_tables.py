@@ -46,8 +46,8 @@ def _trial_row(trial: TrialTable) -> dict[str, object]:
     return columns | {key: value for key, value in plan.labels.items() if key not in columns}
 
 
-def _event_row(trial: TrialTable, event: object) -> dict[str, object]:
-    return {"trial": trial.plan.trial, **vars(event), "nodes": " ".join(vars(event)["nodes"])}
+def _event_row(trial: TrialTable, event_outcome: object) -> dict[str, object]:
+    return {"trial": trial.plan.trial, **vars(event_outcome), "nodes": " ".join(vars(event_outcome)["nodes"])}
 
 
 def _table_of_all_trials(run_table: RunTable, table_name: str) -> pd.DataFrame:

@@ -83,11 +83,11 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
     """
     kernels = _merge_activities_into_kernels(activities)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
-    events = [_step_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
+    events = [_step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
     kernel_times = zip(kernels["kernel"], begins, ends, strict=True)
     for correlation_id, (kernel, begin, end) in enumerate(kernel_times, start=FIRST_CORRELATION_ID):
         if end > begin:
-            events.extend(_kernel_events(correlation_id, kernel, begin, end - begin))
+            events.extend(_kernel_trace_events(correlation_id, kernel, begin, end - begin))
     distributed_info = {"backend": "nccl", "rank": rank, "world_size": world_size}
     return {"schemaVersion": 1, "distributedInfo": distributed_info, "traceEvents": events}
 
@@ -107,30 +107,35 @@ def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
     return zip(steps["step"].astype(int), steps["start_s"].astype(float), steps["step_s"].astype(float), strict=True)
 
 
-def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
+def _step_trace_event(step: int, begin_s: float, duration_s: float) -> dict[str, Any]:
     """Return the trace event that marks begin and end of a training step on the track of the host."""
-    begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + step_s))
+    begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + duration_s))
     label = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
-    return _complete_event(label, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end)
+    return _complete_trace_event(label, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end)
 
 
-def _kernel_events(correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int) -> list[dict[str, Any]]:
+def _kernel_trace_events(
+    correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int
+) -> list[dict[str, Any]]:
     """Return two trace events: the launch of a kernel on the host, and the kernel on the device."""
     launch_args = {"correlation": correlation_id}
-    launch = _complete_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
+    launch = _complete_trace_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
     kernel_args = {"device": DEVICE_ID, "stream": kernel.stream, "correlation": correlation_id}
     label = {"cat": "kernel", "name": kernel.name}
-    return [launch, _complete_event(label, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args)]
+    return [
+        launch,
+        _complete_trace_event(label, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args),
+    ]
 
 
-def _complete_event(
+def _complete_trace_event(
     label: dict[str, str],
     process_id: int,
     thread_id: int,
     begin_us: int,
     end_us: int,
-    args: dict[str, int] | None = None,
+    event_args: dict[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return an event of type "complete" (begin and duration, in microseconds) in the Trace Event format."""
     times = {"ts": begin_us, "dur": end_us - begin_us}
-    return {"ph": "X", **label, "pid": process_id, "tid": thread_id, **times, "args": args or {}}
+    return {"ph": "X", **label, "pid": process_id, "tid": thread_id, **times, "args": event_args or {}}

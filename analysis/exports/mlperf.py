@@ -18,7 +18,7 @@ from analysis.exports.trial_verdict import TrialVerdict
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog
-from analysis.reading.run_table import RunTable, TrialTable, read_logs
+from analysis.reading.run_table import RunTable, TrialTable, read_node_logs
 
 ORGANISATION = "ensayo"
 UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
@@ -55,14 +55,14 @@ def system_name_of_trial(trial: TrialTable) -> str:
     The name contains the strategy, the number of workers and the values of all other swept keys.
     """
     plan = trial.plan
-    condition = [f"{key}={value}" for key, value in plan.swept_condition]
+    condition = [f"{key}={value}" for key, value in plan.swept_values]
     return UNSAFE_CHARACTERS.sub("_", "-".join([plan.label, f"w{plan.workers}", *condition]))
 
 
 def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
     """Write a trial's result file, and yield a sentence if MLCommons' compliance checker will not accept the file."""
     name = trial.plan.trial
-    logs = read_logs(run_table.folder.trial_folder(name))
+    logs = read_node_logs(run_table.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))
     if not log.events:
         yield f"{name}: the coordinator logged nothing; the trial has no result file"
@@ -73,9 +73,9 @@ def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, res
         yield f"{name}: {target.name} has no run_stop; the compliance checker will not accept it"
 
 
-def _benchmark_name(log: NodeLog) -> str:
+def _benchmark_name(coordinator_log: NodeLog) -> str:
     """Return the benchmark name recorded in a log; `unknown` if the beginning of the log is lost."""
-    event = log.last_event("submission_benchmark")
+    event = coordinator_log.last_event("submission_benchmark")
     return UNSAFE_CHARACTERS.sub("_", str(event.value)) if event else "unknown"
 
 

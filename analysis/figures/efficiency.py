@@ -8,9 +8,9 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
-from analysis.figures.drawing.labels import label_right_edge
-from analysis.metrics.balance import BalancePoint
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_points_chosen_by_rules
+from analysis.figures.drawing.labels import draw_right_edge_labels
+from analysis.metrics.balance import WorkerChoice
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.findings import describe_efficiency_loss
 from analysis.statistics.balance import MIN_EFFICIENCY
@@ -19,7 +19,7 @@ MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
 
 
-def draw_efficiency(run: AnalysedRun) -> Drawing | None:
+def draw_parallel_efficiency(run: AnalysedRun) -> Drawing | None:
     """Draw parallel efficiency by number of workers, and its hardware and statistical factors as thin curves.
 
     Parallel efficiency E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
@@ -34,8 +34,8 @@ def draw_efficiency(run: AnalysedRun) -> Drawing | None:
     style.add_run_title_and_footer(figure, run.summary, title)
     for axes, curve in zip(panels, curves, strict=False):
         colour = style.strategy_colour(run.summary, curve.strategy)
-        _draw_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
-        mark_balance_points(axes, curve, run.summary.balance, lambda point: point.efficiency)
+        _draw_efficiency_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
+        mark_points_chosen_by_rules(axes, curve, run.summary.balance, lambda point: point.efficiency)
     for axes in panels[len(curves) :]:
         axes.remove()
     for axes in panels[: len(curves) : columns]:
@@ -53,10 +53,10 @@ def draw_efficiency(run: AnalysedRun) -> Drawing | None:
     return Drawing("efficiency", title, caption, _figure_data(curves, run.summary.balance), figure)
 
 
-def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
+def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
     """Return a title with the highest and lowest parallel efficiency on the most workers, and why the lowest is low."""
-    best = max(curves, key=lambda curve: curve.points[-1].efficiency)
-    worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
+    best = max(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
+    worst = min(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
     highest, lowest = best.points[-1], worst.points[-1]
     finding = f"{best.description} keeps {highest.efficiency:.0%} efficiency on {highest.workers} workers"
     if best == worst:
@@ -65,7 +65,7 @@ def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
     return f"{finding}; {worst.description} keeps {lowest.efficiency:.0%}{size}, {describe_efficiency_loss(lowest)}"
 
 
-def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
+def _draw_efficiency_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
     axes.axhline(MIN_EFFICIENCY, color=style.BASELINE_GREY, linestyle=":", linewidth=1)
     if curve.of == "time_to_target":
@@ -82,23 +82,23 @@ def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> No
     axes.set_title(" · ".join(filter(None, [curve.display_name, curve.condition])), color=colour, fontweight="bold")
 
 
-def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str) -> None:
-    last = curve.points[-1]
+def _label_curve_ends(axes: Axes, speedup_curve: SpeedupCurve, colour: str) -> None:
+    last = speedup_curve.points[-1]
     labels = {"E'": (last.efficiency, colour)}
     if last.statistical_efficiency is not None:
         labels["hardware"] = (last.hardware_efficiency, style.FOREGROUND)
         labels["statistical"] = (last.statistical_efficiency, style.FOREGROUND)
-    label_right_edge(axes, labels, font_points=8)
+    draw_right_edge_labels(axes, labels, font_points=8)
 
 
-def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[BalancePoint]) -> pd.DataFrame:
+def _figure_data(speedup_curves: Sequence[SpeedupCurve], balance_points: Sequence[WorkerChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.rate_efficiency(curve.base), format_balance_rules_at_point(curve, point, balance_points)),
+            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, balance_points)),
         )
-        for curve in curves
+        for curve in speedup_curves
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "workers", "efficiency", "hardware_efficiency", "statistical_efficiency"]

@@ -31,15 +31,15 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
     """
-    trials = _drawn_trials(run)
-    evaluations = [_evaluation_curve(trial, result) for trial, result in trials]
+    trials = _choose_drawn_trials(run)
+    evaluations = [_learning_curve_of_trial(trial, result) for trial, result in trials]
     curves = pd.concat(evaluations, ignore_index=True) if evaluations else pd.DataFrame()
     if curves.empty:
         return None
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
     target_metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
-    coloured_strategies = _coloured_strategies(run.summary)
+    coloured_strategies = _choose_coloured_strategies(run.summary)
     legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
     height_in = 1.3 + 0.2 * style.count_legend_rows(legend_colours) + 2.0 * len(metrics)
     figure, panels = style.create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
@@ -49,7 +49,7 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     for axes, (metric, x_column) in zip(panels, columns, strict=True):
         metric_curves = curves[curves["metric"] == metric]
         metric_target = target if metric == target_metric else None
-        _draw_panel(axes, run, metric_curves, x_column, metric_target, coloured_strategies)
+        _draw_learning_curve_panel(axes, run, metric_curves, x_column, metric_target, coloured_strategies)
         axes.set_ylabel(metric if x_column == "time_s" else "")
         axes.set_xlabel(X_AXIS_LABELS[x_column] if metric == metrics[-1] else "")
     style.start_axes_at_zero(panels, x=True)
@@ -79,12 +79,14 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
     return colours | ({"others": style.BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
 
 
-def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
+def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
     """Return the names of the strategies, baseline included, that are drawn in a colour and not in grey.
 
     If several strategies have the same colour, only the first of them to reach the target is coloured.
     """
-    first_to_target = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
+    first_to_target = sorted(
+        summary.trial_groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s)
+    )
     strategy_of_colour: dict[str, str] = {}
     for group in first_to_target:
         strategy_of_colour.setdefault(style.strategy_colour(summary, group.strategy), group.strategy)
@@ -93,7 +95,7 @@ def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
     return frozenset(list(strategy_of_colour.values())[:limit])
 
 
-def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
+def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
     """Return the trials to draw: for each strategy and set of swept values, the finished trials on the most workers.
 
     If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
@@ -110,14 +112,16 @@ def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
 
 def _describe_line_styles(run: AnalysedRun) -> str:
     """Return caption text that names the line style of each combination of swept values; empty if there is only one."""
-    if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
+    if len(run.summary.swept_values) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-    styles = [f"{style_names[style.condition_line_style(run.summary, name)]} {name}" for name in run.summary.conditions]
+    styles = [
+        f"{style_names[style.swept_values_line_style(run.summary, name)]} {name}" for name in run.summary.swept_values
+    ]
     return f"Line style: {', '.join(styles)}. "
 
 
-def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
+def _learning_curve_of_trial(trial: TrialTable, trial_result: TrialResult) -> pd.DataFrame:
     """Return the evaluations of a trial, each with the steps done and the bytes sent before the evaluation."""
     step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
     order = np.argsort(step_ends_s, kind="stable")
@@ -125,23 +129,23 @@ def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
     # Servers log no bytes per step; their bytes are assumed to grow in proportion to those of the workers.
     sent_share = worker_bytes / worker_bytes[-1] if worker_bytes[-1] else worker_bytes
     steps_done = np.searchsorted(step_ends_s[order], trial.evals["time_s"].to_numpy(dtype=float) + 1e-9, side="right")
-    steps = trial.evals["samples"].astype(float) * result.steps / max(result.samples, 1)
+    steps = trial.evals["samples"].astype(float) * trial_result.steps / max(trial_result.samples, 1)
     return trial.evals[["time_s", "samples", "metric", "value"]].assign(
         steps=steps,
-        bytes=sent_share[steps_done] * sum(result.bytes_sent.values()),
-        trial=result.id,
-        strategy=result.strategy,
-        condition=result.condition,
-        workers=result.workers,
+        bytes=sent_share[steps_done] * sum(trial_result.bytes_sent.values()),
+        trial=trial_result.id,
+        strategy=trial_result.strategy,
+        condition=trial_result.condition,
+        workers=trial_result.workers,
     )
 
 
-def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
+def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
     """Return a title that names the strategies with the fewest bytes sent and the most samples to the target quality.
 
     Without a target, or if fewer than two strategies reach the target, the title is the range of the final values.
     """
-    metric_curves = curves[curves["metric"] == metric]
+    metric_curves = learning_curves[learning_curves["metric"] == metric]
     on_target = metric_curves[[target is not None and target.is_reached_by(value) for value in metric_curves["value"]]]
     first_on_target = on_target.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
     costs = first_on_target[["bytes", "samples"]].mean()
@@ -174,22 +178,22 @@ def _describe_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
     return f"{samples_by_strategy.idxmax()} needs {ratio:.1f} times the samples of {samples_by_strategy.idxmin()}"
 
 
-def _draw_panel(
+def _draw_learning_curve_panel(
     axes: Axes,
     run: AnalysedRun,
-    curves: pd.DataFrame,
+    learning_curves: pd.DataFrame,
     x_column: str,
-    target: QualityTarget | None,
+    quality_target: QualityTarget | None,
     coloured_strategies: Collection[str],
 ) -> None:
-    for _, trial_curve in curves.groupby("trial", sort=False):
+    for _, trial_curve in learning_curves.groupby("trial", sort=False):
         strategy, condition = (str(trial_curve.iloc[0][key]) for key in ("strategy", "condition"))
-        line_style = style.condition_line_style(run.summary, condition)
+        line_style = style.swept_values_line_style(run.summary, condition)
         is_coloured = strategy in coloured_strategies
         colour = style.strategy_colour(run.summary, strategy) if is_coloured else style.BASELINE_GREY
         curve_style = COLOURED_CURVE_STYLE if is_coloured else GREY_CURVE_STYLE
         axes.plot(trial_curve[x_column], trial_curve["value"], color=colour, linestyle=line_style, **curve_style)
-    if target is not None:
-        axes.axhline(target.bound, color=style.FOREGROUND, linestyle="--", linewidth=0.9)
+    if quality_target is not None:
+        axes.axhline(quality_target.bound, color=style.FOREGROUND, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=4)

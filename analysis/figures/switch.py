@@ -13,7 +13,7 @@ from analysis.metrics.switch import (
     describe_strategy_switch,
     describe_switch_outcomes,
     median_switch_result,
-    switch_table_row,
+    strategy_switch_table_row,
 )
 from analysis.results.trial_result import TrialResult
 
@@ -83,9 +83,9 @@ def _draw_saved_time_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> N
         axes.barh(y, saved_ms, left=ends_ms[sign], color=colour, height=0.6)
         ends_ms[sign] += saved_ms
     sum_ms = ends_ms[1] + ends_ms[-1]
-    fill = "none" if switch.has_lost_quality else FOREGROUND
+    fill = "none" if switch.has_lost_model_quality else FOREGROUND
     axes.plot(sum_ms, y, "o", color=FOREGROUND, markersize=4, markerfacecolor=fill)
-    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch.has_lost_quality else ''}"
+    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch.has_lost_model_quality else ''}"
     axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
@@ -94,7 +94,7 @@ def _figure_data(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResu
         {
             "trial": trial.id,
             "workers": trial.workers,
-            **switch_table_row(switch),
+            **strategy_switch_table_row(switch),
             "break_even_workers": switch.break_even_workers,
         }
         for trial, switch in switched_trials

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.report.headline import WinnerComparison, compare_winner_with_rival
+from analysis.report.headline import TwoFastestStrategies, compare_winner_with_rival
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup
 
@@ -20,14 +20,14 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     """
     target = run.summary.target
     groups = sorted(
-        run.summary.groups,
+        run.summary.trial_groups,
         key=lambda group: (not group.has_reached_target, group.time_to_target_s, _longest_trial_s(group)),
     )
     if target is None or not groups:
         return None
     figure, (axes,) = style.create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(groups))
     for y, group in enumerate(groups):
-        _draw_bar(axes, y, group, style.strategy_colour(run.summary, group.strategy))
+        _draw_time_to_target_bar(axes, y, group, style.strategy_colour(run.summary, group.strategy))
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -42,10 +42,10 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     return Drawing("time_to_target", title, caption, _figure_data(groups), figure)
 
 
-def _figure_title(comparison: WinnerComparison | None, target: str) -> str:
-    if comparison is None or comparison.time_metric != "time_to_target":
-        return f"No strategy reaches {target}"
-    return comparison.description
+def _figure_title(winner_comparison: TwoFastestStrategies | None, target_text: str) -> str:
+    if winner_comparison is None or winner_comparison.time_metric != "time_to_target":
+        return f"No strategy reaches {target_text}"
+    return winner_comparison.description
 
 
 def _longest_trial_s(trial_group: TrialGroup) -> float:
@@ -53,7 +53,7 @@ def _longest_trial_s(trial_group: TrialGroup) -> float:
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in trial_group.trials)
 
 
-def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
+def _draw_time_to_target_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
     mean_s = group.time_to_target_s
     if np.isfinite(mean_s):
         axes.barh(y, mean_s, height=0.66, color=colour)
@@ -66,10 +66,10 @@ def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
         axes.plot(end_s, y, "o", color=style.FOREGROUND, markerfacecolor=fill, markersize=3.5)
 
 
-def _figure_data(groups: list[TrialGroup]) -> pd.DataFrame:
+def _figure_data(trial_groups: list[TrialGroup]) -> pd.DataFrame:
     rows = [
         (trial.id, group.strategy, group.condition, group.workers, trial.repeat, trial.time_to_target_s, trial.seconds)
-        for group in groups
+        for group in trial_groups
         for trial in group.trials
     ]
     columns = ["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]

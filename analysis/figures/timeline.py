@@ -38,19 +38,19 @@ class TrialStepTimes:
         """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
-    def event_span_s(self, event: EventOutcome) -> tuple[float, float] | None:
+    def event_start_and_end_s(self, event_outcome: EventOutcome) -> tuple[float, float] | None:
         """Return begin and end of an event in virtual seconds; None if the event was never applied.
 
         An event that was not undone ends with the last step of the trial.
         """
-        if event.applied_s is None or event.applied_s > self.last_step_end_s:
+        if event_outcome.applied_s is None or event_outcome.applied_s > self.last_step_end_s:
             return None
-        return event.applied_s, self.last_step_end_s if event.ended_s is None else event.ended_s
+        return event_outcome.applied_s, self.last_step_end_s if event_outcome.ended_s is None else event_outcome.ended_s
 
     @property
     def step_time_ratio_during_events(self) -> float:
         """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
-        spans_s = [span_s for event in self.result.events if (span_s := self.event_span_s(event))]
+        spans_s = [span_s for event in self.result.events if (span_s := self.event_start_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
         for begin_s, end_s in spans_s:
@@ -68,7 +68,7 @@ def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
     title = _figure_title(trials)
     style.add_run_title_and_footer(figure, run.summary, title)
     for axes, trial in zip(panels, trials, strict=True):
-        _draw_panel(axes, trial, style.strategy_colour(run.summary, trial.result.strategy))
+        _draw_step_time_panel(axes, trial, style.strategy_colour(run.summary, trial.result.strategy))
     style.start_axes_at_zero(panels, x=True, y=True)
     panels[-1].set_xlabel("virtual seconds since training began")
     caption = (
@@ -93,9 +93,9 @@ def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
     return [trial for trial in candidates if any(trial is kept for kept in largest)]
 
 
-def _median_step_times_over_workers(steps: pd.DataFrame) -> pd.DataFrame:
+def _median_step_times_over_workers(step_table: pd.DataFrame) -> pd.DataFrame:
     """Return the begin, end and duration of every training step, each as the median over the workers."""
-    by_step = steps.assign(end_s=steps["start_s"] + steps["step_s"]).groupby("step")
+    by_step = step_table.assign(end_s=step_table["start_s"] + step_table["step_s"]).groupby("step")
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
 
 
@@ -113,23 +113,23 @@ def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
     return f"{finding}, a step of {least.display_name} {format_number(least.step_time_ratio_during_events)} times"
 
 
-def _draw_panel(axes: Axes, trial: TrialStepTimes, colour: str) -> None:
-    steps, count = trial.steps, len(trial.steps)
+def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimes, colour: str) -> None:
+    steps, count = trial_step_times.steps, len(trial_step_times.steps)
     window = max(1, count // WINDOWS_PER_TRIAL) if count >= MIN_SMOOTHED_STEPS else 1
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
     axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
-    for event in trial.result.events:
-        if span_s := trial.event_span_s(event):
-            _shade_event(axes, event, span_s)
-    axes.set_title(trial.display_name)
+    for event in trial_step_times.result.events:
+        if span_s := trial_step_times.event_start_and_end_s(event):
+            _shade_event_duration(axes, event, span_s)
+    axes.set_title(trial_step_times.display_name)
     axes.set_ylabel("ms per step")
 
 
-def _shade_event(axes: Axes, event: EventOutcome, span_s: tuple[float, float]) -> None:
-    axes.axvspan(*span_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
-    nodes = event.nodes[0] if len(event.nodes) == 1 else f"{len(event.nodes)} nodes"
-    place = (span_s[0], 1.0)
-    label = f"{event.kind} {nodes}"
+def _shade_event_duration(axes: Axes, event_outcome: EventOutcome, start_and_end_s: tuple[float, float]) -> None:
+    axes.axvspan(*start_and_end_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
+    nodes = event_outcome.nodes[0] if len(event_outcome.nodes) == 1 else f"{len(event_outcome.nodes)} nodes"
+    place = (start_and_end_s[0], 1.0)
+    label = f"{event_outcome.kind} {nodes}"
     axes.annotate(
         label, place, (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top", fontsize=7.5,
         color=style.FOREGROUND, annotation_clip=True,
@@ -150,5 +150,5 @@ def _step_rows_with_events(trial: TrialStepTimes) -> pd.DataFrame:
 
 def _active_event_numbers(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
-    spans_s = ((event.number, trial.event_span_s(event)) for event in trial.result.events)
+    spans_s = ((event.number, trial.event_start_and_end_s(event)) for event in trial.result.events)
     return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)

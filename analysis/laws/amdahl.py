@@ -24,5 +24,5 @@ class AmdahlLaw(ScalingLaw):
         a, b = (parameters[..., index, None] for index in range(2))
         return a / input_columns["workers"] + b
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * series["seconds"].min()])

@@ -35,7 +35,7 @@ class HoldoutError:
 
 
 @dataclass(frozen=True)
-class BacktestRecord:
+class LawBacktestErrors:
     """Residuals of a law fitted to one series of measurements, and its errors at sizes not used in the fit."""
 
     squared_residuals: float  # sum over the whole series
@@ -43,15 +43,15 @@ class BacktestRecord:
     holdout_errors: tuple[HoldoutError, ...]
 
 
-def split_series(series: SeriesColumns, size_column: str, largest_size: float) -> tuple[SeriesColumns, SeriesColumns]:
+def split_series(series: SeriesColumns, size_column: str, max_size: float) -> tuple[SeriesColumns, SeriesColumns]:
     """Split a series of measurements into those at sizes up to `max_size` and those at larger sizes."""
-    is_small = series[size_column] <= largest_size
+    is_small = series[size_column] <= max_size
     small = {name: values[is_small] for name, values in series.items()}
     large = {name: values[~is_small] for name, values in series.items()}
     return small, large
 
 
-def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
+def backtest_law(law: ScalingLaw, series: SeriesColumns) -> LawBacktestErrors:
     """Fit a law to the smaller sizes of a series, for every possible split, and return its errors at the larger sizes.
 
     The beginning of a series has two sizes or more; one size or more is held out.
@@ -65,7 +65,7 @@ def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
         if _has_enough_observations(law, beginning)
         for error in _holdout_errors(law.fit(beginning, PILOT_NOISE, BACKTEST_DRAWS), held_out)
     ]
-    return BacktestRecord(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
+    return LawBacktestErrors(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
 
 
 def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
@@ -73,16 +73,16 @@ def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
     return bool(law.observation_logarithms(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
 
 
-def _holdout_errors(fit: LawFit, held_out: SeriesColumns) -> list[HoldoutError]:
+def _holdout_errors(law_fit: LawFit, held_out_series: SeriesColumns) -> list[HoldoutError]:
     """Return the prediction error of a fitted law at each size that was not used in the fit."""
-    sizes, observed = held_out[fit.law.inputs[0]], held_out[fit.law.output]
-    log_errors = np.log(fit.law.predict_output(fit.parameters, held_out) / observed)
-    variances = np.log(fit.draw_observations(held_out)).var(axis=0)
-    rows = zip(sizes, log_errors, variances, fit.log_distance_beyond_data(held_out), strict=True)
+    sizes, observed = held_out_series[law_fit.law.inputs[0]], held_out_series[law_fit.law.output]
+    log_errors = np.log(law_fit.law.predict_output(law_fit.parameters, held_out_series) / observed)
+    variances = np.log(law_fit.simulate_observations(held_out_series)).var(axis=0)
+    rows = zip(sizes, log_errors, variances, law_fit.log_distance_beyond_range(held_out_series), strict=True)
     return [HoldoutError(*map(float, row)) for row in rows]
 
 
-def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
+def estimate_residual_noise(records: Sequence[LawBacktestErrors]) -> ResidualNoise:
     """Estimate the noise of measurements and the drift, a law's error beyond the fitted sizes, from several backtests.
 
     The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
@@ -93,14 +93,14 @@ def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
     sd = PILOT_NOISE.sd
     if degrees_of_freedom:
         sd = float(np.sqrt(sum(record.squared_residuals for record in records) / degrees_of_freedom))
-    log_likelihoods = (_drift_log_likelihood(record.holdout_errors) for record in records if record.holdout_errors)
+    log_likelihoods = (_log_likelihood_of_drift(record.holdout_errors) for record in records if record.holdout_errors)
     likelihood = np.exp(sum(log_likelihoods, np.zeros(DRIFT_GRID.size)))
     cumulative = np.cumsum(likelihood) / likelihood.sum()
     drift_sds = np.interp(np.linspace(0.01, 0.99, DRIFT_GRID.size), cumulative, DRIFT_GRID)
     return ResidualNoise(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
 
 
-def _drift_log_likelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
+def _log_likelihood_of_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
     """Return the mean log likelihood of the prediction errors of one series for each candidate drift in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
@@ -127,7 +127,7 @@ class LawForecast:
         return self.predicted / self.observed - 1
 
     @property
-    def is_covered(self) -> bool:
+    def is_inside_band(self) -> bool:
         """Whether the observed value lies inside the 90 % band of the prediction."""
         return self.low <= self.observed <= self.high
 
@@ -144,16 +144,16 @@ class ForecastScore:
     width: float  # median of upper / lower end of the band: a law can cover all points by too wide a band
 
 
-def score_forecasts(law_name: str, forecasts: Sequence[LawForecast]) -> ForecastScore:
+def score_forecasts(law_name: str, law_forecasts: Sequence[LawForecast]) -> ForecastScore:
     """Score the forecasts of one law, given the forecasts of all laws: their errors and the coverage of their bands."""
-    of_law = [forecast for forecast in forecasts if forecast.law == law_name]
+    of_law = [forecast for forecast in law_forecasts if forecast.law == law_name]
     errors = np.abs([forecast.relative_error for forecast in of_law])
     return ForecastScore(
         law=law_name,
         points=len(of_law),
         median=float(np.median(errors)),
         worst=float(errors.max()),
-        covered=float(np.mean([forecast.is_covered for forecast in of_law])),
+        covered=float(np.mean([forecast.is_inside_band for forecast in of_law])),
         width=float(np.median([forecast.high / forecast.low for forecast in of_law])),
     )
 
@@ -169,43 +169,43 @@ class LawComparison:
     ) -> None:
         """Set up the comparison of laws that are fitted to numbers of workers up to `largest_size`."""
         self._laws, self._series, self._largest_size = laws, series, largest_size
-        self._records_by_law: dict[str, dict[str, BacktestRecord]] = {}
+        self._records_by_law: dict[str, dict[str, LawBacktestErrors]] = {}
         self._fits_by_law: dict[str, dict[str, LawFit]] = {}
 
-    def backtest_records(self, law_name: str) -> dict[str, BacktestRecord]:
+    def backtest_records(self, law_name: str) -> dict[str, LawBacktestErrors]:
         """Return a law's backtest for each series that is long enough, on sizes up to `largest_size`."""
         if law_name not in self._records_by_law:
             law, limit = self._laws[law_name], self._largest_size
             fit_parts = {name: split_series(series, law.inputs[0], limit)[0] for name, series in self._series.items()}
             self._records_by_law[law_name] = {
-                name: backtest(law, series)
+                name: backtest_law(law, series)
                 for name, series in fit_parts.items()
                 if series[law.output].size and _has_enough_observations(law, series)
             }
         return self._records_by_law[law_name]
 
-    def fits_by_series(self, law_name: str) -> dict[str, LawFit]:
+    def law_fits_by_series(self, law_name: str) -> dict[str, LawFit]:
         """Return the fit of a law to each series; the noise of measurements is estimated from the other series only.
 
         A series without enough sizes up to `largest_size` is fit to all sizes but its largest; `LawFit.size_range`
         records the sizes.
         """
         if law_name not in self._fits_by_law:
-            self._fits_by_law[law_name] = {name: self._fit_series(law_name, name) for name in self._series}
+            self._fits_by_law[law_name] = {name: self._fit_law_to_series(law_name, name) for name in self._series}
         return self._fits_by_law[law_name]
 
-    def _fit_series(self, law_name: str, series_name: str) -> LawFit:
+    def _fit_law_to_series(self, law_name: str, series_name: str) -> LawFit:
         law, records, series = self._laws[law_name], self.backtest_records(law_name), self._series[series_name]
         size_column = law.inputs[0]
         largest_size = self._largest_size if series_name in records else float(np.sort(series[size_column])[-2])
-        noise = estimate_noise([record for name, record in records.items() if name != series_name])
+        noise = estimate_residual_noise([record for name, record in records.items() if name != series_name])
         return law.fit(split_series(series, size_column, largest_size)[0], noise)
 
     def forecasts(self, law_name: str) -> list[LawForecast]:
         """Return the forecasts of a law for every measured size that was not used to fit it, over all series."""
         return [
             forecast
-            for name, fit in self.fits_by_series(law_name).items()
+            for name, fit in self.law_fits_by_series(law_name).items()
             for forecast in forecast_held_out_sizes(law_name, name, fit, self._series[name])
         ]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.laws.solver import solve_least_squares
 from analysis.statistics.centre import Floats
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 SeriesColumns = Mapping[str, Floats]  # columns of a series, shape (n,) each: workers, seconds, samples, batch, ...
 
@@ -48,7 +48,7 @@ class PredictionBand:
     high: Floats
 
 
-class ScalingLaw(Component, ABC):
+class ScalingLaw(ScenarioComponent, ABC):
     """Formula that predicts one positive quantity (`output`) from others (`inputs`), for example time from workers."""
 
     formula: ClassVar[str]
@@ -62,7 +62,7 @@ class ScalingLaw(Component, ABC):
         """Return the predicted output, shape (..., n), for positive parameters of shape (..., parameters)."""
 
     @abstractmethod
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         """Return positive parameters to start the fit from, estimated from the series."""
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
@@ -92,10 +92,10 @@ class ScalingLaw(Component, ABC):
             ValueError: a column is missing or not positive, or the series has as many parameters as points and the
                 noise is unknown.
         """
-        self._check_series(series)
+        self._check_series_columns(series)
         return _fit_law(self, series, noise or ResidualNoise(), draw_count, np.random.default_rng(seed))
 
-    def _check_series(self, series: SeriesColumns) -> None:
+    def _check_series_columns(self, series: SeriesColumns) -> None:
         """Raise ValueError if a series lacks a column that the law needs, or has a value that is not positive."""
         for name in (*self.inputs, self.output):
             if name not in series:
@@ -117,34 +117,34 @@ class LawFit:
     degrees_of_freedom: int  # residuals less the parameters without a prior
     size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
-    def draw_observations(self, columns: SeriesColumns, seed: int = 0) -> Floats:
+    def simulate_observations(self, input_columns: SeriesColumns, seed: int = 0) -> Floats:
         """Simulate new measurements at the given inputs with the fitted law and its noise, shape (draws, n).
 
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
         generator = np.random.default_rng(seed)
-        log_predictions = np.log(self.law.predict_output(self.parameter_draws, columns))
+        log_predictions = np.log(self.law.predict_output(self.parameter_draws, input_columns))
         # One normal number per draw, the same at all sizes, so that bands are smooth.
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
-        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_beyond_data(columns)) * drift_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_beyond_range(input_columns)) * drift_factors
         return np.asarray(np.exp(log_predictions + noise + drift))
 
-    def prediction_band(self, columns: SeriesColumns, level_percent: float = 90) -> PredictionBand:
+    def prediction_band(self, input_columns: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
         """Return the band that holds the central `coverage_percent` of simulated new measurements at each size."""
-        tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
-        low, high = np.percentile(self.draw_observations(columns), tails, axis=0)
-        return PredictionBand(self.law.predict_output(self.parameters, columns), low, high)
+        tails = [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2]
+        low, high = np.percentile(self.simulate_observations(input_columns), tails, axis=0)
+        return PredictionBand(self.law.predict_output(self.parameters, input_columns), low, high)
 
-    def log_distance_beyond_data(self, columns: SeriesColumns) -> Floats:
+    def log_distance_beyond_range(self, input_columns: SeriesColumns) -> Floats:
         """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
-        size = columns[self.law.inputs[0]]
+        size = input_columns[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
 
-    def parameter_interval(self, parameter_name: str, level_percent: float = 95) -> tuple[float, float]:
+    def parameter_interval(self, parameter_name: str, coverage_percent: float = 95) -> tuple[float, float]:
         """Return the interval that holds the central `coverage_percent` of the random draws of one parameter."""
         values = self.parameter_draws[:, self.law.parameter_names.index(parameter_name)]
-        low, high = np.percentile(values, [(100 - level_percent) / 2, (100 + level_percent) / 2])
+        low, high = np.percentile(values, [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2])
         return float(low), float(high)
 
     @property
@@ -154,7 +154,7 @@ class LawFit:
         return tuple(name for name, (low, high) in intervals.items() if high > UNIDENTIFIED_RATIO * low)
 
     @property
-    def aicc(self) -> float:
+    def akaike_criterion(self) -> float:
         """Akaike's information criterion, corrected for few points (Hurvich and Tsai 1989).
 
         n ln(RSS/n) + 2k + 2k(k+1)/(n-k-1) for n residuals and k parameters, the noise counted as one; infinite where
@@ -173,7 +173,7 @@ def _fit_law(
     """Fit a law to measurements, then refit it to many randomly perturbed copies to estimate the uncertainty."""
     observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
-    initial = np.log(law.initial_parameters(series))[None]
+    initial = np.log(law.initial_fit_parameters(series))[None]
     noise_sd = np.array([noise.sd or 0.1])  # weighs points against priors while the noise of the series is unknown
     fitted = _fit_log_parameters(
         law, series, observations[None], prior_means[None], noise_sd, initial, high_precision=True

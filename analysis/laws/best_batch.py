@@ -31,5 +31,5 @@ class BestBatchLaw(ScalingLaw):
         a, b = (parameters[..., index, None] for index in range(2))
         return (np.sqrt(a / input_columns["workers"]) + np.sqrt(b)) ** 2
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.01 * series["seconds"].min()])

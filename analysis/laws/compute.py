@@ -21,6 +21,6 @@ class StepTimeLaw(ScalingLaw):
         fixed_s, sample_s = (parameters[..., index, None] for index in range(2))
         return fixed_s + sample_s * input_columns["local_batch"]
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         seconds = series["step_seconds"]
         return np.array([0.3 * seconds.min(), 0.7 * (seconds / series["local_batch"]).min()])

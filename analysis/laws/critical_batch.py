@@ -24,5 +24,5 @@ class CriticalBatchLaw(ScalingLaw):
         min_samples, noise_batch = (parameters[..., index, None] for index in range(2))
         return min_samples * (1 + input_columns["batch"] / noise_batch)
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([series["samples"].min(), 2 * series["batch"].max()])

@@ -24,6 +24,6 @@ class ExchangeTimeLaw(ScalingLaw):
         alpha, stretch = (parameters[..., index, None] for index in range(2))
         return alpha * input_columns["messages"] + stretch * input_columns["link_seconds"]
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         stretch = (series["exchange_seconds"] / series["link_seconds"]).min()
         return np.array([0.1 * (series["exchange_seconds"] / series["messages"]).min(), 0.9 * stretch])

@@ -21,6 +21,6 @@ class LogarithmicLaw(ScalingLaw):
         a, b, c = (parameters[..., index, None] for index in range(3))
         return a / input_columns["workers"] + b + c * np.log(input_columns["workers"])
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         min_seconds = series["seconds"].min()
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * min_seconds, 0.03 * min_seconds])

@@ -1,7 +1,7 @@
 """Law of the training time on N workers with batch size B, composed of laws of the samples and of the step time.
 
 S = S_min (1 + B/B_noise)    samples to target (`critical_batch`)
-t = t0 + c B/N               seconds of a step (`compute`), observed as seconds x batch / samples
+t = t0 + c B/N               seconds of a step (`step_time`), observed as seconds x batch / samples
 T = S/B x t
 """
 
@@ -24,7 +24,7 @@ class LogNormalPrior(NamedTuple):
     sd: float  # of its logarithm
 
 
-class CompositeLaw(ScalingLaw):
+class TrainingTimeLaw(ScalingLaw):
     """Law of the training time, (samples to target / batch) x step time, with a fitted law for either factor.
 
     The batch of each size is `given` in the series, or is the `best` batch for the fitted parameters.
@@ -54,18 +54,20 @@ class CompositeLaw(ScalingLaw):
         return samples / batch * STEP_LAW.predict_output(parameters[..., 2:], batch_columns)
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        steps = add_step_columns(series)
+        steps = add_step_time_columns(series)
         return np.concatenate([SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(steps)])
 
     def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
         log_samples = SAMPLES_LAW.prediction_logarithms(parameters[..., :2], series)
-        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_step_columns(series))
+        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_step_time_columns(series))
         return np.concatenate([log_samples, log_step_s], axis=-1)
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         log_prior_means, _ = self.log_parameter_prior(series)
-        steps = add_step_columns(series)
-        parameters = np.concatenate([SAMPLES_LAW.initial_parameters(series), STEP_LAW.initial_parameters(steps)])
+        steps = add_step_time_columns(series)
+        parameters = np.concatenate(
+            [SAMPLES_LAW.initial_fit_parameters(series), STEP_LAW.initial_fit_parameters(steps)]
+        )
         parameters[1] = np.exp(log_prior_means[1])
         return parameters
 
@@ -75,23 +77,23 @@ class CompositeLaw(ScalingLaw):
         Only B_noise and t0 have priors, since a few different batches constrain them badly.
         """
         smallest = int(np.argmin(series["workers"]))
-        step_seconds = add_step_columns(series)["step_seconds"][smallest]
+        step_seconds = add_step_time_columns(series)["step_seconds"][smallest]
         fixed_share = self.fixed_ratio.median / (1 + self.fixed_ratio.median)
         medians = [1, self.noise_ratio.median * series["batch"][smallest], fixed_share * step_seconds, 1]
         return np.log(medians), np.array([np.inf, self.noise_ratio.sd, self.fixed_ratio.sd, np.inf])
 
 
-def add_step_columns(series: SeriesColumns) -> SeriesColumns:
+def add_step_time_columns(series: SeriesColumns) -> SeriesColumns:
     """Return a series of measurements with two more columns: `local_batch` (samples per worker) and `step_seconds`."""
     local_batch = series["batch"] / series["workers"]
     step_seconds = series["seconds"] * series["batch"] / series["samples"]
     return {**series, "local_batch": local_batch, "step_seconds": step_seconds}
 
 
-def best_global_batch(parameters: Floats, workers: Floats) -> Floats:
+def best_global_batch(parameters: Floats, worker_counts: Floats) -> Floats:
     """Return the global batch with the least training time, sqrt(t0 N B_noise / c), derived in `best_batch`.
 
-    `parameters` are those of `CompositeLaw`, shape (..., 4).
+    `parameters` are those of `TrainingTimeLaw`, shape (..., 4).
     """
     noise_batch, fixed_s, sample_s = (parameters[..., index, None] for index in (1, 2, 3))
-    return np.sqrt(fixed_s * workers * noise_batch / sample_s)
+    return np.sqrt(fixed_s * worker_counts * noise_batch / sample_s)

@@ -25,6 +25,6 @@ class UniversalScalabilityLaw(ScalingLaw):
         n = input_columns["workers"]
         return a * (1 + s * (n - 1) + k * n * (n - 1)) / n
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         max_workers = series["workers"].max()
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 / max_workers, 0.01 / max_workers**2])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_peers_fill_link
-from analysis.checks.network.achieved_rates import flow_rate_error as flow_error
+from analysis.checks.network.achieved_rates import probe_rate_error as flow_error
 from analysis.checks.network.mechanisms import mechanism_of_link_property
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.checks.network.round_trips import measured_round_trips
@@ -41,9 +41,9 @@ def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
     return (
         *_link_rate_properties(trial),
         *_shared_link_properties(trial),
-        *_path_properties(trial),
+        *_network_path_properties(trial),
         *_round_trip_properties(trial),
-        *_compute_phase_properties(trial),
+        *_compute_time_properties(trial),
         *_event_lateness_properties(trial),
     )
 
@@ -75,21 +75,21 @@ def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 
 
 def _measure_link_rate(
-    trial: TrialTable, node: PlannedNode, direction: str, link_shaping: dict[str, Any]
+    trial: TrialTable, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
     """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
 
     The rate of a probe flow is preferred, then the rate read back from the kernel, then the declared rate if Ensayo's
     own code shapes the link.
     """
-    if (error := flow_error(trial, node, direction)) is not None:
-        can_fill = can_peers_fill_link(trial, node, direction)
+    if (error := flow_error(trial, node, link_direction)) is not None:
+        can_fill = can_peers_fill_link(trial, node, link_direction)
         how = "probed with a flow" if can_fill else "probed by all peers, who can't fill it"
-        return float(link_shaping[f"achieved_{direction}_bps"]), error, how
-    declared = float(getattr(node, f"{direction}_bps"))
-    if (read_back := link_shaping.get(f"read_back_{direction}_bps")) is not None:
+        return float(shaping_record[f"achieved_{link_direction}_bps"]), error, how
+    declared = float(getattr(node, f"{link_direction}_bps"))
+    if (read_back := shaping_record.get(f"read_back_{link_direction}_bps")) is not None:
         return float(read_back), float(read_back) / declared - 1, "read back"
-    shaped_in_code = link_shaping.get("rung") in IN_CODE_MECHANISMS
+    shaped_in_code = shaping_record.get("rung") in IN_CODE_MECHANISMS
     return (declared, 0.0, BY_CONSTRUCTION) if shaped_in_code else (None, None, "not at all")
 
 
@@ -105,7 +105,7 @@ def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
         yield AchievedProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
-def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _network_path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     """Yield delay, jitter and loss of the network paths that Ensayo's own code enforces.
 
     For paths that the kernel shapes, round trips are probed instead.
@@ -116,7 +116,7 @@ def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
         properties = (
             ("delay", path.delay_s, "s", "delay"),
             ("jitter", jitter_s, "s", "delay"),
-            ("loss", path.mean_loss_share, "%", "loss"),
+            ("loss", path.lost_packet_share, "%", "loss"),
         )
         for what, declared, unit, enforced_property in properties:
             by = mechanism_of_link_property(shaping.get(path.target) or {}, enforced_property)
@@ -128,12 +128,12 @@ def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
         mechanism = mechanism_of_link_property(shaping.get(trip.source) or {}, "delay") or "unknown"
-        error = trip.error_s / trip.declared_s if trip.declared_s else None
+        error = trip.deviation_from_declared_s / trip.declared_s if trip.declared_s else None
         by = mechanism if trip.declared_s else "nothing"
         yield AchievedProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
 
 
-def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _compute_time_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     """Yield the declared and measured mean compute time of each worker whose compute time the scenario sets.
 
     Workers whose speed is declared to vary, or changes by an event, are left out.

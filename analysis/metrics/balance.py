@@ -9,7 +9,7 @@ from analysis.statistics.balance import choose_worker_counts
 
 
 @dataclass(frozen=True)
-class BalancePoint:
+class WorkerChoice:
     """Number of workers that one rule chooses from the speedup curve of a strategy."""
 
     strategy: str
@@ -19,15 +19,15 @@ class BalancePoint:
     condition: str
 
 
-def balance_points(curve: SpeedupCurve) -> tuple[BalancePoint, ...]:
+def chosen_worker_counts(speedup_curve: SpeedupCurve) -> tuple[WorkerChoice, ...]:
     """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
     A rule that chooses nothing is left out. A curve with a single point has no balance points.
     """
-    worker_counts = [point.workers for point in curve.points]
-    speedup = np.array([point.speedup for point in curve.points])
-    draws = np.array([curve.draws[workers] for workers in worker_counts]).T if curve.draws else None
+    worker_counts = [point.workers for point in speedup_curve.points]
+    speedup = np.array([point.speedup for point in speedup_curve.points])
+    draws = np.array([speedup_curve.draws[workers] for workers in worker_counts]).T if speedup_curve.draws else None
     return tuple(
-        BalancePoint(curve.strategy, choice.rule, choice.workers, choice.interval, curve.condition)
-        for choice in choose_worker_counts(worker_counts, curve.base.workers, speedup, draws)
+        WorkerChoice(speedup_curve.strategy, choice.rule, choice.workers, choice.interval, speedup_curve.condition)
+        for choice in choose_worker_counts(worker_counts, speedup_curve.base.workers, speedup, draws)
     )

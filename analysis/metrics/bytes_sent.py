@@ -24,15 +24,15 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
         computing = [name for name in workers if name not in phase.promoted_workers]
-        steps = dict.fromkeys(computing, 0) | _step_counts_in_whole_rounds(phase, plan.exchange_period)
+        steps = dict.fromkeys(computing, 0) | _round_up_step_counts(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _node_bytes(count, reply_bytes, node, steps)
-    hand_over = _hand_over_bytes(trial, expected)
+    hand_over = _state_transfer_bytes(trial, expected)
     return {node: round(count + hand_over.get(node, 0)) for node, count in expected.items()}
 
 
-def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
+def _state_transfer_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
     """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
     Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
@@ -47,17 +47,17 @@ def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[st
         return {}
     sent = bytes_sent(trial)
     by_servers = {node: sent.get(node, 0) - step_bytes[node] for node in trial.plan.shard_owners if node in step_bytes}
-    partial_bytes = {**switch.hand_over_bytes_sent, **by_servers}
+    partial_bytes = {**switch.transfer_bytes_sent, **by_servers}
     return {node: min(max(0, partial_bytes.get(node, 0)), planned) for node, planned in after.hand_over_bytes.items()}
 
 
-def _step_counts_in_whole_rounds(phase: TrainingPhase, steps_per_round: int) -> dict[str, int]:
+def _round_up_step_counts(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
     """Return the number of steps of each worker, rounded up to a multiple of the steps per exchange.
 
     A worker that stops between two exchanges exchanges once more, and sends as many bytes as in any exchange.
     """
-    counts = phase.steps.groupby("node").size().items()
-    return {str(node): ceil(count / steps_per_round) * steps_per_round for node, count in counts}
+    counts = training_phase.steps.groupby("node").size().items()
+    return {str(node): ceil(count / steps_per_exchange) * steps_per_exchange for node, count in counts}
 
 
 def _node_bytes(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:

@@ -42,5 +42,5 @@ def _event_outcome(trial: TrialTable, event_number: int) -> EventOutcome:
     )
 
 
-def _column_max(rows: pd.DataFrame, column: str) -> float | None:
-    return float(rows[column].astype(float).max()) if len(rows) else None
+def _column_max(event_rows: pd.DataFrame, column: str) -> float | None:
+    return float(event_rows[column].astype(float).max()) if len(event_rows) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from analysis.metrics.step_seconds import steps_in_whole_rounds
+from analysis.metrics.step_seconds import steps_of_complete_exchanges
 from analysis.reading.run_table import TrialTable
 from analysis.reading.training_phases import training_phases
 
@@ -26,7 +26,7 @@ def predicted_mean_step_s(trial: TrialTable) -> float | None:
     """
     exchanges_every = trial.plan.exchange_period
     return _weighted_mean_s(
-        (phase.predicted.mean_step_s, len(steps_in_whole_rounds(phase.steps, exchanges_every)))
+        (phase.predicted.mean_step_s, len(steps_of_complete_exchanges(phase.steps, exchanges_every)))
         for phase in training_phases(trial)
     )
 

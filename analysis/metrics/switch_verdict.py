@@ -71,7 +71,7 @@ def final_model_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> F
 
 
 def judge_strategy_switch(
-    trial: TrialResult, unswitched_trial: TrialResult | None, qualities: FinalModelQualities | None
+    switched_trial: TrialResult, unswitched_trial: TrialResult | None, final_qualities: FinalModelQualities | None
 ) -> StrategySwitchJudgement:
     """Return whether a trial's strategy switch saved time without making the model worse.
 
@@ -80,20 +80,20 @@ def judge_strategy_switch(
     switch only where the trial without a switch reaches it.
 
     Args:
-        trial: a trial that switched after its first step.
+        switched_trial: a trial that switched after its first step.
         unswitched_trial: a trial with the same seed that did not switch.
-        qualities: final qualities of all such pairs among the repeats.
+        final_qualities: final qualities of all such pairs among the repeats.
     """
-    missed = f"{trial.target} was missed" if _missed_target(trial) else ""
-    quality_text = ": ".join(filter(None, (missed, qualities.description if qualities else "")))
-    if unswitched_trial and _missed_target(trial) and not _missed_target(unswitched_trial):
+    missed = f"{switched_trial.target} was missed" if _missed_target(switched_trial) else ""
+    quality_text = ": ".join(filter(None, (missed, final_qualities.description if final_qualities else "")))
+    if unswitched_trial and _missed_target(switched_trial) and not _missed_target(unswitched_trial):
         return StrategySwitchJudgement("quality was lost", quality_text)
-    if unswitched_trial and _reached_target_after_switch(trial):
-        return _judge_by_time_to_target(trial, unswitched_trial)
-    if qualities and qualities.is_worse_with_switch:
+    if unswitched_trial and _reached_target_after_switch(switched_trial):
+        return _judge_by_time_to_target(switched_trial, unswitched_trial)
+    if final_qualities and final_qualities.is_worse_with_switch:
         return StrategySwitchJudgement("quality was lost", quality_text)
-    saves = trial.switch is not None and (trial.switch.saved_s or 0.0) > 0
-    if saves and qualities is None:
+    saves = switched_trial.switch is not None and (switched_trial.switch.saved_s or 0.0) > 0
+    if saves and final_qualities is None:
         return StrategySwitchJudgement("unknown")
     return StrategySwitchJudgement("paid" if saves else "did not pay")
 
@@ -102,16 +102,16 @@ def _missed_target(trial: TrialResult) -> bool:
     return trial.target is not None and trial.time_to_target_s is None
 
 
-def _reached_target_after_switch(trial: TrialResult) -> bool:
+def _reached_target_after_switch(switched_trial: TrialResult) -> bool:
     """Return whether a trial reached its training target only after its strategy switch."""
-    before = trial.switch.before if trial.switch else None
-    return bool(before and trial.samples_to_target and trial.samples_to_target > before.samples)
+    before = switched_trial.switch.before if switched_trial.switch else None
+    return bool(before and switched_trial.samples_to_target and switched_trial.samples_to_target > before.samples)
 
 
-def _judge_by_time_to_target(trial: TrialResult, unswitched_trial: TrialResult) -> StrategySwitchJudgement:
+def _judge_by_time_to_target(switched_trial: TrialResult, unswitched_trial: TrialResult) -> StrategySwitchJudgement:
     """Return "paid" if the trial that switched strategies reached the target sooner than the trial that did not."""
-    time_s, unswitched_time_s = trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
-    times = f"{trial.target} took {format_number(time_s)} s"
+    time_s, unswitched_time_s = switched_trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
+    times = f"{switched_trial.target} took {format_number(time_s)} s"
     if unswitched_time_s is None:
         return StrategySwitchJudgement("paid", f"{times} and was missed without it")
     times += f" instead of {format_number(unswitched_time_s)} s"

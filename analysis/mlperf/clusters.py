@@ -28,7 +28,7 @@ MIN_STABLE_RAND_INDEX = 0.9  # mean over pairs of seeds; 1: equal clusters, 0: a
 
 
 @dataclass(frozen=True)
-class ClusterPartition:
+class ClusterAssignment:
     """Assignment of systems to k clusters, with the quality of the assignment."""
 
     k: int
@@ -50,12 +50,12 @@ class ClusterPartition:
 class Clustering:
     """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
 
-    partitions: tuple[ClusterPartition, ...]
+    assignments: tuple[ClusterAssignment, ...]
 
     @property
-    def best_partition(self) -> ClusterPartition:
+    def best_assignment(self) -> ClusterAssignment:
         """Assignment to clusters that has the largest mean silhouette of all that were tried."""
-        return max(self.partitions, key=lambda each: each.silhouette)
+        return max(self.assignments, key=lambda each: each.silhouette)
 
 
 def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
@@ -77,16 +77,16 @@ def cluster_systems(systems: Sequence[ComparedResult], counts: Sequence[int] = C
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
     with threadpool_limits(1):  # more threads do not help with a few dozen points
-        partitions = tuple(_make_partition(points, systems, k) for k in counts if 2 * k <= different)
+        partitions = tuple(_assign_clusters(points, systems, k) for k in counts if 2 * k <= different)
     return Clustering(partitions) if partitions else None
 
 
-def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterPartition:
+def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterAssignment:
     fits = [KMeans(cluster_count, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
     tightest = min(fits, key=lambda fit: float(fit.inertia_))
     labelings = [_number_clusters_by_size(fit.labels_, systems) for fit in fits]
     labels = labelings[fits.index(tightest)]
-    return ClusterPartition(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
+    return ClusterAssignment(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
 
 
 def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
@@ -99,9 +99,9 @@ def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[Co
     return tuple(order.index(label) for label in cluster_labels)
 
 
-def mean_rand_index(labelings: Iterable[ClusterLabels]) -> float:
+def mean_rand_index(cluster_labelings: Iterable[ClusterLabels]) -> float:
     """Return the mean adjusted Rand index over all pairs of cluster labelings, which is 1 if all are equal."""
-    count_of = Counter(labelings)
+    count_of = Counter(cluster_labelings)
     pairs = sum(count_of.values()) * (sum(count_of.values()) - 1) / 2
     equal = sum(count * (count - 1) / 2 for count in count_of.values())  # the index of an equal pair is 1
     unequal = sum(count_of[a] * count_of[b] * float(adjusted_rand_score(a, b)) for a, b in combinations(count_of, 2))

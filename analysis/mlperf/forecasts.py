@@ -24,8 +24,8 @@ LAWS: dict[str, laws.ScalingLaw] = {
     "+ log N": laws.LogarithmicLaw(),
     "USL": laws.UniversalScalabilityLaw(),
     BEST_BATCH: laws.BestBatchLaw(),
-    PARTS_KNOWN_BATCH: laws.CompositeLaw(),
-    PARTS_CHOSEN_BATCH: laws.CompositeLaw(batch="best"),
+    PARTS_KNOWN_BATCH: laws.TrainingTimeLaw(),
+    PARTS_CHOSEN_BATCH: laws.TrainingTimeLaw(batch="best"),
 }
 OWN_LAWS = (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH)
 
@@ -37,7 +37,7 @@ class LawEvaluation:
     series: tuple[ScalingSeries, ...]  # those with at least MIN_FITTED_SIZES sizes to fit
     fits: Mapping[str, Mapping[str, laws.LawFit]]  # by law and series
     forecasts: tuple[backtest.LawForecast, ...]  # one for each law and size above the fitted ones
-    backtests: Mapping[str, Mapping[str, backtest.BacktestRecord]]  # backtests up to SHOWN, by law and series
+    backtests: Mapping[str, Mapping[str, backtest.LawBacktestErrors]]  # backtests up to SHOWN, by law and series
 
     @property
     def scored_forecasts(self) -> tuple[backtest.LawForecast, ...]:
@@ -59,12 +59,12 @@ class LawEvaluation:
 
         This error is called drift. Earlier versions of Ensayo computed bands without drift.
         """
-        columns = {each.benchmark: each.columns_for_law_fits for each in self.series}
+        columns = {each.benchmark: each.law_fit_columns for each in self.series}
         forecasts: list[backtest.LawForecast] = []
         for name, fit in self.fits[law_name].items():
             rigid_fit = replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
             forecasts += backtest.forecast_held_out_sizes(law_name, name, rigid_fit, columns[name])
-        return float(np.mean([each.is_covered for each in forecasts if is_scored_forecast(each)]))
+        return float(np.mean([each.is_inside_band for each in forecasts if is_scored_forecast(each)]))
 
 
 def is_scored_forecast(law_forecast: backtest.LawForecast) -> bool:
@@ -90,11 +90,11 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
     """Fit scaling laws to all workloads with results at enough system sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
-    columns = {each.benchmark: each.columns_for_law_fits for each in fittable}
+    columns = {each.benchmark: each.law_fit_columns for each in fittable}
     contest = backtest.LawComparison({law: LAWS[law] for law in law_names}, columns, MAX_FITTED_ACCELERATORS)
     return LawEvaluation(
         series=fittable,
-        fits={law: contest.fits_by_series(law) for law in law_names},
+        fits={law: contest.law_fits_by_series(law) for law in law_names},
         forecasts=tuple(each for law in law_names for each in contest.forecasts(law)),
         backtests={law: contest.backtest_records(law) for law in law_names},
     )
@@ -104,8 +104,8 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: laws.ScalingLaw) -> dict[str, laws.LawFit]:
     """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
     first_noise = laws.ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first_fits = [law.fit(each.columns_for_law_fits, first_noise) for each in series]
+    first_fits = [law.fit(each.law_fit_columns, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)
     squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
     pooled = laws.ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else backtest.PILOT_NOISE
-    return {each.benchmark: law.fit(each.columns_for_law_fits, pooled) for each in series}
+    return {each.benchmark: law.fit(each.law_fit_columns, pooled) for each in series}

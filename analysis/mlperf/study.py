@@ -27,7 +27,7 @@ WORKLOAD_NAMES = {
 
 
 @dataclass(frozen=True)
-class StudyWorkload:
+class WorkloadResults:
     """All systems with a result for one workload, compared with the reference system of the workload."""
 
     benchmark: str
@@ -45,7 +45,7 @@ class MlperfStudy:
     """MLPerf Training results grouped by workload, from which every chapter of the report is computed."""
 
     results: MlperfResults
-    workloads: tuple[StudyWorkload, ...]
+    workloads: tuple[WorkloadResults, ...]
 
 
 def make_study(results: MlperfResults) -> MlperfStudy:
@@ -53,7 +53,7 @@ def make_study(results: MlperfResults) -> MlperfStudy:
     return MlperfStudy(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
 
 
-def _make_workload(results: MlperfResults, benchmark: str) -> StudyWorkload:
-    rows = results.rows_of(benchmark)
+def _make_workload(mlperf_results: MlperfResults, benchmark: str) -> WorkloadResults:
+    rows = mlperf_results.results_of(benchmark)
     reference = choose_reference_result(rows)
-    return StudyWorkload(benchmark, reference, compare_with_reference(rows, reference))
+    return WorkloadResults(benchmark, reference, compare_with_reference(rows, reference))

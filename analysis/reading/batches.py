@@ -18,7 +18,7 @@ INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 
 
 def read_row_batches(
-    log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
+    node_log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
 ) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
     """Return rows of numbers that a node logged in events `event_key`, and the log lines that cannot be used.
 
@@ -26,7 +26,9 @@ def read_row_batches(
     order; nodes of another version may log other columns. A batch is left out and reported if it lacks a required
     column, has rows of different length, or has a value that NumPy cannot convert to a number.
     """
-    decoded = {event.line_number: _decode_batch(event, required_columns) for event in log.events_with_key(event_key)}
+    decoded = {
+        event.line_number: _decode_batch(event, required_columns) for event in node_log.events_with_key(event_key)
+    }
     unusable = tuple(
         UnusableLogLine(number, f"{event_key} {problem}")
         for number, problem in decoded.items()
@@ -38,9 +40,9 @@ def read_row_batches(
     return np.vstack(parts) if parts else np.empty((0, len(columns))), unusable
 
 
-def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
+def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFrame:
     """Return a data frame of rows of numbers; columns in INTEGER_COLUMNS are int64 if all their values are known."""
-    named = zip(columns, np.ascontiguousarray(rows.T), strict=True)
+    named = zip(column_names, np.ascontiguousarray(rows.T), strict=True)
     table = {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
     return pd.DataFrame(table)
 

@@ -128,7 +128,7 @@ def parse_log_lines(lines: Iterable[str]) -> NodeLog:
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
-        fields, is_finite = _load_json(json_text)
+        fields, is_finite = _load_json_with_finiteness(json_text)
     except ValueError as error:
         problem = "cut off in the middle" if _is_cut_off(json_text) else f"not valid JSON: {error}"
         return UnusableLogLine(line_number, problem)
@@ -147,7 +147,7 @@ def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return UnusableLogLine(line_number, "not an event: a JSON object with `key` and a numeric `time_ms` is needed")
-    return _check_event(event)
+    return _check_event_fields(event)
 
 
 def _is_cut_off(json_text: str) -> bool:
@@ -167,7 +167,7 @@ def _decode_logged_value(value: Any) -> Any:
     return value
 
 
-def _load_json(json_text: str) -> tuple[Any, bool]:
+def _load_json_with_finiteness(json_text: str) -> tuple[Any, bool]:
     """Return the decoded JSON, and whether all its numbers are finite.
 
     orjson is many times as fast as other parsers, which matters for long logs.
@@ -178,7 +178,7 @@ def _load_json(json_text: str) -> tuple[Any, bool]:
         return from_json(json_text), False  # accepts NaN and infinity, and names the place of an error
 
 
-def _check_event(event: LogEvent) -> LogEvent | UnusableLogLine:
+def _check_event_fields(event: LogEvent) -> LogEvent | UnusableLogLine:
     """Return the event, or an unusable line if its time is not finite or its metadata is not a JSON object."""
     if not math.isfinite(event.time_ms):
         problem = f"not an event: time_ms should be a finite number, not {event.time_ms}"

@@ -38,7 +38,7 @@ class ProcessPool:
 
     def __init__(self, *, single_process: bool = False) -> None:
         """Create the pool; with `single_process`, or on one core, it has no helper processes."""
-        helper_count = 0 if single_process else _usable_cores() - 1
+        helper_count = 0 if single_process else _usable_core_count() - 1
         self._helpers = None
         if helper_count:
             self._helpers = ProcessPoolExecutor(helper_count, initializer=_prepare_helper, initargs=(os.getpid(),))
@@ -104,6 +104,6 @@ def _exit_with_parent(parent_pid: int) -> None:
     os._exit(1)
 
 
-def _usable_cores() -> int:
+def _usable_core_count() -> int:
     """Return the number of cores that this process may use."""
     return (os.process_cpu_count() if hasattr(os, "process_cpu_count") else None) or len(os.sched_getaffinity(0))

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
-from services.collectives import Schedule
+from services.collectives import TransferSchedule
 from services.scenario.scenario import FidelityLimits
 from services.scenario.target import QualityTarget
-from services.strategies.cost_model import StepPrediction
+from services.strategies.cost_model import StepTimePrediction
 
-NO_PREDICTION = StepPrediction(compute_s=0.0, exchange_s=0.0, formula="")
+NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
 class PlanSection(BaseModel):
@@ -44,13 +44,13 @@ class PlannedNode(PlanSection):
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
-class PlanAfterSwitch(PlanSection):
+class PlanAfterStrategySwitch(PlanSection):
     """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
-    predicted: StepPrediction = NO_PREDICTION
+    predicted: StepTimePrediction = NO_PREDICTION
     is_synchronous: bool = True
     worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
     latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
@@ -91,15 +91,15 @@ class PlanView(PlanSection):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
-    predicted: StepPrediction = NO_PREDICTION
+    predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
     saturation_workers: float | None = (
         None  # number of workers that saturate the servers' links in asynchronous training
     )
-    second_phase: PlanAfterSwitch | None = None  # for a strategy that switches
+    second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
     vector_bytes: int = 0
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
-    schedule: Schedule = Schedule()  # of a collective; without rounds for other strategies
+    schedule: TransferSchedule = TransferSchedule()  # of a collective; without rounds for other strategies
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
@@ -108,7 +108,7 @@ class PlanView(PlanSection):
     fidelity: FidelityLimits = FidelityLimits()
 
     @property
-    def has_varying_speeds(self) -> bool:
+    def has_varying_worker_speeds(self) -> bool:
         """Whether the emulated compute speed of any worker varies from step to step."""
         return any(node.variation for node in self.nodes if node.role == "worker")
 
@@ -129,17 +129,17 @@ class PlanView(PlanSection):
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
-    def longest_chain_message_count(self) -> float:
+    def longest_message_chain(self) -> float:
         """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
-        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.edges, 1.0))
+        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.rank_pairs, 1.0))
 
     @property
     def exchange_without_latency_s(self) -> float:
         """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
-        return self.predicted.exchange_s - self.alpha_s * self.longest_chain_message_count
+        return self.predicted.exchange_s - self.alpha_s * self.longest_message_chain
 
     @property
-    def swept_condition(self) -> tuple[tuple[str, str | int | float], ...]:
+    def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:
         """Swept scenario keys and values except the number of workers; only trials with equal values are compared."""
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
 

@@ -11,9 +11,9 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, Te
 from markupsafe import Markup
 
 from analysis.figures import FIGURES, AnalysedRun, Drawing
-from analysis.figures.drawing.balance import format_balance_rule
-from analysis.figures.drawing.save import save_drawing
-from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style
+from analysis.figures.drawing.balance import format_worker_count_rule
+from analysis.figures.drawing.save import save_drawing_files
+from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style_context
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.report import wording
@@ -30,7 +30,7 @@ PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY
 
 
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
-    "balance_rule": format_balance_rule,
+    "balance_rule": format_worker_count_rule,
     "difference": wording.format_signed_percentage,
     "milliseconds": wording.format_milliseconds,
     "number": wording.format_number,
@@ -62,28 +62,28 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     """
     folder = RunFolder(run_folder)
     if pool is None:
-        with create_process_pool(folder.log_bytes) as own_pool:
+        with create_process_pool(folder.total_log_bytes) as own_pool:
             own_pool.preload_module("analysis.results.analyse_trial")
             return write_report(run_folder, own_pool)
     table, run_summary = analyse_run(folder, pool, write=True)
     pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
-    save = partial(write_figure_panel, folder=folder.figures_path)
-    panels = pool.map(save, draw_figures(AnalysedRun(table, run_summary)))
-    folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
+    save = partial(write_figure_panel, folder=folder.figures_folder_path)
+    panels = pool.map(save, draw_report_figures(AnalysedRun(table, run_summary)))
+    folder.report_path.write_text(render_report_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
 
-def draw_figures(run: AnalysedRun) -> Iterator[Drawing]:
+def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[Drawing]:
     """Draw all kinds of figures that apply to a run, such as the speedup, and yield them."""
     for figure in FIGURES.values():
-        with figure_style():
-            drawing = figure(run)
+        with figure_style_context():
+            drawing = figure(analysed_run)
         if drawing is not None:
             yield drawing
 
 
-def render_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:
+def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:
     """Return the page of a report as one self-contained HTML document."""
     return load_template("report/report.html.j2").render(
         summary=run_summary,
@@ -123,14 +123,14 @@ def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
     return by_reason
 
 
-def flatten_manifest(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str, str]:
     """Return the nested manifest of a run as one flat mapping of key paths to texts, without empty values."""
     rows: dict[str, str] = {}
-    for name, value in content.items():
+    for name, value in manifest.items():
         if isinstance(value, dict):
-            rows |= flatten_manifest(value, f"{prefix}{name} \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ")
+            rows |= flatten_manifest(value, f"{key_prefix}{name} \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ")
         elif value not in (None, "", []):
-            rows[prefix + name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            rows[key_prefix + name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return rows
 
 
@@ -142,14 +142,14 @@ def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
 
 def write_figure_panel(drawing: Drawing, folder: Path) -> FigurePanel:
     """Write the image and data files of a figure into a folder, and return the figure for an HTML page."""
-    svg = save_drawing(drawing, folder).read_text(encoding="utf-8")
+    svg = save_drawing_files(drawing, folder).read_text(encoding="utf-8")
     title = wording.capitalise_first_letter(drawing.title)
     return FigurePanel(drawing.name, title, drawing.caption, _inline_svg(svg, drawing))
 
 
-def _inline_svg(svg: str, drawing: Drawing) -> Markup:
+def _inline_svg(svg_text: str, drawing: Drawing) -> Markup:
     """Return an SVG image as an element of an HTML page: no fixed size, unique ids, and colours of the page."""
-    body = svg[svg.index("<svg") :]
+    body = svg_text[svg_text.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)

@@ -14,7 +14,7 @@ from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_comparison import (
     StrategyDifference,
     check_samples_to_target,
-    explain_unchecked_groups,
+    explain_missing_baselines,
     find_strategy_difference,
 )
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
@@ -57,42 +57,42 @@ class FastestStrategy:
 
 def summary_sentences(summary: RunSummary) -> list[str]:
     """Return the sentences of a run's summary: the fastest strategies, their efficiencies, and excluded trials."""
-    fastest = {condition: fastest_strategies(summary, condition) for condition in summary.conditions}
+    fastest = {condition: fastest_strategies(summary, condition) for condition in summary.swept_values}
     winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
-    falls = [describe_efficiency_fall(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
+    falls = [describe_efficiency_drop(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
         *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
         _describe_significant_pairs(summary),
-        _describe_suspicious_groups(summary),
-        _describe_unchecked_groups(summary),
+        _describe_suspicious_strategies(summary),
+        _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]
     return [capitalise_first_letter(sentence) for sentence in sentences if sentence]
 
 
-def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrategy]:
+def fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestStrategy]:
     """Return the fastest strategy on each number of workers that at least two strategies ran on."""
-    members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
+    members = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
     candidates = (_find_fastest(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
     return [fastest for fastest in candidates if fastest is not None]
 
 
-def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> str:
+def describe_efficiency_drop(speedup_curve: SpeedupCurve, target: str | None = None) -> str:
     """Return the number of workers from which a strategy's efficiency is below EXPECTED_EFFICIENCY, as text.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """
-    name = f"{curve.description}{_describe_time_metric(curve.of, target)}"
-    sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, curve.points))
-    if len(sufficient) == len(curve.points):
-        last = curve.points[-1]
+    name = f"{speedup_curve.description}{_describe_time_metric(speedup_curve.of, target)}"
+    sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, speedup_curve.points))
+    if len(sufficient) == len(speedup_curve.points):
+        last = speedup_curve.points[-1]
         return f"{name} keeps {format_percentage(last.efficiency)} efficiency up to {format_worker_count(last.workers)}"
-    first_below = curve.points[len(sufficient)]
+    first_below = speedup_curve.points[len(sufficient)]
     threshold, workers = format_percentage(EXPECTED_EFFICIENCY), format_worker_count(first_below.workers)
-    interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / curve.base.workers)
+    interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / speedup_curve.base.workers)
     before = ""
     if sufficient:
         before = f" (on {sufficient[-1].workers} it is {format_percentage(sufficient[-1].efficiency)})"
@@ -104,7 +104,7 @@ def _find_fastest(groups: Sequence[TrialGroup], differences: Sequence[StrategyDi
     """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
     time_metric = choose_time_metric(groups)
     fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]
-    fastest_times, second_times = fastest.times_s(time_metric), second.times_s(time_metric)
+    fastest_times, second_times = fastest.trial_times_s(time_metric), second.trial_times_s(time_metric)
     fastest_s, second_s = fastest.mean_time_s(time_metric), second.mean_time_s(time_metric)
     if not np.isfinite(fastest_s) or not (fastest_times > 0).all() or not (second_times > 0).all():
         return None
@@ -119,7 +119,7 @@ def _find_fastest(groups: Sequence[TrialGroup], differences: Sequence[StrategyDi
     )
 
 
-def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
+def _describe_fastest_strategies(swept_values: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
     """Return which strategy is fastest on which numbers of workers, and by how much on the most workers.
 
     For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50] (p = 0.003) on 16; ps wins up to 2 workers". A
@@ -136,7 +136,7 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
         for name, workers in earlier_winners.items()
         if name != last.winner
     )
-    where = f" ({condition})" if condition else ""
+    where = f" ({swept_values})" if swept_values else ""
     time_metric = _describe_time_metric(last.time_metric, target)
     margin = f"{_describe_winning_margin(last)}{_format_p_value(last.difference)}{time_metric}"
     if not winning:
@@ -148,11 +148,11 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
     return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{up_to}"
 
 
-def _describe_winning_margin(fastest: FastestStrategy) -> str:
+def _describe_winning_margin(fastest_strategy: FastestStrategy) -> str:
     """Return by which factor the fastest strategy beats the second, or that no other strategy reaches the target."""
-    if not np.isfinite(fastest.time_ratio):
+    if not np.isfinite(fastest_strategy.time_ratio):
         return "as no other reaches the target"
-    return f"by {format_number(fastest.time_ratio)}{TIMES_SIGN}{_format_interval(fastest.interval)}"
+    return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{_format_interval(fastest_strategy.interval)}"
 
 
 def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
@@ -160,12 +160,12 @@ def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
     return " by time for the same samples" if target and time_metric == "time_to_samples" else ""
 
 
-def _reason_without_winner(fastest: FastestStrategy) -> str:
+def _reason_without_winner(fastest_strategy: FastestStrategy) -> str:
     """Return why the fastest strategy does not count as significantly faster than the second."""
-    if fastest.interval is None:
+    if fastest_strategy.interval is None:
         return "each ran once: no interval"
-    if fastest.difference is None:
-        return "one shared seed: no test" if fastest.shared_seeds else "no shared seeds: no test"
+    if fastest_strategy.difference is None:
+        return "one shared seed: no test" if fastest_strategy.shared_seeds else "no shared seeds: no test"
     return "repeats do not differ significantly from the next strategy's"
 
 
@@ -182,10 +182,10 @@ def _format_interval(interval: Interval | None) -> str:
     return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
 
 
-def _format_efficiency_interval(speedup_interval: Interval | None, relative_workers: float) -> str:
+def _format_efficiency_interval(speedup_interval: Interval | None, workers_vs_base: float) -> str:
     if not speedup_interval:
         return ""
-    low, high = (format_percentage(end / relative_workers) for end in speedup_interval)
+    low, high = (format_percentage(end / workers_vs_base) for end in speedup_interval)
     return f" [{low}, {high}]"
 
 
@@ -202,17 +202,17 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
     return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
-def _describe_suspicious_groups(summary: RunSummary) -> str:
+def _describe_suspicious_strategies(summary: RunSummary) -> str:
     """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
-    names = [name for name, check in check_samples_to_target(summary.groups).items() if check.is_suspicious]
+    names = [name for name, check in check_samples_to_target(summary.trial_groups).items() if check.is_suspicious]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
     return f"{', '.join(names)} {need} significantly fewer samples than one worker alone (Holm): check for a bug"
 
 
-def _describe_unchecked_groups(summary: RunSummary) -> str:
+def _describe_missing_baselines(summary: RunSummary) -> str:
     """Return why some strategies' samples to target could not be compared with those of one worker alone."""
-    reason = explain_unchecked_groups(summary.groups)
-    some = " for some strategies" if check_samples_to_target(summary.groups) else ""
+    reason = explain_missing_baselines(summary.trial_groups)
+    some = " for some strategies" if check_samples_to_target(summary.trial_groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -90,7 +90,7 @@ class TrialResult:
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
 
     @property
-    def compared_step_statistic(self) -> StepStatistic:
+    def measured_step_statistic(self) -> StepStatistic:
         """Whether a mean or a median of the measured step times is compared with the predicted step time.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
@@ -98,7 +98,7 @@ class TrialResult:
         return "mean" if self.switch and self.switch.has_switched else self.typical_of
 
     @property
-    def compared_step_seconds(self) -> float | None:
+    def measured_step_seconds(self) -> float | None:
         """Measured step time that is compared with the predicted step time, in seconds."""
         if self.switch and self.switch.has_switched:
             return self.step_seconds["mean"] if self.step_seconds else None
@@ -107,15 +107,15 @@ class TrialResult:
     @property
     def unpredicted_step_share(self) -> float | None:
         """Measured step time / predicted step time - 1: share of the step time that the formula does not predict."""
-        if not self.compared_step_seconds or not self.predicted_step_seconds:
+        if not self.measured_step_seconds or not self.predicted_step_seconds:
             return None
-        return self.compared_step_seconds / self.predicted_step_seconds - 1
+        return self.measured_step_seconds / self.predicted_step_seconds - 1
 
 
-def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialResult:
+def measure_trial(trial: TrialTable, check_verdicts: Iterable[CheckVerdict]) -> TrialResult:
     """Return all metrics of one trial, given the verdicts of its checks."""
-    plan, verdicts = trial.plan, tuple(verdicts)
-    status, reason = _determine_status(trial)
+    plan, check_verdicts = trial.plan, tuple(check_verdicts)
+    status, reason = _determine_trial_status(trial)
     has_missed = status == "missed_target"  # also if a model reached the target and then diverged
     return TrialResult(
         id=plan.trial,
@@ -126,8 +126,8 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         seed=plan.seed,
         labels=plan.labels,
         status=status,
-        verdict=worst_verdict_level(verdicts),
-        reasons=[verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID],
+        verdict=worst_verdict_level(check_verdicts),
+        reasons=[verdict.reason for verdict in check_verdicts if verdict.level != VerdictLevel.VALID],
         steps=steps_done(trial),
         samples=samples_done(trial),
         seconds=trial.seconds,
@@ -144,7 +144,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         staleness=staleness_statistics(trial),
         params_sha256=trial.params_sha256,
         baseline=plan.baseline,
-        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.swept_condition),
+        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.swept_values),
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
@@ -159,7 +159,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
     )
 
 
-def _determine_status(trial: TrialTable) -> tuple[TrialStatus, str]:
+def _determine_trial_status(trial: TrialTable) -> tuple[TrialStatus, str]:
     """Return whether a trial succeeded, missed its target, failed or was aborted, and the reason.
 
     The engine's status decides first, then the coordinator's final log event, then whether the target was reached.
@@ -229,7 +229,7 @@ class TrialGroup:
         """Random seeds of the trials of the group."""
         return frozenset(trial.seed for trial in self.trials)
 
-    def times_s(self, time_metric: TimeMetric) -> Floats:
+    def trial_times_s(self, time_metric: TimeMetric) -> Floats:
         """Return the seconds of each trial, in the order of seeds: to the target, or per sample of all workers.
 
         The time to a target that was missed is infinite.
@@ -240,7 +240,7 @@ class TrialGroup:
 
     def mean_time_s(self, time_metric: TimeMetric) -> float:
         """Return the olympic mean of the seconds of all trials; infinite if too many trials missed the target."""
-        return float(olympic_mean(self.times_s(time_metric)))
+        return float(olympic_mean(self.trial_times_s(time_metric)))
 
     @property
     def time_to_target_s(self) -> float:
@@ -314,57 +314,57 @@ def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
     return tuple(TrialGroup(*key, tuple(repeats)) for key, repeats in members.items())
 
 
-def choose_time_metric(groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
+def choose_time_metric(trial_groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
     """Return which time compares groups of trials: to the target if any group reached it, else per sample.
 
     With `require_all` it is the time to the target only if all groups reached it. Ratios of times need that, because a
     ratio with an infinite time has no meaning.
     """
-    reached = [group.has_reached_target for group in groups]
+    reached = [group.has_reached_target for group in trial_groups]
     return "time_to_target" if (all if require_all else any)(reached) else "time_to_samples"
 
 
-def have_same_seeds(groups: Sequence[TrialGroup]) -> bool:
+def have_same_seeds(trial_groups: Sequence[TrialGroup]) -> bool:
     """Return whether all groups of trials ran the same seeds, each seed once, and more than one seed."""
-    seeds = [[trial.seed for trial in group.trials_by_seed] for group in groups]
+    seeds = [[trial.seed for trial in group.trials_by_seed] for group in trial_groups]
     return len(set(seeds[0])) == len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
 
 
-def restrict_to_shared_seeds(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup]:
+def restrict_to_shared_seeds(first_group: TrialGroup, second_group: TrialGroup) -> tuple[TrialGroup, TrialGroup]:
     """Return two groups of trials with only those repeats whose seeds ran in both groups.
 
     Results differ more between seeds than between repeats of one seed.
     """
-    shared = first.seeds & second.seeds
+    shared = first_group.seeds & second_group.seeds
     first_shared, second_shared = (
         replace(group, trials=tuple(trial for trial in group.trials if trial.seed in shared))
-        for group in (first, second)
+        for group in (first_group, second_group)
     )
     return first_shared, second_shared
 
 
-def find_baseline(group: TrialGroup, candidates: Iterable[TrialGroup]) -> TrialGroup | None:
+def find_baseline(trial_group: TrialGroup, candidate_groups: Iterable[TrialGroup]) -> TrialGroup | None:
     """Return the one-worker baseline that ran with the same swept values as a group of trials; None without one.
 
     Swept keys of a strategy, such as its number of servers, do not apply to a baseline.
     """
-    baselines = (candidate for candidate in candidates if candidate.is_baseline)
-    return next((baseline for baseline in baselines if _is_baseline_of(baseline, group)), None)
+    baselines = (candidate for candidate in candidate_groups if candidate.is_baseline)
+    return next((baseline for baseline in baselines if _is_baseline_of(baseline, trial_group)), None)
 
 
-def sort_by_step_time(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+def sort_by_step_time(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
     """Return groups of trials sorted by step time if they differ only by strategy, else in their given order."""
-    kinds = {(group.condition, group.workers) for group in groups if not group.is_baseline}
-    return list(groups) if len(kinds) > 1 else sorted(groups, key=lambda group: group.median_step_s or 0.0)
+    kinds = {(group.condition, group.workers) for group in trial_groups if not group.is_baseline}
+    return list(trial_groups) if len(kinds) > 1 else sorted(trial_groups, key=lambda group: group.median_step_s or 0.0)
 
 
-def _is_baseline_of(baseline: TrialGroup, group: TrialGroup) -> bool:
+def _is_baseline_of(baseline_group: TrialGroup, trial_group: TrialGroup) -> bool:
     """Return whether a group of trials has the same swept values as a one-worker baseline.
 
     All swept keys of the baseline except workers are compared.
     """
-    labels = group.trials[0].labels
-    baseline_labels = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
+    labels = trial_group.trials[0].labels
+    baseline_labels = ((key, value) for key, value in baseline_group.trials[0].labels.items() if key != "workers")
     return all(labels.get(key) == value for key, value in baseline_labels)
 
 

@@ -8,7 +8,7 @@ hardware = E' / statistical
 
 The product of the factors is E' by definition, so hardware efficiency is not measured: it is the part of E' that the
 samples to target do not explain. It equals the gain in samples per second and worker where T = samples-to-target / rate
-holds for the same runs on both sides. `SpeedupPoint.rate_efficiency` is that gain as measured.
+holds for the same runs on both sides. `SpeedupPoint.throughput_efficiency` is that gain as measured.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ def speedup(base_time: float, time: float) -> float:
     return base_time / time
 
 
-def split_efficiency(relative_workers: float, speedup: float, statistical: float | None) -> EfficiencyFactors:
+def split_efficiency(workers_vs_base: float, speedup: float, statistical: float | None) -> EfficiencyFactors:
     """Return the efficiency of a speedup, split into hardware and statistical efficiency.
 
-    `relative_workers` is the number of workers / number of workers of the base.
+    `workers_vs_base` is the number of workers / number of workers of the base.
     """
-    efficiency = speedup / relative_workers
+    efficiency = speedup / workers_vs_base
     return EfficiencyFactors(speedup, efficiency, efficiency / (statistical or 1), statistical)

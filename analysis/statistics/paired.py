@@ -55,9 +55,9 @@ def compare_paired_times(
     if np.isfinite([first_times, second_times]).all():
         first_step, second_step = rounding_steps
         min_mean_variance = _rounding_variance(first_times, first_step) + _rounding_variance(second_times, second_step)
-        p_value = paired_t_test(log_ratios, min_mean_variance)
+        p_value = paired_t_test_p_value(log_ratios, min_mean_variance)
     else:
-        p_value = _signed_rank_test(log_ratios)
+        p_value = _signed_rank_p_value(log_ratios)
     missed_runs = (int(np.isinf(first_times).sum()), int(np.isinf(second_times).sum()))
     interval = ratio_interval(second_times, first_times, paired=True)
     return PairedComparison(ratio, interval, p_value, first_times.size, missed_runs)
@@ -75,7 +75,7 @@ def _rounding_variance(times: Floats, rounding_step: float) -> float:
     return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 
 
-def paired_t_test(differences: Floats, min_mean_variance: float = 0.0) -> float:
+def paired_t_test_p_value(differences: Floats, min_mean_variance: float = 0.0) -> float:
     """Return the two-sided p-value of Student's t-test that the mean of paired differences is zero.
 
     It is 1 for a single pair. The variance of the mean is at least `min_mean_variance`; with 0, equal differences count
@@ -89,7 +89,7 @@ def paired_t_test(differences: Floats, min_mean_variance: float = 0.0) -> float:
     return float(2 * stdtr(differences.size - 1, -abs(differences.mean()) / standard_error))
 
 
-def _signed_rank_test(log_ratios: Floats) -> float:
+def _signed_rank_p_value(log_ratios: Floats) -> float:
     """Return the p-value of the signed-rank test that log ratios are symmetric around zero.
 
     It is the share of sign patterns whose signed rank sum is at least as far from zero as the observed one.

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from compose.engines.base import Engine
-from compose.host.host_facts import available_cores, processor_model
+from compose.host.host_facts import available_core_count, processor_model
 from services.scenario.scenario import EngineName, TransportName
 from services.schema.component import FrozenRecord
 
@@ -58,7 +58,9 @@ ASSUMED_BPS_PER_CORE = 4e9
 def host_fingerprint(engine: Engine) -> HostFingerprint:
     """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
     release = str(engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}")
-    return HostFingerprint(cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=release)
+    return HostFingerprint(
+        cpu=processor_model(), cores=available_core_count(), kernel=platform.release(), engine=release
+    )
 
 
 def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:

@@ -16,9 +16,9 @@ from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
-from services.cluster.fluid_link import SharedNumberFile
+from services.cluster.fluid_link import AtomicNumberFile
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import LinkRecord, TrialOutcome
+from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
@@ -76,7 +76,7 @@ class LocalEngine(Engine):
         if reason := strict_mode_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
-            SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            AtomicNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
             issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
@@ -97,11 +97,11 @@ class NodeProcesses(TrialNodes):
             with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
                 self._processes[node.name] = self._start_node_process(node.name, out, err)
 
-    def shape_links(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkShapingRecord]:
         """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
         return transport_link_records(self._plan, "transport")
 
-    def open_start_gate(self) -> None:
+    def start_training(self) -> None:
         """Signal the coordinator's process to start training; until then, all nodes wait."""
         self._processes[COORDINATOR].send_signal(OPEN_START_GATE_SIGNAL)
 
@@ -110,7 +110,7 @@ class NodeProcesses(TrialNodes):
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
-    def last_error_output(self, node_name: str) -> str:
+    def last_stderr_line(self, node_name: str) -> str:
         """Return the last line that a node has written to standard error; empty if there is none."""
         lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 
 from compose.shaping.link_state import link_changes
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.plan.trial_outcome import LinkRecord
+from services.plan.trial_outcome import LinkShapingRecord
 
 NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that is not emulated
 
 
-def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
+def transport_link_records(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
     """Return link records: node on the data network -> declared link properties and how each is emulated.
 
     The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so
@@ -17,16 +17,16 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
 
     Args:
         plan: of the trial.
-        mechanism: `transport`, or `fluid` in virtual time.
+        shaping_mechanism: `transport`, or `fluid` in virtual time.
     """
     return {
-        node.name: LinkRecord(
-            rung=mechanism,
+        node.name: LinkShapingRecord(
+            rung=shaping_mechanism,
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
             rungs={
-                name: NOT_EMULATED if name in ("loss", "buffer") else mechanism
-                for name in _declared_properties(plan, node)
+                name: NOT_EMULATED if name in ("loss", "buffer") else shaping_mechanism
+                for name in _declared_link_properties(plan, node)
             },
         )
         for node in plan.nodes
@@ -34,7 +34,7 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
     }
 
 
-def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> str | None:
+def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkShapingRecord]) -> str | None:
     """Return why `strict: true` forbids a trial: declared link properties that are not emulated; None if it can run."""
     if not plan.strict:
         return None
@@ -49,7 +49,7 @@ def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> 
     )
 
 
-def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
+def _declared_link_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
     """Yield the properties that a plan declares for a node's link: rate, pipes (shared links), delay, loss, buffer."""
     changes = [change for change in link_changes(plan) if node.name in change.of]
     paths = [path for path in plan.network.paths if node.name in (path.source, path.target)]

@@ -27,8 +27,8 @@ from pydantic import Field
 from compose.calibration.capacity import HostCapacity
 from compose.host.compute_speed import ComputeSpeed
 from services.cluster.events import LinkChange
-from services.collectives import Schedule
-from services.learning.data_order import apportion
+from services.collectives import TransferSchedule
+from services.learning.data_order import split_proportionally
 from services.plan import NodePlan, Plan, SecondPhasePlan
 from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
@@ -44,7 +44,7 @@ MAX_CORE_SHARE = 0.8  # share of one core that the compute of one worker may use
 ROUNDING_TOLERANCE = 1e-9
 
 
-class TrialDemand(FrozenRecord):
+class TrialHostDemand(FrozenRecord):
     """What one trial needs of this host: need in words -> smallest dilation (slow-down of the clock) that meets it."""
 
     trial: str
@@ -56,19 +56,19 @@ class TrialDemand(FrozenRecord):
     messages: int  # per step
 
     @property
-    def deciding_needs(self) -> dict[str, float]:
+    def dilation_by_need(self) -> dict[str, float]:
         """Needs that determine the trial's dilation: need in words -> smallest dilation that meets it."""
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
     def bottleneck_need(self) -> str:
         """Description of the need that requires the largest dilation."""
-        return max(self.deciding_needs, key=self.deciding_needs.__getitem__, default="nothing that this host lacks")
+        return max(self.dilation_by_need, key=self.dilation_by_need.__getitem__, default="nothing that this host lacks")
 
     @property
     def required_dilation(self) -> float:
         """Smallest dilation in `USUAL_DILATIONS` at which this host is fast enough for the trial; inf if none is."""
-        smallest = max(self.deciding_needs.values(), default=1.0)
+        smallest = max(self.dilation_by_need.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
     @property
@@ -84,7 +84,7 @@ class ComputePhase(NamedTuple):
     device_s: float  # virtual seconds on the declared device
 
 
-class StepLoad(NamedTuple):
+class StepHostLoad(NamedTuple):
     """Messages and CPU time of one training step on this host."""
 
     messages: int
@@ -110,7 +110,7 @@ class StepLoad(NamedTuple):
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
-    def min_compute_dilation(self, core_count: int) -> float:
+    def min_dilation_for_compute(self, core_count: int) -> float:
         """Return the smallest dilation under which this host finishes the compute of all workers in time.
 
         In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
@@ -121,31 +121,33 @@ class StepLoad(NamedTuple):
         return max(sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE)
 
 
-class Admission(FrozenRecord):
+class CapacityCheck(FrozenRecord):
     """Result of the check whether this host is fast enough for a run: the dilation, and what each trial needs."""
 
     capacity: HostCapacity | None  # None: virtual time needs none
     dilation: float  # of trials with dilation: auto
-    demands: tuple[TrialDemand, ...]
+    demands: tuple[TrialHostDemand, ...]
 
     @property
-    def alpha_s(self) -> float:
+    def message_alpha_s(self) -> float:
         """Latency α of a message for predictions, in wall seconds; 0 if this host is not calibrated."""
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
     @property
-    def most_demanding_trial(self) -> TrialDemand | None:
+    def most_demanding_trial(self) -> TrialHostDemand | None:
         """Needs of the trial that requires the largest dilation; None if the run has no trials."""
-        return max(self.demands, key=lambda demand: max(demand.deciding_needs.values(), default=0.0), default=None)
+        return max(self.demands, key=lambda demand: max(demand.dilation_by_need.values(), default=0.0), default=None)
 
 
-def admit_plans(scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacity, speed: ComputeSpeed) -> Admission:
+def check_plans(
+    scenario: Scenario, plans: Sequence[Plan], host_capacity: HostCapacity, speed: ComputeSpeed
+) -> CapacityCheck:
     """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
 
     Args:
         scenario: scenario to check.
         plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
-        capacity: messages and rates that this host can carry.
+        host_capacity: messages and rates that this host can carry.
         speed: CPU seconds of gradients and updates on this host.
 
     Raises:
@@ -153,40 +155,42 @@ def admit_plans(scenario: Scenario, plans: Sequence[Plan], capacity: HostCapacit
     """
     is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
     demands = tuple(
-        trial_demand(plan, capacity, speed, dilation=None if auto else plan.dilation)
+        host_demand_of_trial(plan, host_capacity, speed, dilation=None if auto else plan.dilation)
         for plan, auto in zip(plans, is_auto, strict=True)
     )
     if impossible := [demand for demand in demands if demand.required_dilation == inf]:
-        raise UserError(_no_dilation_message(impossible[0], capacity))
+        raise UserError(_host_too_slow_error(impossible[0], host_capacity))
     if too_small := [demand for demand in demands if demand.exceeds_declared_dilation]:
-        raise UserError(_small_dilation_message(max(too_small, key=lambda demand: demand.required_dilation), capacity))
+        raise UserError(_low_dilation_error(max(too_small, key=lambda demand: demand.required_dilation), host_capacity))
     auto_dilations = [demand.required_dilation for demand in demands if demand.declared is None]
-    return Admission(capacity=capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
+    return CapacityCheck(capacity=host_capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
 
 
-def trial_demand(plan: Plan, capacity: HostCapacity, speed: ComputeSpeed, dilation: float | None) -> TrialDemand:
+def host_demand_of_trial(
+    plan: Plan, host_capacity: HostCapacity, speed: ComputeSpeed, dilation: float | None
+) -> TrialHostDemand:
     """Return the smallest dilation per need of a trial, such as a link rate; the dilation of the plan is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
-    loads = [_step_load(plan, phase, capacity, speed) for phase in _training_phases(plan)]
-    needs = {link: rate_bps / capacity.shaped_bps for link, rate_bps in _usable_rates_bps(plan)}
+    loads = [_host_load_of_step(plan, phase, host_capacity, speed) for phase in _training_phases(plan)]
+    needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _usable_link_rates_bps(plan)}
     if total_bps := _total_payload_bps(plan):
-        needs[f"all links together, {_format_gbit(total_bps)}"] = total_bps / capacity.total_bps
+        needs[f"all links together, {_format_rate_gbit(total_bps)}"] = total_bps / host_capacity.total_bps
     wishes: dict[str, float] = {}
-    cores = capacity.fingerprint.cores
+    cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
         overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
-        _add_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
+        _add_host_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
         cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
-        _add_need(needs, cpu_need, load.cpu_s / cpu_limit_s)
+        _add_host_need(needs, cpu_need, load.cpu_s / cpu_limit_s)
         if load.compute_phases:
-            _add_need(needs, load.slowest_compute_text, load.min_compute_dilation(cores))
+            _add_host_need(needs, load.slowest_compute_text, load.min_dilation_for_compute(cores))
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
             compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _add_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+            _add_host_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
     largest_load = max(loads, key=lambda load: load.cpu_s)
-    return TrialDemand(
+    return TrialHostDemand(
         trial=plan.trial,
         declared=dilation,
         needs=needs,
@@ -197,18 +201,18 @@ def trial_demand(plan: Plan, capacity: HostCapacity, speed: ComputeSpeed, dilati
     )
 
 
-def _add_need(needs: dict[str, float], description: str, dilation: float) -> None:
+def _add_host_need(dilation_by_need: dict[str, float], description: str, min_dilation: float) -> None:
     """Add a need of a trial and the smallest dilation that meets it; keep the larger one if it is already there."""
-    needs[description] = max(dilation, needs.get(description, 0.0))
+    dilation_by_need[description] = max(min_dilation, dilation_by_need.get(description, 0.0))
 
 
-def _usable_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
+def _usable_link_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
     """Yield, for each link with a limited rate, a description and the rate that its nodes can use, in virtual bit/s."""
     uplinks, downlinks = (
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
         for direction in ("uplink", "downlink")
     )
-    flows = [flow for flow_set in _concurrent_flows(plan) for flow in flow_set]
+    flows = [flow for flow_set in _concurrent_flow_sets(plan) for flow in flow_set]
     for name in uplinks:
         senders = {source for source, target in flows if target == name}
         receivers = {target for source, target in flows if source == name}
@@ -217,12 +221,12 @@ def _usable_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
             ("downlink", downlinks[name], sum(uplinks[sender] for sender in senders)),
         ):
             if rate_bps < inf and peers_bps:
-                yield f"{name}'s {direction} of {_format_gbit(rate_bps)}", min(rate_bps, peers_bps)
+                yield f"{name}'s {direction} of {_format_rate_gbit(rate_bps)}", min(rate_bps, peers_bps)
     for link in plan.network.shared_links:
         senders = {source for source, target in flows if link.carries_flow(source, target)}
         if senders:
             senders_bps = sum(uplinks[sender] for sender in senders)
-            yield f"{link.name} of {_format_gbit(link.rate_bps)}", min(link.rate_bps, senders_bps)
+            yield f"{link.name} of {_format_rate_gbit(link.rate_bps)}", min(link.rate_bps, senders_bps)
 
 
 def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
@@ -233,13 +237,13 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
     return inf if declared_bps is None else max((declared_bps, *changed_bps))
 
 
-def _concurrent_flows(plan: Plan) -> tuple[list[Flow], ...]:
+def _concurrent_flow_sets(plan: Plan) -> tuple[list[Flow], ...]:
     """Return sets of simultaneous flows (sender, receiver): of each collective, pushes, replies to pushes."""
     workers = plan.cost_model.workers
-    pushes = list(plan.push_flows)
+    pushes = list(plan.push_node_pairs)
     replies = [(server, worker) for worker, server in pushes]
     collectives = [
-        [(workers[source], workers[target]) for source, target in sorted(schedule.edges)]
+        [(workers[source], workers[target]) for source, target in sorted(schedule.rank_pairs)]
         for schedule in dict.fromkeys(phase.schedule for phase in _training_phases(plan))
     ]
     return tuple(flow_set for flow_set in (*collectives, pushes, replies) if flow_set)
@@ -255,21 +259,23 @@ def _total_payload_bps(plan: Plan) -> float:
 
     It is 0 when nothing is shaped.
     """
-    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _concurrent_flows(plan))
+    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _concurrent_flow_sets(plan))
     return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
 
 
-def _step_load(plan: Plan, phase: Plan | SecondPhasePlan, capacity: HostCapacity, speed: ComputeSpeed) -> StepLoad:
+def _host_load_of_step(
+    plan: Plan, phase: Plan | SecondPhasePlan, host_capacity: HostCapacity, speed: ComputeSpeed
+) -> StepHostLoad:
     """Return the number of messages and the CPU time of one step in a training phase."""
-    compute_phases = tuple(_compute_phases(plan, phase, speed))
+    compute_phases = tuple(_worker_compute_phases(plan, phase, speed))
     size_bytes = sum(phase.bytes_per_step.values())
     messages = _messages_per_step(plan, phase.schedule, size_bytes)
-    messages_s = messages * capacity.message_cpu_s + size_bytes * (capacity.byte_cpu_s + capacity.sum_s)
-    updates = _updates_per_step(plan, phase, len(compute_phases))
+    messages_s = messages * host_capacity.message_cpu_s + size_bytes * (host_capacity.byte_cpu_s + host_capacity.sum_s)
+    updates = _parameter_updates_per_step(plan, phase, len(compute_phases))
     update_s = 0.0
     if updates:
         update_s = speed.update_s(plan.dataset, plan.model, plan.dtype, phase.optimiser)
-    return StepLoad(
+    return StepHostLoad(
         messages=messages,
         compute_phases=compute_phases,
         overhead_cpu_s=messages_s + updates * update_s,
@@ -278,40 +284,42 @@ def _step_load(plan: Plan, phase: Plan | SecondPhasePlan, capacity: HostCapacity
     )
 
 
-def _updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replicas: int) -> float:
+def _parameter_updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replica_count: int) -> float:
     """Return the number of parameter updates per step on CPUs, by all replicas or by all servers together."""
     first, *second = plan.strategy.training_phases()
     strategy = second[0] if isinstance(training_phase, SecondPhasePlan) else first
     algorithm = strategy.server_algorithm()
-    if algorithm is None or strategy.phase_properties().workers_run_optimiser:
-        return replicas
+    if algorithm is None or strategy.training_properties().workers_run_optimiser:
+        return replica_count
     if algorithm.synchroniser.properties().runs_in_rounds:
         return 1
-    return algorithm.computing_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
+    return algorithm.gradient_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
-def _compute_phases(plan: Plan, phase: Plan | SecondPhasePlan, speed: ComputeSpeed) -> Iterator[ComputePhase]:
+def _worker_compute_phases(plan: Plan, phase: Plan | SecondPhasePlan, speed: ComputeSpeed) -> Iterator[ComputePhase]:
     """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
     shares = phase.worker_weights if isinstance(phase, SecondPhasePlan) else (1,) * plan.workers
-    for node, samples in zip(plan.node_plans_of_role("worker"), apportion(plan.batch, shares), strict=True):
+    for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
             cpu_s = speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield ComputePhase(cpu_s, samples / node.throughput)
 
 
-def _messages_per_step(plan: Plan, schedule: Schedule, size_bytes: float) -> int:
+def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:
     """Return the number of messages in one step; a message that is sent in pieces counts once per piece.
 
     Where the transport shapes links, its pieces are smaller. Messages of an exchange are spread over the steps up to
     the next exchange.
     """
-    piece_bytes = schedule.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
-    messages = sum(schedule.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(plan.push_flows)
-    pieces = ceil(size_bytes * plan.exchange_period / messages / piece_bytes) if messages else 0
+    piece_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
+    messages = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(
+        plan.push_node_pairs
+    )
+    pieces = ceil(bytes_per_step * plan.exchange_period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / plan.exchange_period)
 
 
-def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
+def _low_dilation_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
     return (
         f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
         f"{demand.bottleneck_need}, which this host provides from dilation "
@@ -320,17 +328,17 @@ def _small_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
     )
 
 
-def _no_dilation_message(demand: TrialDemand, capacity: HostCapacity) -> str:
+def _host_too_slow_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
     return (
         f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial {demand.trial} needs "
         f"{demand.bottleneck_need} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
     )
 
 
-def _format_gbit(rate_bps: float) -> str:
+def _format_rate_gbit(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.3g} Gbit/s"
 
 
-def unlimited_admission() -> Admission:
+def virtual_time_capacity_check() -> CapacityCheck:
     """Return the capacity check of a run in virtual time: every host is fast enough for it."""
-    return Admission(capacity=None, dilation=1.0, demands=())
+    return CapacityCheck(capacity=None, dilation=1.0, demands=())

@@ -41,13 +41,13 @@ def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser
     return _median_cpu_s(lambda: optimiser.update_params(params, params, state))
 
 
-def _median_cpu_s(work: Callable[[], object]) -> float:
+def _median_cpu_s(timed_function: Callable[[], object]) -> float:
     """Return the median CPU seconds of `REPEATS` calls of a function, after some warm-up calls."""
     durations_s = []
     with threadpool_limits(1):
         for _ in range(WARM_UPS + REPEATS):
             started = time.thread_time()
-            work()
+            timed_function()
             durations_s.append(time.thread_time() - started)
     return median(durations_s[WARM_UPS:])
 

@@ -17,7 +17,7 @@ from docker.errors import DockerException
 
 from compose.calibration.capacity import load_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
-from compose.host.host_facts import available_cores
+from compose.host.host_facts import available_core_count
 from compose.host.host_metrics import WakeUpDelayMeter
 from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, command_output
 from compose.runs.labels import RUN_LABEL
@@ -63,12 +63,12 @@ def check_host() -> Iterator[HostFinding]:
     yield from check_kernel_features()
 
 
-def findings_as_json() -> str:
+def host_findings_as_json() -> str:
     """Return the results of all checks of this host as a JSON list of objects, for programs."""
     return json.dumps([asdict(finding) for finding in check_host()], indent=2)
 
 
-def check_python() -> HostFinding:
+def check_python_version() -> HostFinding:
     """Check that the Python interpreter is new enough."""
     version = platform.python_version()
     if sys.version_info >= MIN_PYTHON_VERSION:
@@ -77,9 +77,9 @@ def check_python() -> HostFinding:
     return HostFinding("python", version, ok=False, costs="Ensayo does not start", remedy=remedy)
 
 
-def check_cores() -> HostFinding:
+def check_core_count() -> HostFinding:
     """Check that there are enough cores for several nodes."""
-    count = available_cores()
+    count = available_core_count()
     if count >= MIN_CORES:
         return HostFinding("cores", f"{count}")
     costs = "nodes wait while other nodes compute, so workers with a declared speed are late"
@@ -98,7 +98,7 @@ def check_docker_engine() -> HostFinding:
         return HostFinding("docker", f"no Docker engine answers ({reason})", ok=False, costs=costs, remedy=remedy)
 
 
-def check_compose() -> HostFinding:
+def check_docker_compose() -> HostFinding:
     """Check that Docker Compose is installed as a plug-in and new enough."""
     version = command_output("docker", "compose", "version", "--short") or ""
     parts = tuple(int(part) for part in version.lstrip("v").split("-")[0].split(".") if part.isdigit())
@@ -108,7 +108,7 @@ def check_compose() -> HostFinding:
     return HostFinding("compose", version or "no `docker compose`", ok=False, costs=costs, remedy=remedy)
 
 
-def check_cgroup() -> HostFinding:
+def check_cgroup_version() -> HostFinding:
     """Check which version of control groups this host has, to limit the CPU and memory of nodes."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return HostFinding("cgroup", "v2")
@@ -145,7 +145,7 @@ def check_container_limits() -> HostFinding:
     return HostFinding("limits", f"no {' and no '.join(missing)}", ok=False, costs=costs, remedy=remedy)
 
 
-def check_timers() -> HostFinding:
+def check_timer_lateness() -> HostFinding:
     """Check how late a thread wakes up from a sleep of one millisecond."""
     canary = WakeUpDelayMeter()
     canary.start()
@@ -159,7 +159,7 @@ def check_timers() -> HostFinding:
     return HostFinding("timers", found, ok=False, costs=costs, remedy=remedy)
 
 
-def check_capacity() -> HostFinding:
+def check_calibration() -> HostFinding:
     """Report the link rates between containers that `ensayo calibrate` has measured on this host.
 
     They are taken from the last calibration, since a measurement takes a while.
@@ -180,16 +180,16 @@ def check_capacity() -> HostFinding:
 def check_kernel_features() -> Iterator[HostFinding]:
     """Test each kernel feature that shapes packets in a temporary container, and yield one result per feature."""
     try:
-        working_features = DockerEngine().kernel_capabilities({RUN_LABEL: "doctor"})
+        working_features = DockerEngine().find_kernel_features({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):
         costs = "it is unknown which links the kernel can shape in containers"
         remedy = "start Docker Engine, and run `make images`"
         yield HostFinding("links", "not tested", ok=False, costs=costs, remedy=remedy)
         return
-    yield from (_feature_finding(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
+    yield from (_kernel_feature_finding(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
 
 
-def _feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
+def _kernel_feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
     if works:
         return HostFinding(feature.name, f"{feature.purpose}: yes")
     remedy = f"use {feature.remedy} (modules may be in a package of extra modules)"
@@ -197,9 +197,9 @@ def _feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
 
 
 HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
-    *(check_python, check_cores, check_timers),
-    *(check_docker_engine, check_compose, check_cgroup, check_container_limits),
-    *(check_gpu, check_capacity),
+    *(check_python_version, check_core_count, check_timer_lateness),
+    *(check_docker_engine, check_docker_compose, check_cgroup_version, check_container_limits),
+    *(check_gpu, check_calibration),
 )
 
 

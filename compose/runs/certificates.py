@@ -42,7 +42,7 @@ def _x509_name(common_name: str) -> x509.Name:
 def _sign_certificate(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    subject_key: ec.EllipticCurvePrivateKey,
     issuer_key: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool,
@@ -53,7 +53,7 @@ def _sign_certificate(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(subject_key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + VALIDITY)
@@ -65,7 +65,7 @@ def _sign_certificate(
     return builder.sign(issuer_key, SHA256())
 
 
-def _write_private_file(path: Path, content: bytes) -> None:
+def _write_private_file(path: Path, file_bytes: bytes) -> None:
     """Write a file that only its owner can read."""
     path.touch(mode=0o600)
-    path.write_bytes(content)
+    path.write_bytes(file_bytes)

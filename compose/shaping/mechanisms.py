@@ -32,7 +32,7 @@ FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
 }
 
 
-class LinkMechanisms(FrozenRecord):
+class ShapingMechanisms(FrozenRecord):
     """Shaping mechanisms, such as tc-htb or netem, for rates, delays, losses and partitions of a trial's links.
 
     A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
@@ -49,7 +49,7 @@ def needs_kernel_shaping(plan: Plan) -> bool:
     return bool(_declared_rates_bps(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
 
 
-def choose_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> LinkMechanisms:
+def choose_shaping_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> ShapingMechanisms:
     """Choose the shaping mechanism (tc-htb, netem, NFQUEUE, …) for each link property of a trial on this kernel.
 
     Args:
@@ -60,7 +60,7 @@ def choose_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> Li
         HostError: no mechanism can enforce a declared property, or only one that `strict` forbids.
     """
     delay, loss = _choose_delay_and_loss(plan, features)
-    mechanisms = LinkMechanisms(
+    mechanisms = ShapingMechanisms(
         rate=_rate_mechanism(plan, features), delay=delay, loss=loss, partition=_partition_mechanism(plan, features)
     )
     if plan.strict and "transport" in (mechanisms.delay, mechanisms.loss):
@@ -72,10 +72,10 @@ def choose_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> Li
     return mechanisms
 
 
-def _rate_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+def _rate_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     if not _declared_rates_bps(plan):
         return "none"
-    if missing := {"htb", "ifb"} - set(working_features):
+    if missing := {"htb", "ifb"} - set(kernel_features):
         raise HostError(
             f"this kernel can't shape link rates in containers: {', '.join(sorted(missing))} does not work. Use "
             "--engine local, or install the kernel modules that `ensayo doctor` lists as missing"
@@ -108,19 +108,19 @@ def _choose_delay_and_loss(plan: Plan, features: Collection[KernelFeatureName]) 
     return (mechanism if delayed else "none"), (mechanism if lossy else "none")
 
 
-def _packet_delay_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+def _packet_delay_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     """Return the first mechanism that can delay the packets of every path: netem, NFQUEUE, else the transport."""
-    has_netem = {"netem", "htb", "ifb"} <= set(working_features)
+    has_netem = {"netem", "htb", "ifb"} <= set(kernel_features)
     paths_are_supported = all(map(is_supported_by_netem, plan.network.paths))
     if has_netem and paths_are_supported and not has_delay_or_loss_changes(plan):
         return "netem"
-    return "nfqueue" if "nfqueue" in working_features else "transport"
+    return "nfqueue" if "nfqueue" in kernel_features else "transport"
 
 
-def _partition_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+def _partition_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     if not any(isinstance(event.change, NetworkPartition) for event in plan.events):
         return "none"
-    if "iptables" not in working_features:
+    if "iptables" not in kernel_features:
         raise HostError(
             "events: a partition needs the kernel's packet filter, but iptables does not work on this host. Remove the "
             "partition, or install the kernel modules that `ensayo doctor` lists as missing"

@@ -14,7 +14,7 @@ LinkProfileName: TypeAlias = Literal["1gbe", "10gbe", "25gbe", "100gbe", "wifi",
 JITTER_NEEDS_DELAY = f"jitter needs delay; add for example delay: {Duration.example}"
 
 
-class AccessLinkOverride(FrozenRecord):
+class AccessLinkSettings(FrozenRecord):
     """Access link as declared in a scenario; a key that is left out is inherited or gets its default value."""
 
     link: LinkProfileName | None = Field(None, description="name of a known link; the other keys override its values")
@@ -28,7 +28,7 @@ class AccessLinkOverride(FrozenRecord):
     buffer: Bytes | None = Field(None, description="size of the network's queue towards the node; 512 KiB when absent")
 
 
-class AccessLink(AccessLinkOverride):
+class AccessLink(AccessLinkSettings):
     """Link between one node and the network: rates, delay, jitter, packet loss and buffer size."""
 
     @model_validator(mode="after")
@@ -53,15 +53,15 @@ class AccessLink(AccessLinkOverride):
             yield Conflict(("jitter",), JITTER_NEEDS_DELAY)
 
 
-LINK_PROFILES: Mapping[LinkProfileName, AccessLinkOverride] = {
+LINK_PROFILES: Mapping[LinkProfileName, AccessLinkSettings] = {
     # Line rates of IEEE 802.3 (clauses 40, 49, 107, 80). A switch and two network cards add only microseconds, which
     # are left out.
-    "1gbe": AccessLinkOverride(uplink=Rate("1gbit"), downlink=Rate("1gbit")),
-    "10gbe": AccessLinkOverride(uplink=Rate("10gbit"), downlink=Rate("10gbit")),
-    "25gbe": AccessLinkOverride(uplink=Rate("25gbit"), downlink=Rate("25gbit")),
-    "100gbe": AccessLinkOverride(uplink=Rate("100gbit"), downlink=Rate("100gbit")),
+    "1gbe": AccessLinkSettings(uplink=Rate("1gbit"), downlink=Rate("1gbit")),
+    "10gbe": AccessLinkSettings(uplink=Rate("10gbit"), downlink=Rate("10gbit")),
+    "25gbe": AccessLinkSettings(uplink=Rate("25gbit"), downlink=Rate("25gbit")),
+    "100gbe": AccessLinkSettings(uplink=Rate("100gbit"), downlink=Rate("100gbit")),
     # Chrome DevTools' preset "WiFi": 30 Mbit/s down, 15 up, 2 ms round trip.
-    "wifi": AccessLinkOverride(uplink=Rate("15mbit"), downlink=Rate("30mbit"), delay=Duration("1ms")),
+    "wifi": AccessLinkSettings(uplink=Rate("15mbit"), downlink=Rate("30mbit"), delay=Duration("1ms")),
     # WebPageTest's connection "4G": 9 Mbit/s in both directions, 170 ms round trip to the Internet.
-    "4g": AccessLinkOverride(uplink=Rate("9mbit"), downlink=Rate("9mbit"), delay=Duration("85ms")),
+    "4g": AccessLinkSettings(uplink=Rate("9mbit"), downlink=Rate("9mbit"), delay=Duration("85ms")),
 }

@@ -6,7 +6,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
-from services.cluster.network import AccessLink, AccessLinkOverride, AnyTopology, PairLink, StarTopology
+from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Bytes, Throughput
@@ -52,7 +52,7 @@ class WorkerSpec(AccessLink):
                 yield Conflict((key,), f"{key} needs throughput; add for example throughput: {Throughput.example}")
 
 
-class WorkerGroup(AccessLinkOverride):
+class WorkerGroup(AccessLinkSettings):
     """Group of workers with settings of their own; a key that is left out has its value under `cluster.worker`."""
 
     name: str = Field(min_length=1, description="unique name of the group")
@@ -65,30 +65,34 @@ class WorkerGroup(AccessLinkOverride):
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
-    def apply_to(self, worker_spec: WorkerSpec) -> WorkerSpec:
+    def override_spec(self, worker_spec: WorkerSpec) -> WorkerSpec:
         """Return a copy of `worker_spec` in which the values that this group of workers declares replace the old ones.
 
         A group that names a link inherits none of the link keys of `worker_spec`.
         """
         declared = {key: value for key, value in self if key in WorkerSpec.model_fields and value is not None}
-        cleared = dict.fromkeys(AccessLinkOverride.model_fields) if self.link else {}
+        cleared = dict.fromkeys(AccessLinkSettings.model_fields) if self.link else {}
         return worker_spec.model_copy(update=cleared | declared)
 
-    def key_conflicts(self, worker: WorkerSpec, index: int, earlier_groups: tuple[Self, ...]) -> Iterator[Conflict]:
+    def key_conflicts(
+        self, worker: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
+    ) -> Iterator[Conflict]:
         """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
             worker: the properties that the group inherits.
-            index: index of this group in the list of groups.
+            group_index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.apply_to(worker).key_conflicts():
-            yield Conflict(("groups", index, *key_path), message)
+        for key_path, message in self.override_spec(worker).key_conflicts():
+            yield Conflict(("groups", group_index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
-            yield Conflict(("groups", index, "name"), f"another group is named {self.name}; group names are unique")
+            yield Conflict(
+                ("groups", group_index, "name"), f"another group is named {self.name}; group names are unique"
+            )
         for rank in sorted({rank for group in earlier_groups for rank in group.ranks} & set(self.ranks)):
             yield Conflict(
-                ("groups", index, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
+                ("groups", group_index, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
             )
 
 
@@ -100,7 +104,7 @@ class Cluster(FrozenRecord):
     server: ServerSpec = Field(ServerSpec(), description="properties of every server, under strategies with servers")
     groups: tuple[WorkerGroup, ...] = Field((), description="groups of workers with properties of their own")
     network: AnyTopology = Field(StarTopology(), description="network between the access links of the nodes")
-    links: tuple[PairLink, ...] = Field((), description="limits and delays between pairs of nodes")
+    links: tuple[NodePairLink, ...] = Field((), description="limits and delays between pairs of nodes")
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
@@ -116,7 +120,7 @@ class Cluster(FrozenRecord):
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""
-        return next((group.apply_to(self.worker) for group in self.groups if rank in group.ranks), self.worker)
+        return next((group.override_spec(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
         """Return the access link of a worker or server; its link profile supplies the values that are not declared."""
@@ -124,10 +128,10 @@ class Cluster(FrozenRecord):
         return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_link_profile_values
 
     @property
-    def has_link_rates(self) -> bool:
+    def has_link_rate_limits(self) -> bool:
         """Whether any link rate is declared: for a worker, for a pair of nodes, or for the links of the topology."""
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
-        return any(_declared_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
+        return any(_find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
     def unknown_node_conflicts(self, workers: int, servers: int) -> Iterator[Conflict]:
         """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
@@ -140,34 +144,34 @@ class Cluster(FrozenRecord):
             if unknown := [rank for rank in group.ranks if rank >= workers]:
                 yield Conflict(("groups", k, "ranks"), f"there is no rank {unknown[0]}; ranks are 0 to {workers - 1}")
         yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(workers, servers))
-        node_names = data_node_names(workers, servers)
+        node_names = cluster_node_names(workers, servers)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
                 yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
-    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
+    def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
         """Return a copy for this number of workers and servers, without the settings of nodes that do not exist."""
         group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
-        node_names = data_node_names(worker_count, server_count)
+        node_names = cluster_node_names(worker_count, server_count)
         update = {
             "workers": worker_count,
             "groups": tuple(group.model_copy(update={"ranks": ranks}) for group, ranks in group_ranks if ranks),
-            "network": self.network.without_absent_nodes(worker_count, server_count),
+            "network": self.network.restrict_to_cluster_size(worker_count, server_count),
             "links": tuple(link for link in self.links if set(link.nodes) <= set(node_names)),
         }
         return self.model_copy(update=update)
 
 
-def data_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
+def cluster_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
     """Return the names of the nodes on the data network: all workers, then all servers."""
     return (*(f"worker-{rank}" for rank in range(worker_count)), *(f"server-{rank}" for rank in range(server_count)))
 
 
-def _declared_link_rates(document: object) -> Iterator[object]:
+def _find_link_rates(settings: object) -> Iterator[object]:
     """Yield every value of `uplink`, `downlink` and `rate` in nested dicts and lists, unless it is None."""
-    if isinstance(document, dict):
-        yield from (document[key] for key in ("uplink", "downlink", "rate") if document.get(key) is not None)
-        document = tuple(document.values())
-    if isinstance(document, list | tuple):
-        for item in document:
-            yield from _declared_link_rates(item)
+    if isinstance(settings, dict):
+        yield from (settings[key] for key in ("uplink", "downlink", "rate") if settings.get(key) is not None)
+        settings = tuple(settings.values())
+    if isinstance(settings, list | tuple):
+        for item in settings:
+            yield from _find_link_rates(item)

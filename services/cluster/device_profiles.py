@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 FactorArray: TypeAlias = npt.NDArray[np.float64]  # shape (p,)
 DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-4090", "rtx-3090", "a10"]
 
 
-class SpeedVariation(Component):
+class SpeedVariation(ScenarioComponent):
     """Variation of the compute time that a scenario declares for a worker, as a function of seed, rank and step."""
 
     @abstractmethod

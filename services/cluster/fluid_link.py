@@ -35,17 +35,17 @@ MIN_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES = 16 << 10, 64 << 10
 MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than the minimum
 
 
-def longest_message_bytes(vector_bytes: int) -> int:
+def fluid_message_bytes(vector_bytes: int) -> int:
     """Return the size in bytes of the messages into which a vector is cut where the fluid model limits link rates."""
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
-def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
+def last_fluid_message_bytes(range_bytes: float, vector_bytes: int) -> float:
     """Return the size in bytes of the last message, if a range of a vector is sent in messages of equal size."""
-    return range_bytes % longest_message_bytes(vector_bytes) or min(range_bytes, longest_message_bytes(vector_bytes))
+    return range_bytes % fluid_message_bytes(vector_bytes) or min(range_bytes, fluid_message_bytes(vector_bytes))
 
 
-class MessagePassage(NamedTuple):
+class MessageTransitTimes(NamedTuple):
     """Virtual times in seconds at which the first and the last byte of a message have passed a rate limiter."""
 
     begin_s: float
@@ -61,7 +61,7 @@ class AtomicNumber(ABC):
 
 
 @dataclass(slots=True)
-class LocalNumber(AtomicNumber):
+class LocalAtomicNumber(AtomicNumber):
     """An atomic number in the memory of a single process."""
 
     value: float = 0.0
@@ -71,7 +71,7 @@ class LocalNumber(AtomicNumber):
         return before, self.value
 
 
-class SharedNumberFile:
+class AtomicNumberFile:
     """A file of numbers that several processes share. An update locks the bytes of the updated number."""
 
     _NUMBER = struct.Struct("=d")
@@ -88,9 +88,9 @@ class SharedNumberFile:
 
     def number_at(self, index: int) -> AtomicNumber:
         """Return the atomic number at this index of the file, counted from 0."""
-        return _SharedNumber(self, index * self._NUMBER.size)
+        return _AtomicNumberInFile(self, index * self._NUMBER.size)
 
-    def update(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
+    def update_number(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
         """Replace the number at a byte offset by `transform(number)`; return the numbers before and after."""
         fcntl.lockf(self._file, fcntl.LOCK_EX, self._NUMBER.size, offset_bytes)
         try:
@@ -103,14 +103,14 @@ class SharedNumberFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _SharedNumber(AtomicNumber):
+class _AtomicNumberInFile(AtomicNumber):
     """Atomic number in a file that several processes share."""
 
-    file: SharedNumberFile
+    file: AtomicNumberFile
     offset_bytes: int
 
     def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
-        return self.file.update(self.offset_bytes, transform)
+        return self.file.update_number(self.offset_bytes, transform)
 
 
 @dataclass(slots=True)
@@ -118,19 +118,19 @@ class RateLimiter:
     """A link in one direction: its rate, and the virtual time until which earlier messages occupy it."""
 
     bytes_per_s: float  # of payload
-    free_at_number: AtomicNumber = field(default_factory=LocalNumber)  # virtual seconds
+    free_at_number: AtomicNumber = field(default_factory=LocalAtomicNumber)  # virtual seconds
 
-    def pass_message(self, arrival: MessagePassage, size_bytes: int) -> MessagePassage:
+    def pass_message(self, arrival_times: MessageTransitTimes, size_bytes: int) -> MessageTransitTimes:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
         The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
         longer: a message that arrives slowly leaves room for other messages.
         """
         occupied_s = size_bytes / self.bytes_per_s
-        before, free_at = self.free_at_number.update(lambda free_at: max(arrival.begin_s, free_at) + occupied_s)
-        return MessagePassage(max(arrival.begin_s, before), max(arrival.end_s, free_at))
+        before, free_at = self.free_at_number.update(lambda free_at: max(arrival_times.begin_s, free_at) + occupied_s)
+        return MessageTransitTimes(max(arrival_times.begin_s, before), max(arrival_times.end_s, free_at))
 
     @property
-    def free_at_s(self) -> float:
+    def next_free_time_s(self) -> float:
         """Virtual time in seconds at which all messages so far have passed this limiter."""
         return self.free_at_number.update(lambda free_at: free_at)[0]

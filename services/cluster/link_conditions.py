@@ -11,7 +11,7 @@ Direction: TypeAlias = Literal["uplink", "downlink"]
 
 
 @dataclass
-class LinkConditions:
+class LinkEventState:
     """Link events (changes of rate or delay, partitions) that are active at this moment, as known to one node.
 
     Where two active events change the same rate, the one that began last counts.
@@ -40,19 +40,19 @@ class LinkConditions:
         rates = [getattr(change, direction) for change in self._active_link_changes(node_name)]
         return next((rate for rate in reversed(rates) if rate is not None), None)
 
-    def delay_s_added_by_events(self, source: str, target: str) -> float:
-        """Return the virtual seconds that active events add to the one-way delay from `source` to `target`."""
-        return sum(change.delay or 0.0 for node in (source, target) for change in self._active_link_changes(node))
+    def delay_s_added_by_events(self, from_node: str, to_node: str) -> float:
+        """Return the virtual seconds that active events add to the one-way delay from `from_node` to `to_node`."""
+        return sum(change.delay or 0.0 for node in (from_node, to_node) for change in self._active_link_changes(node))
 
-    def is_partitioned(self, source: str, target: str) -> bool:
+    def is_partitioned(self, from_node: str, to_node: str) -> bool:
         """Return whether an active network partition prevents messages between the two nodes."""
         changes = (event.change for event in self._active_events.values())
         partitions = (change for change in changes if isinstance(change, NetworkPartition))
-        return any((source in partition.apart) != (target in partition.apart) for partition in partitions)
+        return any((from_node in partition.apart) != (to_node in partition.apart) for partition in partitions)
 
-    async def wait_until_connected(self, source: str, target: str) -> None:
+    async def wait_until_connected(self, from_node: str, to_node: str) -> None:
         """Wait until no active network partition prevents messages between the two nodes."""
-        while self.is_partitioned(source, target):
+        while self.is_partitioned(from_node, to_node):
             await self._changed.wait()
 
     def _active_link_changes(self, node_name: str) -> Iterator[LinkChange]:

@@ -30,18 +30,18 @@ class ExpectedRoundTripTime(FrozenRecord):
             return inf
         return fmean(echo_times_s) if self.deviation_s else median(echo_times_s)
 
-    def tolerance_s(self, wall_tolerance_s: float, dilation: float) -> float:
+    def tolerance_s(self, wall_tolerance_s: float, time_dilation: float) -> float:
         """Return the allowed difference between estimated and expected round-trip time, in virtual seconds.
 
         The tolerance is `wall_tolerance_s` of the host's time, for its timers and cores, or a share of the round trip
         if that is more; and where delays vary, some standard errors on top.
         """
         random_error_s = TOLERATED_STANDARD_ERRORS * self.deviation_s / sqrt(ECHOES_PER_TRY)
-        return max(wall_tolerance_s / dilation, TOLERATED_RELATIVE_ERROR * self.mean_s) + random_error_s
+        return max(wall_tolerance_s / time_dilation, TOLERATED_RELATIVE_ERROR * self.mean_s) + random_error_s
 
-    def mismatch_message(self, source: str, target: str, measured_s: float) -> str:
+    def mismatch_message(self, source: str, target: str, round_trip_s: float) -> str:
         """Return the error message for a round-trip time that differs too much from the declared round-trip time."""
-        measured = "no echo came back" if measured_s == inf else f"echoes took {measured_s * 1e3:.2f} ms"
+        measured = "no echo came back" if round_trip_s == inf else f"echoes took {round_trip_s * 1e3:.2f} ms"
         return f"round trip between {source} and {target}: declared {self.mean_s * 1e3:.2f} ms, {measured}"
 
 

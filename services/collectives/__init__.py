@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from services.collectives.auto import AutoCollective
-from services.collectives.base import Collective, NetworkAndModelFacts, Schedule, Transfer
+from services.collectives.base import Collective, NetworkAndModelSizes, Transfer, TransferSchedule
 from services.collectives.double_tree import DoubleBinaryTree
 from services.collectives.halving_doubling import HalvingDoubling
 from services.collectives.hierarchical import HierarchicalAllReduce
@@ -37,10 +37,10 @@ __all__ = [
     "HalvingDoubling",
     "HierarchicalAllReduce",
     "HierarchicalCopyAllReduce",
-    "NetworkAndModelFacts",
+    "NetworkAndModelSizes",
     "RecursiveDoubling",
     "ReduceToOne",
     "Ring",
-    "Schedule",
     "Transfer",
+    "TransferSchedule",
 ]

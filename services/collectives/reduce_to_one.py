@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer, TransferSchedule
 
 
 class ReduceToOne(Collective):
@@ -28,26 +28,26 @@ class ReduceToOne(Collective):
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
-        return self if self.fused or self.tensors else self.model_copy(update={"tensors": facts.array_sizes})
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
+        return self if self.fused or self.tensors else self.model_copy(update={"tensors": trial_sizes.array_sizes})
 
-    def array_size_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:
-        total, model_total = sum(self.tensors), sum(array_sizes)
+    def array_size_conflict(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
+        total, model_total = sum(self.tensors), sum(model_array_sizes)
         if not self.tensors or total == model_total:
             return None
-        model_arrays = ", ".join(map(str, array_sizes))
+        model_arrays = ", ".join(map(str, model_array_sizes))
         return "tensors", f"{total} entries in all, but the model has {model_total}, in arrays of {model_arrays}"
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         if rank_count == 1:
-            return Schedule()
+            return TransferSchedule()
         array_sizes = () if self.fused else self.tensors
         chunk_count = len(array_sizes) or 1
         rounds_of_sums = self._serial_reduce_rounds if self.senders == "serial" else self._concurrent_reduce_rounds
         ranks = range(1, rank_count)
         totals = (tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in ranks) for chunk in range(chunk_count))
         rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
-        return Schedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
+        return TransferSchedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: until rank 0 has received all vectors and sent the last total.

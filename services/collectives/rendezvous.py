@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Transfer
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer
 
 EAGER_LIMIT_BYTES = 64 << 10  # vectors up to this size may share a link with the previous message
 
@@ -26,10 +26,10 @@ class RendezvousCollective(Collective, ABC):
         "for vectors of more than 64 KiB",
     )
 
-    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": facts.vector_bytes > EAGER_LIMIT_BYTES})
+        return self.model_copy(update={"rendezvous": trial_sizes.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
     def run_time_formula(self) -> str:
@@ -40,7 +40,7 @@ class RendezvousCollective(Collective, ABC):
         """Whether ranks wait for empty messages (tokens); also true while the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
-    def insert_receipt_tokens(self, rounds: Sequence[Round]) -> Iterator[Round]:
+    def insert_receipt_messages(self, rounds: Sequence[Round]) -> Iterator[Round]:
         """Yield the rounds, each followed by confirmations to senders whose next message goes to another rank.
 
         A confirmation is an empty message (token): it reports that a message has arrived. Without tokens, the sender's
@@ -52,18 +52,18 @@ class RendezvousCollective(Collective, ABC):
             tokens = tuple(
                 Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
                 for t in transfers
-                if self.uses_rendezvous and _needs_receipt_token(t, rounds[number:])
+                if self.uses_rendezvous and _needs_receipt_message(t, rounds[number:])
             )
             if tokens:
                 yield tokens
 
 
-def _needs_receipt_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
+def _needs_receipt_message(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
     """Return whether the source sends to another rank next, and gets no message from the target before that."""
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}
         if targets:
             return transfer.target not in targets
-        if any(later.edge == transfer.edge[::-1] for later in transfers):
+        if any(later.rank_pair == transfer.rank_pair[::-1] for later in transfers):
             return False
     return False

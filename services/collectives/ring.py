@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer, TransferKind
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer, TransferKind, TransferSchedule
 from services.collectives.recursive_doubling import RecursiveDoubling
 from services.schema.conflicts import Conflict, raise_conflicts
 from services.schema.units import Bytes
@@ -37,7 +37,7 @@ class Ring(Collective):
     small: Bytes | None = Field(None, description="vectors up to this size use recursive_doubling; absent: none")
 
     @model_validator(mode="after")
-    def _check_fields(self) -> Self:
+    def _reject_conflicting_fields(self) -> Self:
         raise_conflicts(self._field_conflicts())
         return self
 
@@ -51,19 +51,19 @@ class Ring(Collective):
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve_fields(self, facts: NetworkAndModelFacts) -> Self:
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
-        return self.model_copy(update={"sequence": tuple(rank for rack in facts.racks for rank in rack)})
+        return self.model_copy(update={"sequence": tuple(rank for rack in trial_sizes.racks for rank in rack)})
 
-    def resolved_candidates(self, facts: NetworkAndModelFacts) -> tuple[Collective, ...]:
+    def candidate_collectives(self, trial_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
         """Return this ring, or recursive doubling if a vector has at most `small` bytes; the plan records it."""
-        is_small = self.small is not None and facts.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve_fields(facts),)
+        is_small = self.small is not None and trial_sizes.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).resolve_auto_values(trial_sizes),)
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
-        return Schedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
+        return TransferSchedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: 2(n-1) rounds for n ranks, each of which sends 1/n of the vector."""

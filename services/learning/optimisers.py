@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from services.schema.arrays import Vector, array_namespace
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class OptimiserState:
     slots: tuple[Vector, ...]  # vectors as long as the parameters, such as the velocity; each optimiser defines its own
 
 
-class Optimiser(Component):
+class Optimiser(ScenarioComponent):
     """An update rule for the parameters θ, given the gradient g. Methods do not modify their arguments.
 
     Parameters, gradient and slots are vectors of the same length.

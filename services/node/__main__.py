@@ -47,13 +47,13 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
     from services.node.message_probe import (  # noqa: PLC0415 - only this command needs it
         REQUESTER,
         RESPONDER,
-        ProbeTask,
+        MessageProbeTask,
         measure_message_costs,
     )
 
     host_ports = (text.rpartition(":") for text in arguments.addresses)
     addresses = [Address(host=host, port=int(port)) for host, _, port in host_ports]
-    task = ProbeTask(
+    task = MessageProbeTask(
         node_name=arguments.name,
         addresses=dict(zip((REQUESTER, RESPONDER), addresses, strict=True)),
         secrets_folder=arguments.secrets,
@@ -67,12 +67,12 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
 
 
 def _simulate_trials(_: argparse.Namespace) -> int:
-    from services.node.simulate import simulate_to_folder  # noqa: PLC0415 - other nodes need no virtual network
+    from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
         folder = Path(line.strip())
         try:
-            simulate_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
+            simulate_trial_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
             cause = first_nested_error(error)
             sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")

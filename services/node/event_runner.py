@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from services.cluster.events import PlannedEvent, WorkerSlowdown
-from services.cluster.link_conditions import LinkConditions
+from services.cluster.link_conditions import LinkEventState
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient
@@ -31,7 +31,7 @@ class EventRunner:
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    link_conditions: LinkConditions | None  # current link events; None where the transport does not shape links
+    link_conditions: LinkEventState | None  # current link events; None where the transport does not shape links
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -67,7 +67,7 @@ class EventRunner:
             if self._affects_this_worker(event):
                 self._start_event_task(self._run_worker_event(event, self.clock.now()))
         if any(event.is_link_event for event in due_events):
-            await self.control.report_step(step)
+            await self.control.report_step_start(step)
 
     def _affects_this_worker(self, event: PlannedEvent) -> bool:
         return not event.is_link_event and self.node.name in event.change.node_names
@@ -82,7 +82,7 @@ class EventRunner:
         self.slowdowns.add_slowdown(start_s, event.change.lasts, factor)
         return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: PlannedEvent, links: LinkConditions) -> None:
+    async def _run_link_event(self, event: PlannedEvent, links: LinkEventState) -> None:
         if event.time_s is None:
             start_s = await self.control.await_link_event(event.number)
         else:
@@ -96,13 +96,13 @@ class EventRunner:
     ) -> None:
         await self.clock.sleep_until(start_s)
         begin()
-        self._log_event_change(event, "begin", start_s, applied_by)
+        self._log_event_begin_or_end(event, "begin", start_s, applied_by)
         if event.change.lasts is not None:
             await self.clock.sleep_until(start_s + event.change.lasts)
             end()
-            self._log_event_change(event, "end", start_s + event.change.lasts, applied_by)
+            self._log_event_begin_or_end(event, "end", start_s + event.change.lasts, applied_by)
 
-    def _log_event_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:
+    def _log_event_begin_or_end(self, event: PlannedEvent, stage: str, planned_time_s: float, applied_by: str) -> None:
         """Log when a scenario event that affects this node begins or ends."""
         if self.node.name not in event.change.node_names:
             return
@@ -111,8 +111,8 @@ class EventRunner:
             "kind": event.change.kind,
             "phase": stage,
             "by": applied_by,
-            "planned_s": round(planned_s - self._training_start_s, 6),
+            "planned_s": round(planned_time_s - self._training_start_s, 6),
             "applied_s": round(self.clock.now() - self._training_start_s, 6),
-            "lateness_s": round(self.clock.now() - planned_s, 6),
+            "lateness_s": round(self.clock.now() - planned_time_s, 6),
         }
         self.log.log_event("event_applied", value)

@@ -49,7 +49,7 @@ class MessageCost(FrozenRecord):
 
 
 @dataclass(frozen=True)
-class ProbeTask:
+class MessageProbeTask:
     """Settings of one of the two node processes that measure the cost of a message."""
 
     node_name: str
@@ -65,13 +65,13 @@ class ProbeTask:
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
-def measure_message_costs(task: ProbeTask) -> MessageCost | None:
+def measure_message_costs(task: MessageProbeTask) -> MessageCost | None:
     """Measure the cost of messages as one of two nodes; the node that only replies returns None."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         return runner.run(_run_probe_node(task))
 
 
-async def _run_probe_node(task: ProbeTask) -> MessageCost | None:
+async def _run_probe_node(task: MessageProbeTask) -> MessageCost | None:
     clock = WallClock()
     bytes_per_s = goodput_bytes_per_s(task.link_rate_bps)
     ports = NodeLinks(RateLimiter(bytes_per_s), RateLimiter(bytes_per_s))
@@ -83,41 +83,41 @@ async def _run_probe_node(task: ProbeTask) -> MessageCost | None:
         return await (_send_requests(transport, task) if task.node_name == REQUESTER else _answer_all(transport, task))
 
 
-async def _send_requests(transport: SocketTransport, task: ProbeTask) -> MessageCost:
+async def _send_requests(transport: SocketTransport, task: MessageProbeTask) -> MessageCost:
     await _wait_for_start_gate()
     await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
     round_trips_s, message_cpu_s = await _measure_round_trips(
         transport, range(WARM_UP_ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS)
     )
-    piece_count, cpu_before_s = _bulk_piece_count(transport, task), _cpu_s()
+    piece_count, cpu_before_s = _bulk_transfer_piece_count(transport, task), _cpu_s()
     await _send_pieces(transport, RESPONDER, piece_count)
     reply = await transport.receive(RESPONDER, MessageTag(ONE_WAY_STEP, MessageKind.TOTAL))
     elapsed_s, responder_cpu_s = np.frombuffer(reply.data, np.float64)
     sent_bytes = piece_count * transport.max_piece_bytes
     cpu_s = _cpu_s() - cpu_before_s + responder_cpu_s
-    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
+    both_bps = await _two_way_rate_bps(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
     return MessageCost(
         round_trip_s=median(round_trips_s),
         message_cpu_s=message_cpu_s,
         byte_cpu_s=max(0.0, cpu_s - piece_count * message_cpu_s) / sent_bytes,
         rate_bps=8 * (sent_bytes - transport.max_piece_bytes) / elapsed_s,
         both_bps=both_bps,
-        sum_s=_measure_sum_s_per_byte(),
+        sum_s=_vector_sum_s_per_byte(),
     )
 
 
-async def _measure_round_trips(transport: SocketTransport, steps: range) -> tuple[list[float], float]:
+async def _measure_round_trips(transport: SocketTransport, step_numbers: range) -> tuple[list[float], float]:
     """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
     round_trips_s, cpu_before_s = [], _cpu_s()
-    for step in steps:
+    for step in step_numbers:
         started_s = time.perf_counter()
         await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
         reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
         round_trips_s.append(time.perf_counter() - started_s)
-    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(steps))
+    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(step_numbers))
 
 
-async def _answer_all(transport: SocketTransport, task: ProbeTask) -> None:
+async def _answer_all(transport: SocketTransport, task: MessageProbeTask) -> None:
     """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
@@ -126,11 +126,11 @@ async def _answer_all(transport: SocketTransport, task: ProbeTask) -> None:
         await transport.receive(REQUESTER, MessageTag(step, MessageKind.PUSH))
         await transport.send(REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_cpu_s() - cpu_before_s))
     cpu_before_s = _cpu_s()
-    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_piece_count(transport, task))
+    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_transfer_piece_count(transport, task))
     results = np.array([elapsed_s, _cpu_s() - cpu_before_s]).tobytes()
     await transport.send(REQUESTER, Message(MessageTag(ONE_WAY_STEP, MessageKind.TOTAL), results))
     if task.link_rate_bps is None:
-        await _measure_both_ways(transport, REQUESTER, _bulk_piece_count(transport, task))
+        await _two_way_rate_bps(transport, REQUESTER, _bulk_transfer_piece_count(transport, task))
 
 
 async def _wait_for_start_gate() -> None:
@@ -142,7 +142,7 @@ async def _wait_for_start_gate() -> None:
         await gate_opened.wait()
 
 
-async def _measure_both_ways(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
+async def _two_way_rate_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
     """Send and receive at once; return the payload rate of both directions together, in bit/s."""
     started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -166,14 +166,14 @@ async def _receive_pieces(transport: SocketTransport, peer: str, piece_count: in
     return time.perf_counter() - started_s
 
 
-def _bulk_piece_count(transport: SocketTransport, task: ProbeTask) -> int:
+def _bulk_transfer_piece_count(transport: SocketTransport, task: MessageProbeTask) -> int:
     """Return the number of messages in a bulk transfer that measures a link's rate."""
     rate_bps = task.link_rate_bps
     send_bytes = UNSHAPED_SEND_BYTES if rate_bps is None else goodput_bytes_per_s(rate_bps) * SHAPED_SEND_S
     return max(4, round(send_bytes / transport.max_piece_bytes))
 
 
-def _measure_sum_s_per_byte() -> float:
+def _vector_sum_s_per_byte() -> float:
     """Measure and return the seconds per byte for adding two float32 vectors, as servers and ring all-reduce do."""
     total, addend = np.zeros(SUMMED_ENTRIES, np.float32), np.ones(SUMMED_ENTRIES, np.float32)
     durations_s = []

@@ -12,16 +12,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from services.schema.arrays import Vector, array_namespace
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 CompensationState: TypeAlias = Any  # what a compensation keeps between two gradients; None for one without state
 
 
-class DelayCompensation(Component):
+class DelayCompensation(ScenarioComponent):
     """Base class of methods that correct a stale gradient. All vectors have the same length, shape (n,)."""
 
     @abstractmethod
-    def init(self, params: Vector) -> CompensationState:
+    def init_state(self, params: Vector) -> CompensationState:
         """Return the initial state of the delay compensation, before the first gradient."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class NoCompensation(DelayCompensation):
 
     kind: Literal["none"] = "none"
 
-    def init(self, params: Vector) -> CompensationState:
+    def init_state(self, params: Vector) -> CompensationState:
         """Return None: without compensation there is no state."""
 
     def compensate(
@@ -71,7 +71,7 @@ class DcAsgd(DelayCompensation):
     kind: Literal["dc_asgd"] = "dc_asgd"
     strength: float = Field(default=0.04, ge=0, description="factor λ of the correction")
 
-    def init(self, params: Vector) -> CompensationState:
+    def init_state(self, params: Vector) -> CompensationState:
         """Return None: compensation with a constant factor λ has no state."""
 
     def compensate(
@@ -91,7 +91,7 @@ class AdaptiveDcAsgd(DelayCompensation):
     momentum: float = Field(default=0.95, ge=0, lt=1, description="momentum m of the running mean of g⊙g")
     epsilon: float = Field(default=1e-7, gt=0, description="ε, which avoids division by zero")
 
-    def init(self, params: Vector) -> Vector:
+    def init_state(self, params: Vector) -> Vector:
         return array_namespace(params).zeros_like(params)
 
     def compensate(

@@ -13,10 +13,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
-class StalenessWeighting(Component):
+class StalenessWeighting(ScenarioComponent):
     """Base class of gradient weights that depend on staleness: in (0, 1], and never larger for a staler gradient."""
 
     @abstractmethod
@@ -28,7 +28,7 @@ class StalenessWeighting(Component):
         return True
 
     @property
-    def divides_rate_by_workers(self) -> bool:
+    def divides_learning_rate(self) -> bool:
         """Whether the weights reduce the learning rate of asynchronous training to about 1/n for n workers.
 
         The mean staleness of n workers that never wait is n - 1.
@@ -57,7 +57,7 @@ class InverseWeighting(StalenessWeighting):
         return 1 / max(staleness, 1)
 
     @property
-    def divides_rate_by_workers(self) -> bool:
+    def divides_learning_rate(self) -> bool:
         return True
 
 
@@ -74,7 +74,7 @@ class DynSgdWeighting(StalenessWeighting):
         return 1 / (1 + staleness)
 
     @property
-    def divides_rate_by_workers(self) -> bool:
+    def divides_learning_rate(self) -> bool:
         return True
 
 

@@ -14,7 +14,7 @@ from services.parameter_server.staleness import AnyStalenessWeighting
 from services.schema.arrays import HostArray, Vector
 
 
-class Contribution(NamedTuple):
+class WorkerContribution(NamedTuple):
     """A vector that one worker has pushed, with its number of samples and its staleness."""
 
     worker: int  # rank
@@ -39,16 +39,16 @@ class UpdateRule(ABC):
         return False
 
     @abstractmethod
-    def update(self, contributions: Sequence[Contribution]) -> None:
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
         """Update the shard's parameters from vectors that one or more workers have pushed, in rank order."""
 
     @abstractmethod
-    def reply_vector(self, rank: int) -> HostArray:
+    def reply_vector(self, worker_rank: int) -> HostArray:
         """Return the vector that the server now sends as its reply to the worker with this rank."""
 
 
 @dataclass
-class GradientRule(UpdateRule):
+class GradientUpdateRule(UpdateRule):
     """Update by one optimiser step with the mean gradient, after delay compensation and staleness weights."""
 
     params: HostArray
@@ -62,13 +62,13 @@ class GradientRule(UpdateRule):
     _compensation_state: CompensationState = field(init=False)
 
     def __post_init__(self) -> None:
-        self._compensation_state = self.compensation.init(self.params)
+        self._compensation_state = self.compensation.init_state(self.params)
 
     @property
     def needs_stale_params(self) -> bool:
         return self.compensation.needs_stale_params
 
-    def update(self, contributions: Sequence[Contribution]) -> None:
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
         samples = sum(contribution.samples for contribution in contributions)
         if not samples:
             return
@@ -78,10 +78,10 @@ class GradientRule(UpdateRule):
         rate_factor = sum(weighted_samples) / samples * self._learning_rate_share(len(contributions))
         self.params, self.state = self._scaled_optimiser(rate_factor).update_params(self.params, gradient, self.state)
 
-    def reply_vector(self, rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
+    def reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
 
-    def _compensated_gradient(self, contribution: Contribution) -> HostArray:
+    def _compensated_gradient(self, contribution: WorkerContribution) -> HostArray:
         """Return the gradient of one worker after delay compensation, and keep the compensation's next state."""
         vector, read_params = contribution.vector, contribution.stale_params
         compensated, self._compensation_state = self.compensation.compensate(
@@ -112,22 +112,22 @@ class ElasticAveragingRule(UpdateRule):
     state: OptimiserState | None = None
     _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
 
-    def update(self, contributions: Sequence[Contribution]) -> None:
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
         centre = self.params
         for contribution in contributions:
             self._previous_centre[contribution.worker] = centre
-            self.params = self.params + elastic_move(self.moving_rate, contribution.vector, centre)
+            self.params = self.params + elastic_averaging_move(self.moving_rate, contribution.vector, centre)
 
-    def reply_vector(self, rank: int) -> HostArray:
-        return self._previous_centre[rank]
+    def reply_vector(self, worker_rank: int) -> HostArray:
+        return self._previous_centre[worker_rank]
 
 
-def elastic_move(moving_rate: float, params: Vector, centre: Vector) -> Vector:
+def elastic_averaging_move(moving_rate: float, params: Vector, centre_params: Vector) -> Vector:
     """Return α·(x - c), by which a worker's parameters x and the server's parameters c approach each other.
 
     Worker and server compute the same bits.
     """
-    return moving_rate * (params - centre)
+    return moving_rate * (params - centre_params)
 
 
 def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:

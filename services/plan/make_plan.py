@@ -6,7 +6,7 @@ import numpy as np
 
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.cluster.events import plan_events
-from services.learning.data_order import apportion
+from services.learning.data_order import split_proportionally
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
 from services.plan.nodes import collect_network_and_model_facts, plan_network, plan_nodes
 from services.plan.plan import Plan, SecondPhasePlan
@@ -14,8 +14,8 @@ from services.scenario.scenario import AUTO, EngineName, TrialSpec
 from services.scenario.workload import learning_task_of
 from services.strategies import SinglePhaseStrategy, TrainingPhases
 from services.strategies.base import BytesPerStep
-from services.strategies.cost_model import CostModel, StepPrediction
-from services.strategies.server_based_prediction import ServerBasedPrediction
+from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.server_based_prediction import ServerStepTimeModel
 
 EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
 
@@ -46,7 +46,7 @@ def make_plan(
     scenario = trial.scenario
     workload, workers = scenario.workload, scenario.cluster.workers
     task, train_samples = learning_task_of(workload.dataset)
-    batch, steps = workload.global_batch(workers), workload.steps(workers)
+    batch, steps = workload.global_batch_size(workers), workload.total_steps(workers)
     layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
     entry_bytes = int(dtype.removeprefix("float")) // 8
     nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
@@ -55,9 +55,9 @@ def make_plan(
     lengths = choose_message_size_limits(engine, scenario.transport, layout.size * entry_bytes)
     cost = build_cost_model(nodes, network, layout.size, dtype, batch, alpha_s / trial_dilation, lengths)
     site = collect_network_and_model_facts(scenario, nodes, layout, entry_bytes, cost)
-    strategy, exchange_s_by_choice = trial.strategy.resolve_choices(site, cost)
+    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_values(site, cost)
     phases = strategy.training_phases()
-    first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.phase_properties()
+    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.training_properties()
     predicted = first.predict_step_time(cost)
     sent = first.bytes_per_step(workers, layout.size, dtype)
     second_phase = _plan_second_phase(phases, trial, cost, steps)
@@ -75,7 +75,7 @@ def make_plan(
         question=question,
         dataset=workload.dataset,
         model=workload.model,
-        optimiser=first.adapted_optimiser(workload.optimiser, workers),
+        optimiser=first.scale_learning_rate(workload.optimiser, workers),
         strategy=strategy,
         precision=workload.precision,
         batch=batch,
@@ -93,7 +93,7 @@ def make_plan(
         nodes=nodes,
         shards=algorithm.shard_ranges(workers, layout.size) if algorithm else (),
         shard_owners=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
-        schedule=first.schedule(workers),
+        schedule=first.collective_schedule(workers),
         dilation=trial_dilation,
         alpha_s=alpha_s / trial_dilation,
         transport=scenario.transport,
@@ -106,7 +106,7 @@ def make_plan(
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=predicted,
         predicted_s=predicted_s,
-        saturation_workers=_saturation_workers(phases, cost),
+        saturation_workers=_saturating_worker_count(phases, cost),
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
         network=network,
@@ -123,7 +123,9 @@ def random_event_horizon_s(trial: TrialSpec) -> float:
     return plan.predicted_s * EVENT_HORIZON_FACTOR
 
 
-def _plan_second_phase(phases: TrainingPhases, trial: TrialSpec, cost: CostModel, steps: int) -> SecondPhasePlan | None:
+def _plan_second_phase(
+    phases: TrainingPhases, trial: TrialSpec, cost: CostModel, step_count: int
+) -> SecondPhasePlan | None:
     """Return the plan of the training phase after a strategy switch; None without a switch."""
     switch = phases.switch
     if switch is None:
@@ -132,22 +134,22 @@ def _plan_second_phase(phases: TrainingPhases, trial: TrialSpec, cost: CostModel
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
     sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
-    hand_over = switch.hand_over_bytes(workers, cost.entries, cost.dtype, slots)
+    hand_over = switch.state_transfer_bytes(workers, cost.entries, cost.dtype, slots)
     return SecondPhasePlan(
-        planned_step=switch.rule.planned_step(steps, workload.steps_per_epoch(workers)),
+        planned_step=switch.rule.planned_switch_step(step_count, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
-        schedule=switch.second.schedule(workers),
+        schedule=switch.second.collective_schedule(workers),
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=switch.second.predict_step_time(cost),
-        is_synchronous=switch.second.phase_properties().is_synchronous,
+        is_synchronous=switch.second.training_properties().is_synchronous,
         worker_weights=switch.batch_weights_after_switch(workers),
         latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
         hand_over_bytes=_sent_bytes_by_node(hand_over, servers),
     )
 
 
-def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float | None:
+def _saturating_worker_count(phases: TrainingPhases, cost_model: CostModel) -> float | None:
     """Return the number of asynchronous workers that saturate the servers' links; None if no number does.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
@@ -157,8 +159,8 @@ def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float 
         if algorithm and not algorithm.synchroniser.properties().runs_in_rounds:
             if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            period = phase.phase_properties().exchange_period
-            workers = ServerBasedPrediction(algorithm, period, cost_model).saturating_worker_count()
+            period = phase.training_properties().exchange_period
+            workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
 
@@ -172,16 +174,20 @@ def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> fl
 
 
 def _predict_training_s(
-    step_prediction: StepPrediction, steps: int, second_phase: SecondPhasePlan | None, batch_samples: int, workers: int
+    step_prediction: StepTimePrediction,
+    steps: int,
+    second_phase: SecondPhasePlan | None,
+    batch_samples: int,
+    workers: int,
 ) -> float:
     """Return the predicted virtual seconds of training for `steps` steps.
 
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
-    shares = apportion(batch_samples, (1,) * workers)
+    shares = split_proportionally(batch_samples, (1,) * workers)
     if second_phase is None:
         return step_prediction.training_s(steps, shares)
-    second_shares = [share for share in apportion(batch_samples, second_phase.worker_weights) if share]
+    second_shares = [share for share in split_proportionally(batch_samples, second_phase.worker_weights) if share]
     second_step = second_phase.planned_step
     if second_step is None:
         return max(step_prediction.training_s(steps, shares), second_phase.predicted.training_s(steps, second_shares))

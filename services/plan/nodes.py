@@ -6,7 +6,7 @@ from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
 from services.cluster.network import AccessLink, Network, build_network
-from services.collectives import NetworkAndModelFacts
+from services.collectives import NetworkAndModelSizes
 from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.scenario.scenario import Scenario
@@ -36,7 +36,7 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
-        **_access_link_fields(server.with_link_profile_values),
+        **_node_plan_link_fields(server.with_link_profile_values),
     )
 
 
@@ -57,11 +57,11 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
-        **_access_link_fields(worker.with_link_profile_values),
+        **_node_plan_link_fields(worker.with_link_profile_values),
     )
 
 
-def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
+def _node_plan_link_fields(access_link: AccessLink) -> dict[str, Any]:
     """Return the link fields of a node's plan: rates and buffer size. Delay and loss belong to network paths."""
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
@@ -76,15 +76,15 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
 
 def collect_network_and_model_facts(
     scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost_model: CostModel
-) -> NetworkAndModelFacts:
+) -> NetworkAndModelSizes:
     """Return the facts about network and model from which a collective chooses its `auto` values.
 
     These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    groups = scenario.cluster.network.node_groups(_data_network_nodes(nodes))
-    return NetworkAndModelFacts(
+    groups = scenario.cluster.network.nearby_node_groups(_data_network_nodes(nodes))
+    return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         entry_bytes=entry_bytes,

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from services.cluster.events import PlannedEvent
-from services.cluster.fluid_link import longest_message_bytes
+from services.cluster.fluid_link import fluid_message_bytes
 from services.cluster.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
-from services.collectives import Schedule
+from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset
 from services.learning.layout import VectorRange
@@ -21,7 +21,7 @@ from services.scenario.scenario import EngineName, FidelityLimits, SecuritySetti
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy
-from services.strategies.cost_model import CostModel, Flow, StepPrediction
+from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
 class SecondPhasePlan(FrozenRecord):
@@ -29,10 +29,10 @@ class SecondPhasePlan(FrozenRecord):
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
-    schedule: Schedule  # of the collective; empty without one
+    schedule: TransferSchedule  # of the collective; empty without one
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
-    predicted: StepPrediction
+    predicted: StepTimePrediction
     is_synchronous: bool  # whether all replicas hold the same bits after every step
     worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
@@ -73,7 +73,7 @@ class Plan(FrozenRecord):
     nodes: tuple[NodePlan, ...]
     shards: tuple[VectorRange, ...]  # ranges of the parameter vector
     shard_owners: tuple[str, ...] = ()  # name of the node that owns each shard: a server, or a worker that serves too
-    schedule: Schedule  # of the collective; empty without one
+    schedule: TransferSchedule  # of the collective; empty without one
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events are drawn; None: there are no random events
@@ -91,7 +91,7 @@ class Plan(FrozenRecord):
     exchange_period: int = 1  # steps from one exchange to the next
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
-    predicted: StepPrediction
+    predicted: StepTimePrediction
     predicted_s: float = 0.0  # virtual seconds of the whole budget, without start and evaluation
     # Number of workers at which the links of the servers are full in an asynchronous phase; None: they never are.
     saturation_workers: float | None = None
@@ -118,7 +118,7 @@ class Plan(FrozenRecord):
     @property
     def longest_message_bytes(self) -> int:
         """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
-        return longest_message_bytes(self.vector_bytes)
+        return fluid_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
@@ -126,7 +126,7 @@ class Plan(FrozenRecord):
         return self.timeouts.step * self.exchange_period
 
     @property
-    def estimated_wall_s(self) -> float:
+    def estimated_training_wall_s(self) -> float:
         """Estimated real seconds of training on this host, without the start of nodes and evaluations."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
@@ -143,7 +143,7 @@ class Plan(FrozenRecord):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
-    def push_flows(self) -> tuple[Flow, ...]:
+    def push_node_pairs(self) -> tuple[Flow, ...]:
         """Names of each worker and shard owner (worker, owner) between which pushes cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]

@@ -17,7 +17,7 @@ class ProbeMeasurement(FrozenRecord):
     tries: tuple[float, ...] = ()  # all values in the order of measurement; for round trips, every echo of every try
 
 
-class LinkRecord(FrozenRecord):
+class LinkShapingRecord(FrozenRecord):
     """Record of how the link of one node, or the network switch, was shaped, probed and monitored.
 
     Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
@@ -69,7 +69,7 @@ class TrialOutcome(FrozenRecord):
     reason: str = ""
     timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
     exit_codes: dict[str, int] = Field(default={})
-    shaping: dict[str, LinkRecord] = Field(default={})
+    shaping: dict[str, LinkShapingRecord] = Field(default={})
     throttling: dict[str, CpuThrottling] = Field(default={})  # nodes in containers
     kept: tuple[str, ...] = ()  # networks that the engine did not remove although they are empty
     host: HostMetrics = Field(default=HostMetrics())

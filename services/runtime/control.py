@@ -37,15 +37,15 @@ class EpochDecision:
     """Decision of the coordinator after an epoch: the worker continues, stops or switches its strategy."""
 
     stop_reason: str = ""  # empty when the worker goes on
-    must_hand_over: bool = False  # another strategy takes over before the worker's next step
+    must_switch_strategy: bool = False  # another strategy takes over before the worker's next step
 
 
-HandOverStage: TypeAlias = Literal["stopped", "loaded"]
-HAND_OVER_STAGES: tuple[HandOverStage, ...] = get_args(HandOverStage)  # in their order
+ReportStage: TypeAlias = Literal["stopped", "loaded"]
+REPORT_STAGES: tuple[ReportStage, ...] = get_args(ReportStage)  # in their order
 
 
 @dataclass(frozen=True)
-class HandOverState:
+class StrategySwitchState:
     """State of a node at one stage of a strategy switch, as reported to the coordinator.
 
     The stage is `stopped` when the node has stopped between two steps, and `loaded` when it has taken over the vectors
@@ -53,7 +53,7 @@ class HandOverState:
     """
 
     node_name: str
-    stage: HandOverStage
+    stage: ReportStage
     next_step: int = 0  # of a worker
     version: int = 0  # number of updates of its parameters
     samples: int = 0  # that have contributed to the parameters, of all workers together
@@ -65,7 +65,7 @@ class HandOverState:
 
 
 @dataclass(frozen=True)
-class HandOverDecision:
+class StrategySwitchDecision:
     """Decision of the coordinator in a strategy switch: load, commit or abort.
 
     `load`: send and receive the planned vectors, then report again. `commit`: continue with the second strategy.
@@ -88,7 +88,7 @@ class CoordinatorClient(ABC):
         """Join the run, wait until it starts, and return its start time in virtual seconds."""
 
     @abstractmethod
-    async def report_step(self, step: int) -> None:
+    async def report_step_start(self, step: int) -> None:
         """Report that a worker begins, or has skipped, a step for which the scenario declares a link event."""
 
     @abstractmethod
@@ -100,15 +100,15 @@ class CoordinatorClient(ABC):
         """Report a finished epoch; the reply is the coordinator's decision to continue, stop or switch strategy."""
 
     @abstractmethod
-    async def await_hand_over_call(self) -> bool:
+    async def await_strategy_switch(self) -> bool:
         """Wait until the coordinator starts a strategy switch; return false if the run ends without one."""
 
     @abstractmethod
-    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
+    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
         """Report a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
 
     @abstractmethod
-    async def await_stop(self) -> str:
+    async def await_run_stop(self) -> str:
         """Wait until the coordinator stops the run, and return the reason."""
 
     @abstractmethod

@@ -30,9 +30,9 @@ class NodeIdentity:
     private_key: bytes
 
     @classmethod
-    def read(cls, node_name: str, folder: Path) -> "NodeIdentity":
+    def read(cls, node_name: str, secrets_folder: Path) -> "NodeIdentity":
         """Read a node's identity (certificates and private key) from files that an engine has written."""
-        return cls(node_name, *((folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
+        return cls(node_name, *((secrets_folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
     def make_identity_proof(self, receiver_name: str) -> bytes:
         """Return a signed proof of this node's identity, with which it opens a stream to one receiver."""
@@ -40,7 +40,7 @@ class NodeIdentity:
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
-        signature = key.sign(_signed_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
+        signature = key.sign(_identity_proof_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
         proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature)
         return bytes(proof.SerializeToString())
 
@@ -70,9 +70,9 @@ class NodeIdentity:
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise TypeError(f"the certificate of {sender_name} has no elliptic-curve key")
-        key.verify(proof.signature, _signed_text(sender_name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
+        key.verify(proof.signature, _identity_proof_text(sender_name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
         return sender_name
 
 
-def _signed_text(sender_name: str, receiver_name: str, issued_at: float) -> bytes:
+def _identity_proof_text(sender_name: str, receiver_name: str, issued_at: float) -> bytes:
     return f"{sender_name} to {receiver_name} at {issued_at!r}".encode()

@@ -31,13 +31,13 @@ SINGLE_BUCKET = (1.0,)
 MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
-def is_deadline_missed(clock: Clock, late_s: float, phase_s: float, step_s: float) -> bool:
+def is_deadline_missed(clock: Clock, late_s: float, step_phase_s: float, step_s: float) -> bool:
     """Return whether a step phase that ended `late_s` virtual seconds too late counts as a missed deadline."""
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
-    return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_s, MAX_LATE_STEP_SHARE * step_s)
+    return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * step_phase_s, MAX_LATE_STEP_SHARE * step_s)
 
 
-class TimedResult(NamedTuple, Generic[Result]):
+class TimedComputeResult(NamedTuple, Generic[Result]):
     """Result of a worker's compute in one step, with its measured times in virtual seconds."""
 
     result: Result
@@ -53,32 +53,32 @@ class StepDeadlines(NamedTuple):
     buckets_s: tuple[float, ...]  # when the gradient of each bucket is ready, the last layers' first
 
 
-class Pacer(ABC):
+class ComputePacer(ABC):
     """Base class that runs a worker's compute at the speed of the host or of an emulated device."""
 
     @abstractmethod
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:
         """Run `work`, the compute of `sample_count` samples in this step, at the worker's speed."""
 
     @abstractmethod
-    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         """Run the compute function `work` once before training starts, to measure how long a step's compute takes."""
 
 
 @dataclass(frozen=True)
-class HostSpeedPacer(Pacer):
+class HostSpeedPacer(ComputePacer):
     """Runs a worker's compute at the speed of this host; declared slowdowns stretch the measured time."""
 
     clock: Clock
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
 
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:  # noqa: ARG002
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:  # noqa: ARG002
         start_s = self.clock.now()
         result = await self.clock.run_compute(work)
-        await self.clock.sleep_until(self.slowdowns.completion_time(start_s, self.clock.now() - start_s))
-        return TimedResult(result)
+        await self.clock.sleep_until(self.slowdowns.compute_end_s(start_s, self.clock.now() - start_s))
+        return TimedComputeResult(result)
 
-    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self.clock.run_compute(work)
 
 
@@ -88,7 +88,7 @@ def constant_duration_factor(step: int) -> float:  # noqa: ARG001 - every step i
 
 
 @dataclass
-class DevicePacer(Pacer):
+class DeviceSpeedPacer(ComputePacer):
     """Runs a worker's compute exactly at the speed of the device that the scenario declares."""
 
     clock: Clock
@@ -99,21 +99,21 @@ class DevicePacer(Pacer):
     _mean_compute_s: float = field(default=0.0)  # running mean
     _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
 
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:
         # The exchange after the previous step, and so this step, began late by `_previous_late_s`: the device would be
         # ahead by that much. If the exchange waited for a worker that was later still, this is the part known here.
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
         start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
         compute_s = self.duration_factor(step) * sample_count / self.throughput
         forward_end_s, buckets_s = self.step_deadlines(start_s, compute_s)
-        await self.clock.sleep_until(start_s + self._compute_offset_s(buckets_s[-1] - start_s))
+        await self.clock.sleep_until(start_s + self._delay_before_compute_s(buckets_s[-1] - start_s))
         result = await self._run_and_time(work)
         await self.clock.sleep_until(buckets_s[-1])
         end_s = self.clock.now()
         self._previous_late_s = max(0.0, end_s - buckets_s[-1])
-        return TimedResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
+        return TimedComputeResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
 
-    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self._run_and_time(work)
 
     def step_deadlines(
@@ -130,11 +130,11 @@ class DevicePacer(Pacer):
         backward_s = compute_s * (1 - FORWARD_SHARE)
         forward_s = compute_s - backward_s
         bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_shares[:-1])), compute_s]
-        completion_time = self.slowdowns.completion_time
+        completion_time = self.slowdowns.compute_end_s
         buckets_s = tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
         return StepDeadlines(completion_time(start_s, forward_s), buckets_s)
 
-    def _compute_offset_s(self, step_compute_s: float) -> float:
+    def _delay_before_compute_s(self, step_compute_s: float) -> float:
         """Return the seconds from the start of a step to the time slot in which this worker computes."""
         guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * step_compute_s)
         return guard_s + self.slot * max(0.0, step_compute_s - guard_s - 2 * self._mean_compute_s)

@@ -56,7 +56,7 @@ class RunLog:
 
 
 @dataclass
-class EventBatch:
+class LogEventBatch:
     """Batch of events with one log key, logged as rows of a table: one line per step would cost too much time."""
 
     log: RunLog
@@ -91,7 +91,7 @@ class StepTimes:
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
     @contextmanager
-    def measure(self, step_phase: str) -> Iterator[None]:
+    def measure_phase(self, step_phase: str) -> Iterator[None]:
         """Measure the duration of the `with` block, and add it to a phase (such as `exchange`) of the step."""
         start_s = self.clock.now()
         try:

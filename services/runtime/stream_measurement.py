@@ -9,7 +9,7 @@ RECEIVE_BUFFER_BYTES = 256 << 10
 Arrival: TypeAlias = tuple[float, int]  # monotonic seconds, bytes
 
 
-def arrival_rate(arrivals: Iterable[Arrival]) -> float:
+def arrival_rate_bytes_per_s(arrivals: Iterable[Arrival]) -> float:
     """Return the bytes received per second from the first arrival to the last; 0 for fewer than two.
 
     The bytes of the first arrival are not counted, since they arrived before the measured time.

@@ -21,7 +21,7 @@ class MessageKind(IntEnum):
     LEAVE = 5  # the worker will push no more
     END_OF_STREAM = 6  # last message of a stream: a stream that ends without it has broken off
     TOKEN = 7  # empty message: the receiver may continue
-    HAND_OVER = 8  # the worker pushes nothing until a strategy switch is decided
+    STRATEGY_SWITCH = 8  # the worker pushes nothing until a strategy switch is decided
     LOAD = 9  # parameters (chunk 0) or an optimiser slot, for a node that needs them after a strategy switch
 
 
@@ -62,7 +62,7 @@ ReceiveCallback: TypeAlias = Callable[[ReceiveOutcome], None]
 SendFuture: TypeAlias = asyncio.Future[None]
 
 
-class Cancellable(Protocol):
+class PendingOperation(Protocol):
     """Send or receive operation that is under way and can be cancelled."""
 
     def cancel(self) -> object:
@@ -133,7 +133,7 @@ class Transport(ABC):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> Cancellable | None:
+    ) -> PendingOperation | None:
         """Start to receive a message, and call `callback` once with the message or the error.
 
         Returns:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from services.cluster.cluster import Cluster, WorkerSpec, data_node_names
-from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, events_of_present_nodes
+from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
+from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, restrict_events_to_nodes
 from services.scenario.published_curves import PublishedCurve, unknown_strategy_conflicts
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
@@ -20,14 +20,14 @@ from services.scenario.sweep import (
     SweepPoint,
     apply_sweep_point,
     is_positive_int,
-    key_path_error,
     sweep_points,
+    unsweepable_key_reason,
 )
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Duration
-from services.strategies import AnyStrategy, ScenarioFacts
+from services.strategies import AnyStrategy, ScenarioProperties
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -150,7 +150,7 @@ class Scenario(FrozenRecord):
         return self.cluster.worker_spec(rank)
 
     @property
-    def unpaced_workers(self) -> tuple[str, ...]:
+    def workers_without_throughput(self) -> tuple[str, ...]:
         """Names of the workers without a declared throughput; they compute as fast as this host can."""
         return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).samples_per_s)
 
@@ -174,38 +174,38 @@ class Scenario(FrozenRecord):
                 for repeat in range(self.repeats):
                     yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
-    def trial(self, choice: "TrialChoice") -> "TrialSpec":
+    def trial(self, trial_choice: "TrialChoice") -> "TrialSpec":
         """Return the trial with the given strategy, swept values and repeat.
 
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.swept_document(choice))  # validates swept values, which may be anything
-        return TrialSpec.from_choice(choice, Scenario.decode(swept.single_trial_document(choice)))
+        swept = Scenario.decode(self.swept_document(trial_choice))  # validates swept values, which may be anything
+        return TrialSpec.from_trial_choice(trial_choice, Scenario.decode(swept.single_trial_document(trial_choice)))
 
-    def swept_document(self, choice: "TrialChoice") -> ScenarioDocument:
+    def swept_document(self, trial_choice: "TrialChoice") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
-        return apply_sweep_point(self.sweep, choice.sweep_point, self.encode())
+        return apply_sweep_point(self.sweep, trial_choice.sweep_point, self.encode())
 
-    def single_trial_document(self, choice: "TrialChoice") -> ScenarioDocument:
+    def single_trial_document(self, trial_choice: "TrialChoice") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists with a single trial: one strategy, one seed, no sweep.
 
         Nodes that the strategy does not use are left out, and so are published curves.
         """
         document = self.encode()
-        if choice.label is None:
+        if trial_choice.label is None:
             strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
         else:
-            strategies = {choice.label: document["strategies"].get(choice.label)}
-            workers, servers = self.cluster.workers, self.strategies[choice.label].training_phases().server_count
-        cluster = self.cluster.without_absent_nodes(workers, servers)
-        events = events_of_present_nodes(self.events, data_node_names(workers, servers))
+            strategies = {trial_choice.label: document["strategies"].get(trial_choice.label)}
+            workers, servers = self.cluster.workers, self.strategies[trial_choice.label].training_phases().server_count
+        cluster = self.cluster.restrict_to_cluster_size(workers, servers)
+        events = restrict_events_to_nodes(self.events, cluster_node_names(workers, servers))
         return document | {
             "strategies": strategies,
             "sweep": {},
             "baseline": False,
             "repeats": 1,
-            "seed": self.seed + choice.repeat,
+            "seed": self.seed + trial_choice.repeat,
             "cluster": cluster.model_dump(mode="json"),
             "events": [event.model_dump(mode="json") for event in events],
             "published": [],
@@ -219,14 +219,14 @@ class Scenario(FrozenRecord):
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
         raise_conflicts((*self._sweep_conflicts(), *self._unknown_name_conflicts()))
-        raise_conflicts(() if self.sweep else self._single_trial_conflicts())
+        raise_conflicts(() if self.sweep else self._conflicts_without_sweep())
         return self
 
     def _sweep_conflicts(self) -> Iterator[Conflict]:
         document = self.encode()
         for name, axis in self.sweep.items():
             for path in axis.swept_key_paths(name):
-                if message := key_path_error(path, document):
+                if message := unsweepable_key_reason(path, document):
                     yield Conflict(("sweep", name), message)
             if invalid_counts := [v for v in axis.values_of_key_path(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
                 message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
@@ -238,7 +238,7 @@ class Scenario(FrozenRecord):
         server_counts = (strategy.training_phases().server_count for strategy in self.strategies.values())
         servers = max((*self._swept_server_counts(), *server_counts))
         yield from prefix_conflict_paths("cluster", self.cluster.unknown_node_conflicts(workers, servers))
-        yield from prefix_conflict_paths("events", event_conflicts(self.events, data_node_names(workers, servers)))
+        yield from prefix_conflict_paths("events", event_conflicts(self.events, cluster_node_names(workers, servers)))
         yield from unknown_strategy_conflicts(self.published, list(self.strategies))
 
     def _swept_node_counts(self, key_path: str) -> Iterator[int]:
@@ -251,31 +251,31 @@ class Scenario(FrozenRecord):
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
-    def _single_trial_conflicts(self) -> Iterator[Conflict]:
+    def _conflicts_without_sweep(self) -> Iterator[Conflict]:
         """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            conflicts = strategy.conflicts(self._strategy_context())
+            conflicts = strategy.conflicts(self._scenario_properties())
             yield from prefix_conflict_paths("strategies", prefix_conflict_paths(label, conflicts))
-        if self.workload.global_batch(workers) < workers:
+        if self.workload.global_batch_size(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
             yield Conflict(("workload", "batch"), message)
-        yield from self._missing_rate_conflicts()
+        yield from self._missing_link_rate_conflicts()
         yield from self._random_event_conflicts()
-        yield from self._late_event_conflicts()
+        yield from self._event_after_end_conflicts()
 
-    def _strategy_context(self) -> ScenarioFacts:
+    def _scenario_properties(self) -> ScenarioProperties:
         workers, workload = self.cluster.workers, self.workload
         layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
-        return ScenarioFacts(
+        return ScenarioProperties(
             workers=workers,
-            steps=workload.steps(workers),
+            steps=workload.total_steps(workers),
             steps_per_epoch=workload.steps_per_epoch(workers),
             array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
-            has_link_rates=self.cluster.has_link_rates,
+            has_link_rates=self.cluster.has_link_rate_limits,
         )
 
-    def _missing_rate_conflicts(self) -> Iterator[Conflict]:
+    def _missing_link_rate_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every event that changes the rate of a link without a declared rate."""
         for k, event in enumerate(self.events):
             for key in ("uplink", "downlink"):
@@ -288,7 +288,7 @@ class Scenario(FrozenRecord):
 
     def _random_event_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every random event if the duration of the trial cannot be predicted."""
-        unpaced = self.unpaced_workers
+        unpaced = self.workers_without_throughput
         for k, event in enumerate(self.events):
             if unpaced and event.at.random is not None:
                 message = (
@@ -297,9 +297,9 @@ class Scenario(FrozenRecord):
                 )
                 yield Conflict(("events", k, "at", "random"), message)
 
-    def _late_event_conflicts(self) -> Iterator[Conflict]:
+    def _event_after_end_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every event that is declared at a step after the last training step."""
-        steps = self.workload.steps(self.cluster.workers)
+        steps = self.workload.total_steps(self.cluster.workers)
         for k, event in enumerate(self.events):
             if event.at.step is not None and event.at.step >= steps:
                 message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
@@ -329,35 +329,35 @@ class TrialSpec(FrozenRecord):
     baseline: bool
 
     @classmethod
-    def from_choice(cls, choice: TrialChoice, scenario: Scenario) -> Self:
+    def from_trial_choice(cls, trial_choice: TrialChoice, scenario: Scenario) -> Self:
         """Return one trial; `scenario` must already be reduced to this trial's strategy, swept values and seed."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
         other_labels = {
             name: swept_value_label(value)
-            for name, value in choice.sweep_point.items()
+            for name, value in trial_choice.sweep_point.items()
             if name not in {"workers", WORKERS_KEY_PATH}
         }
         other_parts = map(folder_name_part, other_labels.values())
-        id_parts = (f"{choice.index:03}", label, f"w{workers}", *other_parts, f"r{choice.repeat}")
+        id_parts = (f"{trial_choice.index:03}", label, f"w{workers}", *other_parts, f"r{trial_choice.repeat}")
         return cls(
-            index=choice.index,
+            index=trial_choice.index,
             id="-".join(id_parts),
             label=label,
             strategy=strategy,
             scenario=scenario,
-            repeat=choice.repeat,
+            repeat=trial_choice.repeat,
             seed=scenario.seed,
             labels={"workers": workers, **other_labels},
-            baseline=choice.label is None,
+            baseline=trial_choice.label is None,
         )
 
 
-def swept_value_label(value: Any) -> str | int | float:
+def swept_value_label(swept_value: Any) -> str | int | float:
     """Return a swept value as a label of a trial: unchanged if it is text or a number, otherwise as JSON."""
-    return value if isinstance(value, str | int | float) else json.dumps(value)
+    return swept_value if isinstance(swept_value, str | int | float) else json.dumps(swept_value)
 
 
-def folder_name_part(value: str | float) -> str:
+def folder_name_part(swept_value: str | float) -> str:
     """Return a swept value as a part of a folder name: at most 24 characters of a-z, 0-9, dot and hyphen."""
-    return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")[:24]
+    return re.sub(r"[^a-z0-9.]+", "-", str(swept_value).lower()).strip("-")[:24]

@@ -32,10 +32,10 @@ class Workload(FrozenRecord):
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts(self._key_conflicts())
+        raise_conflicts(self._conflicts_between_keys())
         return self
 
-    def _key_conflicts(self) -> Iterator[Conflict]:
+    def _conflicts_between_keys(self) -> Iterator[Conflict]:
         task, train_samples = learning_task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
             yield Conflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
@@ -53,15 +53,15 @@ class Workload(FrozenRecord):
                 f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {names}",
             )
 
-    def global_batch(self, worker_count: int) -> int:
+    def global_batch_size(self, worker_count: int) -> int:
         """Return the global batch size: the number of samples per step over all workers."""
         return self.batch or (self.batch_per_worker or 0) * worker_count
 
     def steps_per_epoch(self, worker_count: int) -> int:
         """Return the number of training steps in one pass over the training set."""
-        return ceil(learning_task_of(self.dataset).train_samples / self.global_batch(worker_count))
+        return ceil(learning_task_of(self.dataset).train_samples / self.global_batch_size(worker_count))
 
-    def steps(self, worker_count: int) -> int:
+    def total_steps(self, worker_count: int) -> int:
         """Return the number of training steps in all epochs of the training budget."""
         return self.epochs * self.steps_per_epoch(worker_count)
 

@@ -9,7 +9,7 @@ class FrozenRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Component(FrozenRecord):
+class ScenarioComponent(FrozenRecord):
     """Base class of strategies, models and other parts that a scenario selects by `kind`; fields are hyperparameters.
 
     A component keeps no state: methods take state as an argument and return the new state. So all nodes can share one

@@ -28,12 +28,12 @@ def encode_queue_binding(queue: int) -> bytes:
             _encode_message(CONFIG, queue, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledge=True),
             _encode_message(CONFIG, queue, _encode_attribute(2, struct.pack(">IB", 0, _COPY_META))),
             _encode_message(CONFIG, queue, _encode_attribute(3, struct.pack(">I", MAX_QUEUE_PACKETS))),
-            _encode_message(CONFIG, queue, _encode_flags(_AS_SEGMENTED)),
+            _encode_message(CONFIG, queue, _encode_queue_flags(_AS_SEGMENTED)),
         )
     )
 
 
-def encode_verdict(queue_number: int, packet_number: int, decision: int) -> bytes:
+def encode_packet_verdict(queue_number: int, packet_number: int, decision: int) -> bytes:
     """Return the message with the verdict on one packet: `DROP` or `ACCEPT`."""
     return _encode_message(VERDICT, queue_number, _encode_attribute(2, struct.pack(">II", decision, packet_number)))
 
@@ -74,7 +74,7 @@ def open_netlink_socket() -> socket.socket:
     return netlink
 
 
-def _encode_flags(flags: int) -> bytes:
+def _encode_queue_flags(flags: int) -> bytes:
     return _encode_attribute(4, struct.pack(">I", flags)) + _encode_attribute(5, struct.pack(">I", flags))
 
 

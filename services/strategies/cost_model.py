@@ -100,7 +100,7 @@ def _compute_time_cdf(mean_s: float, variation: AnyVariation | None) -> Cdf:
     return lambda x: variation.duration_factor_cdf(x / mean_s)
 
 
-class StepPrediction(FrozenRecord):
+class StepTimePrediction(FrozenRecord):
     """Predicted step time, in virtual seconds: compute time, exchange time, and the formula of the prediction."""
 
     compute_s: float
@@ -134,7 +134,7 @@ class StepPrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def training_s(self, steps: int, batch_shares: Sequence[int]) -> float:
+    def training_s(self, step_count: int, batch_shares: Sequence[int]) -> float:
         """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
 
         Each worker computes its share of a batch, given by `batch_shares`. In asynchronous training a fast worker
@@ -145,4 +145,4 @@ class StepPrediction(FrozenRecord):
             return 0.0
         shares_per_s = sum(share / step_s for share, step_s in zip(batch_shares, steps_s, strict=True))
         batches_per_s = shares_per_s / sum(batch_shares)
-        return steps / (batches_per_s * self.counted)
+        return step_count / (batches_per_s * self.counted)

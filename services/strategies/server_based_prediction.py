@@ -26,29 +26,29 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.fluid_link import last_message_bytes
+from services.cluster.fluid_link import last_fluid_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.strategies import saturation
-from services.strategies.cost_model import CostModel, FlowBytes, StepPrediction
+from services.strategies.cost_model import CostModel, FlowBytes, StepTimePrediction
 
 SYNCHRONOUS_FORMULA = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
 ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·β_w, n/s·Sβ_s)"
 
 
 @dataclass(frozen=True)
-class ServerBasedPrediction:
+class ServerStepTimeModel:
     """Prediction of the step time of one training phase with servers on one cluster, by a closed form."""
 
     algorithm: ServerAlgorithm
     exchange_period: int
     cost_model: CostModel
 
-    def predict_step_time(self) -> StepPrediction:
+    def predict_step_time(self) -> StepTimePrediction:
         """Return the predicted step time of the training phase."""
         workers = len(self.cost_model.workers)
-        computing = self.algorithm.computing_worker_count(workers)
+        computing = self.algorithm.gradient_worker_count(workers)
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
             return replace(
@@ -75,22 +75,22 @@ class ServerBasedPrediction:
         round_s = max(cost.expected_compute_s) * self.exchange_period + alone_s
         return len(cost.workers) * round_s / shared_s if shared_s else inf
 
-    def _predict_synchronous(self) -> StepPrediction:
+    def _predict_synchronous(self) -> StepTimePrediction:
         workers = len(self.cost_model.workers)
         gradients = self.algorithm.gradients_per_update(workers)
         exchange_s = _concurrent_exchange_s(self._push_flows, self._reply_flows, self.cost_model) / self.exchange_period
-        return StepPrediction(
+        return StepTimePrediction(
             compute_s=self.cost_model.kth_worker_compute_s(gradients, exchange_s),
             exchange_s=exchange_s,
             formula=self._formula_text(SYNCHRONOUS_FORMULA),
             counted=gradients / workers,
         )
 
-    def _predict_asynchronous(self) -> StepPrediction:
+    def _predict_asynchronous(self) -> StepTimePrediction:
         worker_s = self._step_s_by_worker()
         steps_s = (max(worker_s),) * len(worker_s) if self.algorithm.synchroniser.limits_steps_ahead else worker_s
         compute_s = max(self.cost_model.expected_compute_s)
-        return StepPrediction(
+        return StepTimePrediction(
             compute_s=compute_s,
             exchange_s=max(steps_s) - compute_s,
             formula=self._formula_text(ASYNCHRONOUS_FORMULA),
@@ -104,7 +104,7 @@ class ServerBasedPrediction:
             pushes, replies = _flows_of_worker(worker, self._push_flows, self._reply_flows)
             lone_s.append(self.exchange_period * compute_s + _lone_exchange_s(worker, pushes, replies, self.cost_model))
             busy_s.append(self.cost_model.link_busy_s([*pushes, *replies]))
-        return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(lone_s, busy_s))
+        return tuple(seconds / self.exchange_period for seconds in saturation.contended_step_s(lone_s, busy_s))
 
     def _formula_text(self, formula_template: str) -> str:
         """Return the formula of the step time as text, with the symbols of this training phase filled in."""
@@ -116,7 +116,7 @@ class ServerBasedPrediction:
         """Sender, receiver and bytes of every push in one exchange; pushes of a node to itself are left out."""
         return [
             ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
-            for owner, shard in self._owned_shards()
+            for owner, shard in self._shards_with_owners()
             for worker in self.cost_model.workers
             if worker != owner
         ]
@@ -127,12 +127,12 @@ class ServerBasedPrediction:
         itemsize = np.dtype(self.cost_model.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)
-            for owner, shard in self._owned_shards()
+            for owner, shard in self._shards_with_owners()
             for worker in self.cost_model.workers
             if worker != owner
         ]
 
-    def _owned_shards(self) -> Iterator[tuple[str, VectorRange]]:
+    def _shards_with_owners(self) -> Iterator[tuple[str, VectorRange]]:
         """Return each shard of the parameter vector: the name of the node that owns it, and its range."""
         model = self.cost_model
         owners = self.algorithm.shard_owners(model.workers, model.servers)
@@ -154,10 +154,10 @@ def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -
 
 
 def _flows_of_worker(
-    worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes]
+    worker: str, push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes]
 ) -> tuple[list[FlowBytes], list[FlowBytes]]:
     """Return the pushes of one worker and the replies to it: sender, receiver and bytes of each."""
-    return [load for load in pushes if load[0][0] == worker], [load for load in replies if load[0][1] == worker]
+    return [load for load in push_flows if load[0][0] == worker], [load for load in reply_flows if load[0][1] == worker]
 
 
 def _concurrent_exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost_model: CostModel) -> float:
@@ -180,7 +180,9 @@ def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence
     busy_s = cost.link_busy_s(pushes)
     is_sequential = busy_s["up", worker] == max(busy_s.values())
     last_pieces = [
-        (flow, last_message_bytes(size, cost.vector_bytes)) for flow, size in pushes[1:] if flow[1] not in cost.workers
+        (flow, last_fluid_message_bytes(size, cost.vector_bytes))
+        for flow, size in pushes[1:]
+        if flow[1] not in cost.workers
     ]
     early_s = cost.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
     max_early_s = cost.transfer_s(replies) - max(cost.transfer_s([load]) for load in replies)

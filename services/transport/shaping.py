@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, MessagePassage, RateLimiter, goodput_bytes_per_s
-from services.cluster.link_conditions import Direction, LinkConditions
+from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, MessageTransitTimes, RateLimiter, goodput_bytes_per_s
+from services.cluster.link_conditions import Direction, LinkEventState
 from services.cluster.network import Network
 from services.runtime.clock import Clock
 
@@ -43,11 +43,11 @@ class TransportShaping(ABC):
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
-    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessagePassage]:
+    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessageTransitTimes]:
         """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
 
     @abstractmethod
-    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, sender_link_times: MessageTransitTimes, size_bytes: int) -> float:
         """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
 
         The call returns when the next message of this sender may enter the link.
@@ -77,7 +77,7 @@ class FluidLinkShaping(TransportShaping):
         network: Network,
         seed: int,
         clock: Clock,
-        conditions: LinkConditions | None = None,
+        conditions: LinkEventState | None = None,
         max_piece_bytes: int = MAX_FLUID_MESSAGE_BYTES,
     ) -> None:
         self.max_piece_bytes = max_piece_bytes
@@ -85,7 +85,7 @@ class FluidLinkShaping(TransportShaping):
         self._links = links
         self._network = network
         self._clock = clock
-        self._conditions = conditions or LinkConditions()
+        self._conditions = conditions or LinkEventState()
         self._delays = PathDelays(node_name, network, seed)
         self._declared_bytes_per_s: dict[Direction, float] = {
             "uplink": links.uplink.bytes_per_s,
@@ -98,32 +98,34 @@ class FluidLinkShaping(TransportShaping):
         self._conditions.add_listener(self._update_link_rates)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessageTransitTimes]:
         async with self._target_locks[target]:
             await self._conditions.wait_until_connected(self._node_name, target)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
             now = self._clock.now()
-            passage = await self._pass_link(self._links.uplink, self._uplink_lock, MessagePassage(now, now), size_bytes)
+            passage = await self._cross_link(
+                self._links.uplink, self._uplink_lock, MessageTransitTimes(now, now), size_bytes
+            )
             await self._clock.sleep_until(passage.begin_s)
             for shared_link in self._shared_links_to(target):
                 passage = shared_link.pass_message(passage, size_bytes)
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
 
-    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, sender_link_times: MessageTransitTimes, size_bytes: int) -> float:
         async with self._source_locks[source]:
-            arrival = await self._pass_link(self._links.downlink, self._downlink_lock, passage, size_bytes)
+            arrival = await self._cross_link(self._links.downlink, self._downlink_lock, sender_link_times, size_bytes)
             extra_delay_s = self._conditions.delay_s_added_by_events(source, self._node_name)
             return self._delays.delivery_time(source, arrival.end_s, extra_delay_s)
 
-    async def _pass_link(
-        self, link: RateLimiter, lock: asyncio.Lock, passage: MessagePassage, size_bytes: int
-    ) -> MessagePassage:
+    async def _cross_link(
+        self, link: RateLimiter, link_lock: asyncio.Lock, previous_link_times: MessageTransitTimes, size_bytes: int
+    ) -> MessageTransitTimes:
         """Wait until a link of this node is free, then let a message pass at the link's current rate."""
-        async with lock:
-            await self._clock.sleep_until(link.free_at_s)
-            return link.pass_message(passage, size_bytes)
+        async with link_lock:
+            await self._clock.sleep_until(link.next_free_time_s)
+            return link.pass_message(previous_link_times, size_bytes)
 
     def _shared_links_to(self, peer: str) -> tuple[RateLimiter, ...]:
         """Return the shared links between this node and `peer`."""
@@ -148,8 +150,8 @@ class DelayOnlyShaping(TransportShaping):
         self._delays = PathDelays(node_name, network, seed)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:  # noqa: ARG002 - no rate
-        yield MessagePassage(self._clock.now(), self._clock.now())
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessageTransitTimes]:  # noqa: ARG002 - no rate
+        yield MessageTransitTimes(self._clock.now(), self._clock.now())
 
-    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:  # noqa: ARG002
+    async def shape_incoming(self, source: str, sender_link_times: MessageTransitTimes, size_bytes: int) -> float:  # noqa: ARG002
         return self._delays.delivery_time(source, self._clock.now())

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import MessagePassage
+from services.cluster.fluid_link import MessageTransitTimes
 from services.cluster.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
-from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
+from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport
 from services.transport.codec import PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
@@ -107,7 +107,7 @@ class SocketTransport(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> Cancellable | None:
+    ) -> PendingOperation | None:
         return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
     async def _deliver(self, source: str, message: Message) -> None:
@@ -115,7 +115,7 @@ class SocketTransport(Transport):
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return
-        passage = MessagePassage(message.link_start_s, message.link_end_s)
+        passage = MessageTransitTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self._shaping.shape_incoming(source, passage, message.size_bytes)
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -9,9 +9,9 @@ import pytest
 
 from compose.calibration.capacity import HostCapacity, HostFingerprint, assumed_capacity, load_capacity, save_capacity
 from compose.engines import create_engine
-from compose.host.admission import USUAL_DILATIONS, Admission, TrialDemand, admit_plans
+from compose.host.admission import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_plans
 from compose.host.compute_speed import ComputeSpeed, measure_gradient_s, measure_update_s
-from compose.runs.run import decide_admission
+from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
 from services.cluster.addresses import InProcessAddresses
@@ -59,8 +59,8 @@ def plans(wanted: Scenario) -> list[Plan]:
     return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in wanted.trials()]
 
 
-def decided(wanted: Scenario, **changes: float) -> Admission:
-    return admit_plans(wanted, plans(wanted), host(**changes), mathematics)
+def decided(wanted: Scenario, **changes: float) -> CapacityCheck:
+    return check_plans(wanted, plans(wanted), host(**changes), mathematics)
 
 
 def test_links_that_this_host_shapes_need_no_dilation() -> None:
@@ -166,7 +166,7 @@ def test_auto_makes_what_messages_cost_the_host_a_tenth_of_the_step() -> None:
     (wanted,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
     (declared,) = decided(scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert max(wanted.deciding_needs.values()) == pytest.approx(0.056 / 0.0016)
+    assert max(wanted.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
     assert wanted.required_dilation == 48
     assert declared.required_dilation == 12  # whoever declares one may find it precise enough
 
@@ -251,10 +251,10 @@ def test_messages_of_seldom_exchanges_are_spread_over_the_steps_between(
     assert wanted.messages == ceil(whole.messages / 23)
 
 
-def demanded(wanted: Scenario, needed: ComputeSpeed = mathematics, cores: int = 2) -> tuple[TrialDemand, ...]:
+def demanded(wanted: Scenario, needed: ComputeSpeed = mathematics, cores: int = 2) -> tuple[TrialHostDemand, ...]:
     """On a host with so many cores."""
     big = host().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
-    return admit_plans(wanted.model_copy(update={"dilation": "auto"}), plans(wanted), big, needed).demands
+    return check_plans(wanted.model_copy(update={"dilation": "auto"}), plans(wanted), big, needed).demands
 
 
 def test_bytes_cost_cpu_time_too() -> None:
@@ -349,11 +349,11 @@ def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> N
     """In virtual time: sixteen times slower, a message costs a sixteenth. Six messages of a ring of four."""
     measured = host(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
     wanted = scenario(dilation=16.0)
-    guess, known = (admit_plans(wanted, plans(wanted), each, mathematics) for each in (host(alpha_s=0.016), measured))
+    guess, known = (check_plans(wanted, plans(wanted), each, mathematics) for each in (host(alpha_s=0.016), measured))
     (trial,) = wanted.trials()
 
     without, with_it = (
-        make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=each.alpha_s).predicted.step_s
+        make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=each.message_alpha_s).predicted.step_s
         for each in (guess, known)
     )
 
@@ -367,7 +367,7 @@ def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
         loaded = load_scenario(find_scenario(name))
         made = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in loaded.trials()]
-        admission = admit_plans(loaded, made, two_cores, small)
+        admission = check_plans(loaded, made, two_cores, small)
         assert not any(each.exceeds_declared_dilation for each in admission.demands)
 
 
@@ -423,7 +423,7 @@ def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_th
     assert status["status"] == "success"
     assert manifest["admission"]["capacity"]["calibrated"] == ""
     assert manifest["admission"]["demands"][0]["declared"] == float(named_dilation)
-    assert decide_admission(load_scenario(file, {"dilation": "auto"}), create_engine("local")).dilation == float(
+    assert check_host_capacity(load_scenario(file, {"dilation": "auto"}), create_engine("local")).dilation == float(
         named_dilation
     )
 
@@ -432,6 +432,6 @@ def test_virtual_time_carries_everything() -> None:
     """Whatever is declared."""
     wide = scenario(dilation="auto", worker={"link": "100gbe"})
 
-    admission = decide_admission(wide, create_engine("simulated"))
+    admission = check_host_capacity(wide, create_engine("simulated"))
 
     assert (admission.capacity, admission.dilation) == (None, 1.0)

@@ -6,13 +6,13 @@ from analysis.reading.run_table import TrialTable
 ROUNDING_SLACK = 1e-9  # tolerance of a dilation, the same as in the check of the host's capacity before the run
 
 
-def check_admitted_dilation(trial: TrialTable) -> CheckVerdict:
+def check_time_dilation(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if the trial ran at a lower time dilation than this host needs.
 
     The dilation is the factor by which the emulated clock is slower than the real one. How much a trial needs follows
     from the host's measured capacity.
     """
-    demands = trial.admission.get("demands") or []
+    demands = trial.capacity_check.get("demands") or []
     needs: dict[str, float] = next((demand["needs"] for demand in demands if demand["trial"] == trial.plan.trial), {})
     if not needs:
         return valid_verdict("the trial has no demand that this host could fail to meet")

@@ -5,7 +5,7 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdic
 from analysis.reading.run_table import TrialTable
 
 
-def check_canary_thread(trial: TrialTable) -> CheckVerdict:
+def check_wakeup_delay(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if the canary thread woke later than the trial's threshold at the 99th percentile.
 
     The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which

@@ -13,7 +13,7 @@ def check_host_overhead(trial: TrialTable) -> CheckVerdict:
     Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps
     are valid, because some predictions are upper bounds. Steps without a prediction are valid.
     """
-    if reason := _explain_missing_prediction(trial):
+    if reason := _explain_unpredicted_step(trial):
         return valid_verdict(f"the step time is not predicted: {reason}")
     synchronous = [phase for phase in training_phases(trial) if phase.synchrony == "synchronous"]
     if not synchronous:
@@ -37,7 +37,7 @@ def _check_phase_overhead(trial: TrialTable, phase: TrainingPhase) -> CheckVerdi
     return degraded_verdict(f"{times}: this host added {excess:.0%} (limit {limit:.0%}); raise the dilation")
 
 
-def _explain_missing_prediction(trial: TrialTable) -> str:
+def _explain_unpredicted_step(trial: TrialTable) -> str:
     """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]

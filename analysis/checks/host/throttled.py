@@ -5,7 +5,7 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdic
 from analysis.reading.run_table import TrialTable
 
 
-def check_throttling(trial: TrialTable) -> CheckVerdict:
+def check_cpu_throttling(trial: TrialTable) -> CheckVerdict:
     """Return a degraded verdict if a CPU quota throttled a node for too large a share of the run.
 
     The limit is a threshold of the trial. The share is of time, not of scheduling periods, because the kernel counts

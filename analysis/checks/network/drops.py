@@ -1,6 +1,6 @@
 """Check that queues dropped no packets where no loss is declared."""
 
-from analysis.checks.engine_kind import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTable
@@ -15,7 +15,7 @@ def check_queue_drops(trial: TrialTable) -> CheckVerdict:
     not checked, because their queues may drop packets. The verdict is never invalid: the network is as declared, but it
     drops packets at a buffer whose size the user did not declare.
     """
-    if not has_kernel_shaping(trial):
+    if not has_kernel_shaped_links(trial):
         return valid_verdict("Ensayo's own code shapes the links and drops only packets that are declared lost")
     checked = [node.name for node in trial.plan.nodes if _has_link_rate(node) and not _may_drop_packets(trial, node)]
     shaping = trial.status.get("shaping") or {}

@@ -17,7 +17,7 @@ ALL_PROPERTY_MECHANISMS = ("fluid", "transport", "none")
 MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more nodes it names only one
 
 
-def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
+def check_shaping_mechanisms(trial: TrialTable) -> CheckVerdict:
     """Check which shaping mechanism (htb, netem, …) enforced each declared property of links.
 
     The verdict is invalid if no mechanism enforced a property. In containers it is degraded if the transport enforced
@@ -29,7 +29,7 @@ def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
         return valid_verdict("no property of a link is declared")
     mechanisms = {(name, prop): mechanism_of_link_property(shaping.get(name) or {}, prop) for name, prop in declared}
     for name, link_shaping in shaping.items():
-        mechanisms |= {(name, prop): mechanism for prop, mechanism in _mechanisms_of_optional_properties(link_shaping)}
+        mechanisms |= {(name, prop): mechanism for prop, mechanism in _optional_property_mechanisms(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
     required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
     if not_enforced := _list_mechanisms(required, lambda mechanism: mechanism == "none"):
@@ -58,16 +58,16 @@ def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]
         yield "loss"
 
 
-def mechanism_of_link_property(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
+def mechanism_of_link_property(shaping_record: Mapping[str, Any], link_property: str) -> str | None:
     """Return the shaping mechanism that enforced a property of a node's link; None if it was not recorded."""
-    mechanism = (link_shaping.get("rungs") or {}).get(link_property)
-    for_all = link_shaping.get("rung", "none")  # other engines than `docker` record one for all
+    mechanism = (shaping_record.get("rungs") or {}).get(link_property)
+    for_all = shaping_record.get("rung", "none")  # other engines than `docker` record one for all
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 
-def _mechanisms_of_optional_properties(link_shaping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _optional_property_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each recorded optional property of a link, such as `buffer`, with the mechanism that enforced it."""
-    recorded = (link_shaping.get("rungs") or {}).items()
+    recorded = (shaping_record.get("rungs") or {}).items()
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 

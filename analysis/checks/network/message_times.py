@@ -2,21 +2,21 @@
 
 from collections.abc import Iterator
 
-from analysis.checks.engine_kind import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def check_message_times(trial: TrialTable) -> CheckVerdict:
+def check_probe_message_times(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
 
     A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
     Long probe flows show only the long-term rate of a link. A single message also shows whether its beginning passes
     too fast (burst credits), and whether the transport reaches the link's rate.
     """
-    if not has_kernel_shaping(trial):
+    if not has_kernel_shaped_links(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
-    messages = list(_timed_messages(trial))
+    messages = list(_probe_message_times(trial))
     if not messages:
         return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
     path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
@@ -28,7 +28,7 @@ def check_message_times(trial: TrialTable) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def _timed_messages(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
+def _probe_message_times(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
     """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():

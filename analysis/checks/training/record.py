@@ -4,7 +4,7 @@ from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def check_trial_record(trial: TrialTable) -> CheckVerdict:
+def check_trial_files_readable(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a log or other file of the trial is damaged; the reason is the first problem."""
     if not trial.damage:
         return valid_verdict("every line of the logs could be read")

@@ -4,7 +4,7 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verd
 from analysis.reading.run_table import TrialTable
 
 
-def check_replicas_agree(trial: TrialTable) -> CheckVerdict:
+def check_model_replicas_agree(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if workers of a synchronous strategy report different parameters after the same step.
 
     Sums are computed in a fixed order, so replicas must be equal bit by bit.

@@ -8,7 +8,7 @@ from analysis.metrics.staleness import staleness_statistics
 from analysis.reading.run_table import TrialTable
 
 
-def check_staleness(trial: TrialTable) -> CheckVerdict:
+def check_gradient_staleness(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a gradient's staleness contradicts the order of updates or exceeds the bound.
 
     Without waiting, a worker reads the parameters right after its own update. The staleness of its next gradient is the
@@ -24,26 +24,26 @@ def check_staleness(trial: TrialTable) -> CheckVerdict:
     if trial.plan.second_phase:
         return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
-    if synchrony.get("kind") == "asp" and not _drops_gradients(trial):
-        return _check_update_order(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
+    if synchrony.get("kind") == "asp" and not _may_drop_gradients(trial):
+        return _check_staleness_by_order(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
     if synchrony.get("kind") in ("ssp", "dssp"):
         bound = int(synchrony.get("staleness", synchrony.get("high", 0)))
         return _check_staleness_bound(bound, updates, f"{mean}, at most {found['max']}")
     return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchronisation_policy_kind}")
 
 
-def _drops_gradients(trial: TrialTable) -> bool:
+def _may_drop_gradients(trial: TrialTable) -> bool:
     """Return whether the strategy may drop gradients that servers have received."""
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 
 
-def _check_update_order(updates: pd.DataFrame, measured_text: str) -> CheckVerdict:
+def _check_staleness_by_order(logged_updates: pd.DataFrame, staleness_text: str) -> CheckVerdict:
     """Compare the logged staleness of gradients with the staleness that follows from the order of updates."""
-    read_version = updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
-    expected = updates["version"] - 1 - read_version
-    differing = updates[updates["staleness"] != expected]
+    read_version = logged_updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
+    expected = logged_updates["version"] - 1 - read_version
+    differing = logged_updates[logged_updates["staleness"] != expected]
     if differing.empty:
-        return valid_verdict(measured_text)
+        return valid_verdict(staleness_text)
     first = differing.iloc[0]
     return invalid_verdict(
         f"update {first['version']:.0f} used a gradient of staleness {first['staleness']:.0f}; "
@@ -51,14 +51,14 @@ def _check_update_order(updates: pd.DataFrame, measured_text: str) -> CheckVerdi
     )
 
 
-def _check_staleness_bound(bound: int, updates: pd.DataFrame, measured_text: str) -> CheckVerdict:
+def _check_staleness_bound(staleness_bound: int, logged_updates: pd.DataFrame, staleness_text: str) -> CheckVerdict:
     """Return an invalid verdict if a gradient was more steps ahead of the slowest worker than the bound allows."""
-    worker, step = (updates[column].to_numpy(float) for column in ("worker", "push_step"))
-    slowest = np.full(len(updates), np.inf)
+    worker, step = (logged_updates[column].to_numpy(float) for column in ("worker", "push_step"))
+    slowest = np.full(len(logged_updates), np.inf)
     for rank in np.unique(worker):
         own = np.flatnonzero(worker == rank)
         steps_done = np.searchsorted(own, np.arange(own[-1] + 1))  # updates by this worker before each update
         slowest[: own[-1] + 1] = np.minimum(slowest[: own[-1] + 1], steps_done)
     ahead = int((step - slowest).max(initial=0))
-    reason = f"{measured_text}; at most {ahead} steps ahead of the slowest worker (limit {bound})"
-    return valid_verdict(reason) if ahead <= bound else invalid_verdict(reason)
+    reason = f"{staleness_text}; at most {ahead} steps ahead of the slowest worker (limit {staleness_bound})"
+    return valid_verdict(reason) if ahead <= staleness_bound else invalid_verdict(reason)

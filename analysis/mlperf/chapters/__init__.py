@@ -3,7 +3,7 @@
 `CHAPTERS` lists these functions in the order of the report.
 """
 
-from analysis.mlperf.chapters.balance import balance_chapter
+from analysis.mlperf.chapters.balance import balance_points_chapter
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
 from analysis.mlperf.chapters.clusters import clusters_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
@@ -21,7 +21,7 @@ CHAPTERS: tuple[ChapterWriter, ...] = (
     clusters_chapter,
     accelerator_families_chapter,
     efficiency_factors_chapter,
-    balance_chapter,
+    balance_points_chapter,
     scaling_laws_chapter,
     extrapolation_chapter,
     sources_chapter,
@@ -35,7 +35,7 @@ CHAPTER_NEEDS: dict[
     clusters_chapter: ("Clusters", "four different systems of one workload"),
     accelerator_families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
     efficiency_factors_chapter: ("Hardware and learning", SAMPLES_NEED),
-    balance_chapter: ("Balance points", SAMPLES_NEED),
+    balance_points_chapter: ("Balance points", SAMPLES_NEED),
     scaling_laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
     extrapolation_chapter: ("Extrapolation", SHIPPED_SERIES_NEED),
 }

@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing import style
-from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
 from analysis.mlperf.series import ScalingSeries
 
@@ -31,18 +31,18 @@ def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Draw
     figure, panels = style.create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
     style.add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
     for axes, each in zip(panels, series, strict=False):
-        _draw_panel(axes, each)
+        _draw_factor_curves_panel(axes, each)
     for axes in panels[len(series) :]:
         axes.remove()
     style.apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     for axes, each in zip(panels, series, strict=False):
         ends = {name: (values[-1], STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()}
-        label_right_edge(axes, ends, font_points=8)
+        draw_right_edge_labels(axes, ends, font_points=8)
     return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
 
 
-def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
-    factors = series.efficiency_factors()
+def _efficiency_factor_curves(scaling_series: ScalingSeries) -> dict[str, list[float]]:
+    factors = scaling_series.efficiency_factors()
     return {
         "E'": [each.efficiency for each in factors],
         "hardware": [each.hardware for each in factors],
@@ -50,7 +50,7 @@ def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
     }
 
 
-def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
+def _draw_factor_curves_panel(axes: Axes, series: ScalingSeries) -> None:
     counts = series.accelerator_counts
     axes.axhline(1, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
     for name, values in _efficiency_factor_curves(series).items():

@@ -11,7 +11,7 @@ from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_
 from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 
 PANEL_COLUMNS = 2
 CAPTION = (
@@ -20,26 +20,26 @@ CAPTION = (
     "logarithmic. Dashed: E' of the reference, 1."
 )
 
-FamilyComparisons = Sequence[tuple[StudyWorkload, tuple[ComparedResult, ...]]]
+FamilyComparisons = Sequence[tuple[WorkloadResults, tuple[ComparedResult, ...]]]
 
 
-def draw_efficiency_by_family(study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
+def draw_efficiency_by_family(mlperf_study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
     """Draw scaling efficiency by number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
-    key = {kind: tint for kind, tint in frame.family_colours(study).items() if kind in kinds}
+    key = {kind: tint for kind, tint in frame.family_colours(mlperf_study).items() if kind in kinds}
     rows = -(-len(workloads) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, min(PANEL_COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.family_markers(study))
+    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.family_markers(mlperf_study))
     for axes, name in zip(panels, workloads, strict=False):
-        _draw_panel(axes, study, [members for workload, members in comparisons if workload.name == name])
+        _draw_family_panel(axes, mlperf_study, [members for workload, members in comparisons if workload.name == name])
         axes.set_title(name)
     for axes in panels[len(workloads) :]:
         axes.remove()
     return Drawing("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
 
 
-def _draw_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[ComparedResult, ...]]) -> None:
+def _draw_family_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[ComparedResult, ...]]) -> None:
     tints, shapes = frame.family_colours(study), frame.family_markers(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for members in families:
@@ -60,7 +60,7 @@ def _draw_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[Compare
     frame.set_up_accelerator_count_axis(axes, counts)
 
 
-def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:
+def _figure_data(family_comparisons: FamilyComparisons) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "benchmark": workload.benchmark,
@@ -71,6 +71,6 @@ def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:
             "reference": each.reference.system,
             "efficiency": each.efficiency,
         }
-        for workload, members in comparisons
+        for workload, members in family_comparisons
         for each in members
     )

@@ -68,7 +68,7 @@ class MlperfResults:
         return Path(self.source).resolve().name
 
     @property
-    def is_shipped(self) -> bool:
+    def is_shipped_with_ensayo(self) -> bool:
         """Whether the results were read from the CSV file that ships with Ensayo."""
         return Path(self.source).resolve() == SHIPPED_RESULTS_PATH
 
@@ -77,7 +77,7 @@ class MlperfResults:
         """Names of the workloads, in the order of their first rows."""
         return tuple(dict.fromkeys(row.benchmark for row in self.rows))
 
-    def rows_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
+    def results_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
         """Return the results of one workload, sorted by number of accelerators, then by time."""
         rows = (row for row in self.rows if row.benchmark == benchmark)
         return tuple(sorted(rows, key=lambda row: (row.accelerator_count, row.minutes, row.submitter, row.system)))
@@ -96,7 +96,7 @@ def read_results_csv(csv_path: Path = SHIPPED_RESULTS_PATH) -> MlperfResults:
     mistakes: list[str] = []
     for line_number, cells in lines:
         try:
-            row = _parse_row(csv_path, line_number, header, cells)
+            row = _parse_result_row(csv_path, line_number, header, cells)
         except UserError as error:
             mistakes.append(str(error))
             continue
@@ -154,7 +154,7 @@ def _read_header(csv_path: Path, lines: Iterator[tuple[int, list[str]]]) -> list
     return names
 
 
-def _parse_row(csv_path: Path, line_number: int, header: list[str], cells: list[str]) -> MlperfResult:
+def _parse_result_row(csv_path: Path, line_number: int, header: list[str], cells: list[str]) -> MlperfResult:
     if len(cells) != len(header):
         raise UserError(f"{csv_path}:{line_number}: {len(cells)} cells, but the header has {len(header)}")
     named_cells = zip(header, map(str.strip, cells), strict=True)

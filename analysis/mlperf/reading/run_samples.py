@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.reading.scoring import judge_run
+from analysis.mlperf.reading.scoring import check_run_log
 from analysis.mlperf.series import ScalingSeries, SeriesSize, shipped_series_for
 from analysis.mlperf.study import MlperfStudy
 from analysis.reading import mllog
@@ -23,7 +23,7 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 
 @dataclass(frozen=True)
-class RunSamples:
+class RunSamplesToTarget:
     """Global batch and duration of one run, and its samples or epochs up to the last evaluation."""
 
     position: float  # in `unit`
@@ -32,24 +32,24 @@ class RunSamples:
     minutes: float  # infinite where the run does not count
 
 
-def read_run_samples(log: NodeLog) -> RunSamples | None:
+def read_run_samples(log: NodeLog) -> RunSamplesToTarget | None:
     """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
     timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
-        if (position := _parse_positive(event.metadata.get("samples_count", event.metadata.get("epoch_num"))))
+        if (position := _parse_positive_number(event.metadata.get("samples_count", event.metadata.get("epoch_num"))))
         is not None
     ]
     batches = log.last_event("global_batch_size")
-    batch = _parse_positive(batches.value) if batches else None
+    batch = _parse_positive_number(batches.value) if batches else None
     if not timed_positions or batch is None:
         return None
     position = max(timed_positions)[1]
     unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
-    return RunSamples(position, unit, batch, judge_run(log).minutes)
+    return RunSamplesToTarget(position, unit, batch, check_run_log(log).minutes)
 
 
-def _parse_positive(value: Any) -> float | None:
+def _parse_positive_number(value: Any) -> float | None:
     """Parse a number above 0, which may be a string. Return None for all other values."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -59,38 +59,38 @@ def _parse_positive(value: Any) -> float | None:
 
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
-def find_study_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
+def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
     """Return a study's scaling series, read from published logs or shipped with Ensayo; none for a user's table."""
-    return read_folder_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
+    return read_series_from_logs(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
 
-def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
+def read_series_from_logs(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
     """Read one scaling series per workload (times by number of accelerators) from the logs of a result folder.
 
     A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
     its logs have no samples, or count samples in another unit than the smallest size.
     """
-    candidates = (_read_workload_series(results, benchmark) for benchmark in results.benchmarks)
+    candidates = (_read_workload_series(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
     return tuple(series for series in candidates if len(series.sizes) > 1)
 
 
-def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeries:
+def _read_workload_series(mlperf_results: MlperfResults, benchmark: str) -> ScalingSeries:
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
-    for row in results.rows_of(benchmark):
+    for row in mlperf_results.results_of(benchmark):
         sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
     family = max(sizes, key=lambda name: len(sizes[name]))
-    root, row_groups = Path(results.source), sizes[family].values()
+    root, row_groups = Path(mlperf_results.source), sizes[family].values()
     read_sizes = [size for rows in row_groups if (size := _read_series_size(root, rows)) is not None]
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _read_series_size(result_root: Path, results: Sequence[MlperfResult]) -> SeriesSize | None:
+def _read_series_size(round_folder: Path, results: Sequence[MlperfResult]) -> SeriesSize | None:
     """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
-    by_system = [[run for run in _read_counted_runs(result_root, row) if math.isfinite(run.minutes)] for row in results]
+    by_system = [[run for run in _read_system_runs(round_folder, row) if math.isfinite(run.minutes)] for row in results]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
     if len(units) != 1:
@@ -107,12 +107,12 @@ def _read_series_size(result_root: Path, results: Sequence[MlperfResult]) -> Ser
     )
 
 
-def _read_counted_runs(result_root: Path, result: MlperfResult) -> list[RunSamples]:
-    runs = (read_run_samples(mllog.read_log(path)) for path in sorted(result_root.glob(result.source)))
+def _read_system_runs(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
+    runs = (read_run_samples(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
     return [run for run in runs if run is not None]
 
 
-def _relative_spread(runs: Sequence[RunSamples]) -> float:
+def _relative_spread(runs: Sequence[RunSamplesToTarget]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from services.collectives.base import Schedule, Transfer, TransferKind
+from services.collectives.base import Transfer, TransferKind, TransferSchedule
 from services.learning.layout import VectorRange
 
 
@@ -32,17 +32,19 @@ class RankSchedule(NamedTuple):
 
 
 @lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
-def build_rank_schedule(schedule: Schedule, rank: int, size: int, max_entries: int, entry_bytes: int) -> RankSchedule:
+def build_rank_schedule(
+    schedule: TransferSchedule, rank: int, entry_count: int, max_entries: int, entry_bytes: int
+) -> RankSchedule:
     """Return the sends and receives of one rank in an all-reduce of vectors with this number of entries.
 
     Args:
         schedule: transfers of all ranks.
         rank: rank whose operations are returned.
-        size: entries of the vector.
+        entry_count: entries of the vector.
         max_entries: entries of the longest message.
         entry_bytes: bytes of an entry.
     """
-    pieces_by_chunk = [_cut_chunk(chunk, max_entries) for chunk in schedule.chunk_ranges(size)]
+    pieces_by_chunk = [_cut_into_pieces(chunk, max_entries) for chunk in schedule.chunk_ranges(entry_count)]
     builder = _OperationBuilder(rank, pieces_by_chunk, max_entries, awaits_transfers=not schedule.is_pipelined)
     for transfers in schedule.rounds:
         builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
@@ -52,7 +54,7 @@ def build_rank_schedule(schedule: Schedule, rank: int, size: int, max_entries: i
     return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
 
-def _cut_chunk(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
+def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
     """Return a chunk as ranges of at most `max_piece_entries` entries; none if the chunk is empty."""
     ends = (*range(chunk.start, chunk.stop, max_piece_entries), chunk.stop)
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))

@@ -7,10 +7,10 @@ import numpy.typing as npt
 from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout
 from services.schema.arrays import Array, HostArray, Vector
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
-class Model(Component):
+class Model(ScenarioComponent):
     """Architecture of a neural network; the learning task defines the numbers of inputs and outputs.
 
     Samples x (B, *task.inputs) and parameters have one floating-point type and are on one device; so are results.

@@ -63,9 +63,9 @@ class SequentialModel(Model):
         return x, layer_backwards
 
 
-def backpropagate(layer_backwards: list[LayerBackwardPass], output_grad: Array) -> list[Array]:
+def backpropagate(backward_passes: list[LayerBackwardPass], output_grad: Array) -> list[Array]:
     """Return the gradients of all layers' arrays, given the gradient of the last layer's output."""
-    first, *later = layer_backwards
+    first, *later = backward_passes
     grads: list[Array] = []
     for layer_backward in reversed(later):
         grads[:0], output_grad = layer_backward.array_grads(output_grad), layer_backward.input_grad(output_grad)

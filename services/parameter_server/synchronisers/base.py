@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 
 from pydantic import Field, PositiveInt
 
-from services.schema.component import Component, FrozenRecord
+from services.schema.component import FrozenRecord, ScenarioComponent
 
 
 class StragglerCriterion(FrozenRecord):
@@ -51,7 +51,7 @@ class SynchroniserProperties:
     straggler_criterion: StragglerCriterion | None = None
 
 
-class Synchroniser(Component):
+class Synchroniser(ScenarioComponent):
     """Rule by which the workers of a parameter server wait for each other. It has no state."""
 
     def properties(self) -> SynchroniserProperties:
@@ -59,12 +59,12 @@ class Synchroniser(Component):
         return SynchroniserProperties()
 
     @abstractmethod
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
         """Return whether a worker may start a step without waiting for slower workers.
 
         Args:
             step: number of the step, from 0.
-            steps_of_slowest: number of steps that the slowest worker has finished.
+            slowest_worker_steps: number of steps that the slowest worker has finished.
         """
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Synchroniser(Component):
         """Return whether an update may use a gradient of this staleness (in updates); otherwise it is dropped."""
         return True
 
-    def extra_steps(
+    def allowed_extra_steps(
         self,
         steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
         own_step_s: float,  # noqa: ARG002 - see above
@@ -92,7 +92,7 @@ class Synchroniser(Component):
         """
         return 0
 
-    def conflict_reason(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
+    def worker_count_conflict(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
         """Return why this synchroniser can't be used with `worker_count` workers; None if it can."""
         return None
 

@@ -17,7 +17,7 @@ from services.schema.errors import DeadlineExceeded
 
 
 @dataclass(frozen=True)
-class HandOverTimeout:
+class StrategySwitchTimeout:
     """Time limit of a strategy switch in one node.
 
     The coordinator has the same time limit and counts it from the first node that stops its training.
@@ -56,10 +56,10 @@ def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None
 
 
 def range_digests(
-    ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
+    vector_ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
 ) -> tuple[str, ...]:
     """Return one digest per range: the SHA-256 of that range in all of the vectors, which have equal lengths."""
-    return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in ranges)
+    return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in vector_ranges)
 
 
 async def send_model_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 MIN_DIVISOR = sys.float_info.min  # smallest divisor of a relative change: a loss may be 0
 LossSource: TypeAlias = Literal["validation", "train"]
@@ -62,7 +62,7 @@ class SwitchRuleDecision(NamedTuple):
     gives_up: bool = False  # whether to abort the run: training has diverged, too many losses were not finite
 
 
-class SwitchRule(Component):
+class SwitchRule(ScenarioComponent):
     """Rule that decides when a strategy switches to its second training phase."""
 
     @property
@@ -70,16 +70,18 @@ class SwitchRule(Component):
         """Loss that the rule uses: the validation loss or the training loss."""
         return "validation"
 
-    def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
+    def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
         """Return the step before which the strategy switches; None if it never does, or if losses decide."""
         return None
 
-    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
+    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
         """Return a key of this rule that does not fit the number of training steps, and the reason; None if all fit."""
         return None
 
     @abstractmethod
-    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
 
@@ -111,14 +113,16 @@ class PlateauRule(SwitchRule):
     def loss_source(self) -> LossSource:
         return self.loss
 
-    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
         """Return the key `force_at` and a reason if its epoch is not before the last one; None if it is."""
-        epochs = budget_steps // steps_per_epoch
+        epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
-    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         loss = point.loss(self.loss, self.aggregate)
         points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
         if not isfinite(loss):
@@ -152,35 +156,37 @@ class AtStepRule(SwitchRule):
     epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
-    def _check_exactly_one_moment(self) -> Self:
+    def _check_exactly_one_key(self) -> Self:
         if sum(moment is not None for moment in (self.step, self.fraction, self.epoch)) != 1:
             raise ValueError("write exactly one of step, fraction and epoch")
         return self
 
-    def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:
-        step = self._declared_step(budget_steps, steps_per_epoch)
-        return step if step < budget_steps else None
+    def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:
+        step = self._declared_switch_step(total_steps, steps_per_epoch)
+        return step if step < total_steps else None
 
-    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
         """Return the declared key and a reason if the switch would come after the last step of the run; else None.
 
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
-        if self.step is not None and self.step >= budget_steps:
-            reason = f"{self.step} is never reached; the steps of the budget are 0 to {budget_steps - 1}; {USE_NEVER}"
+        if self.step is not None and self.step >= total_steps:
+            reason = f"{self.step} is never reached; the steps of the budget are 0 to {total_steps - 1}; {USE_NEVER}"
             return "step", reason
-        if self.epoch is not None and self.epoch * steps_per_epoch >= budget_steps:
-            epochs = budget_steps // steps_per_epoch
+        if self.epoch is not None and self.epoch * steps_per_epoch >= total_steps:
+            epochs = total_steps // steps_per_epoch
             return "epoch", f"{self.epoch} is not before the end of the budget of {epochs} epochs; {USE_NEVER}"
         return None
 
-    def _declared_step(self, budget_steps: int, steps_per_epoch: int) -> int:
+    def _declared_switch_step(self, total_steps: int, steps_per_epoch: int) -> int:
         """Return the declared step before which the strategy switches; it may be after the last step of the run."""
         if self.fraction is not None:
-            return round(self.fraction * budget_steps)
+            return round(self.fraction * total_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
-    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return a decision not to switch: for this rule the plan contains the step of the switch."""
         return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
 
@@ -190,7 +196,9 @@ class NeverRule(SwitchRule):
 
     kind: Literal["never"] = "never"
 
-    def decide(self, point: EvaluationPoint, rule_state: SwitchRuleState) -> tuple[SwitchRuleDecision, SwitchRuleState]:
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
+    ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
 
 

@@ -13,15 +13,15 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat
 
-from services.collectives import NetworkAndModelFacts
+from services.collectives import NetworkAndModelSizes
 from services.parameter_server.synchronisers import Asp
 from services.schema.conflicts import Conflict, prefix_conflict_paths
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import ScenarioFacts, Strategy, TrainingPhases
+from services.strategies.base import ScenarioProperties, Strategy, TrainingPhases
 from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
-from services.strategies.switching.switch import OptimiserStatePolicy, Switch
+from services.strategies.switching.switch import OptimiserStatePolicy, PhaseSwitch
 
 SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
 DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
@@ -51,7 +51,7 @@ class StrategySwitch(Strategy):
         has_fraction = getattr(self.when, "fraction", None) is not None
         return TrainingPhases(
             self.before,
-            Switch(
+            PhaseSwitch(
                 self.before,
                 self.after,
                 rule=self.when,
@@ -65,26 +65,31 @@ class StrategySwitch(Strategy):
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
-            return _learning_rate_share(self.after, worker_count) / _learning_rate_share(self.before, worker_count)
+            return _learning_rate_scale(self.after, worker_count) / _learning_rate_scale(self.before, worker_count)
         return self.rate
 
-    def resolve_choices(self, facts: NetworkAndModelFacts, cost: CostModel) -> tuple[Self, dict[str, float]]:
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes, cost: CostModel) -> tuple[Self, dict[str, float]]:
         """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
-        (before, first), (after, second) = (phase.resolve_choices(facts, cost) for phase in (self.before, self.after))
+        (before, first), (after, second) = (
+            phase.resolve_auto_values(trial_sizes, cost) for phase in (self.before, self.after)
+        )
         exchange_s = first or second
         if first and second:
             exchange_s = {f"{kind} before": seconds for kind, seconds in first.items()}
             exchange_s |= {f"{kind} after": seconds for kind, seconds in second.items()}
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
         yield from switch_conflicts(
-            self.before, self.after, scenario_facts, self._learning_rate_conflict_reason(scenario_facts.workers)
+            self.before,
+            self.after,
+            scenario_properties,
+            self._learning_rate_conflict_reason(scenario_properties.workers),
         )
-        if conflict := self.when.budget_conflict(scenario_facts.steps, scenario_facts.steps_per_epoch):
+        if conflict := self.when.step_count_conflict(scenario_properties.steps, scenario_properties.steps_per_epoch):
             key, why = conflict
             yield Conflict(("when", key), why)
 
@@ -98,7 +103,7 @@ class StrategySwitch(Strategy):
                 "switch; leave out rate in after"
             )
         algorithm = self.after.server_algorithm()
-        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.computing_worker_count(worker_count)
+        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.gradient_worker_count(worker_count)
         divides = _staleness_divides_learning_rate(self.after) and not _staleness_divides_learning_rate(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
@@ -109,26 +114,29 @@ class StrategySwitch(Strategy):
 
 
 def switch_conflicts(
-    before: SwitchablePhase, after: SwitchablePhase, scenario_facts: ScenarioFacts, learning_rate_conflict: str | None
+    before: SwitchablePhase,
+    after: SwitchablePhase,
+    scenario_properties: ScenarioProperties,
+    learning_rate_conflict: str | None,
 ) -> Iterator[Conflict]:
     """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
     if before == after:
         yield Conflict((), "before and after are the same strategy; change one of them")
     elif learning_rate_conflict:
         yield Conflict((), learning_rate_conflict)
-    conflicts_after = after.conflicts_after_switch if isinstance(after, ParameterServer) else after.conflicts
+    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.conflicts
     conflicts = [
-        *prefix_conflict_paths("before", before.conflicts(scenario_facts)),
-        *prefix_conflict_paths("after", conflicts_after(scenario_facts)),
+        *prefix_conflict_paths("before", before.conflicts(scenario_properties)),
+        *prefix_conflict_paths("after", conflicts_after(scenario_properties)),
     ]
     yield from conflicts
-    shard_reason = _shard_conflict_reason(before, after, scenario_facts.workers)
-    reason = shard_reason or _hand_over_conflict_reason(before, scenario_facts.workers)
+    shard_reason = _shard_mismatch_reason(before, after, scenario_properties.workers)
+    reason = shard_reason or _state_transfer_conflict(before, scenario_properties.workers)
     if reason and not conflicts:
         yield Conflict((), reason)
 
 
-def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
+def _shard_mismatch_reason(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
     """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
     if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
         return None
@@ -146,14 +154,14 @@ def _shard_conflict_reason(before: SwitchablePhase, after: SwitchablePhase, work
     return None
 
 
-def _hand_over_conflict_reason(before: SwitchablePhase, worker_count: int) -> str | None:
+def _state_transfer_conflict(before: SwitchablePhase, worker_count: int) -> str | None:
     """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
-    if not isinstance(before, ParameterServer) or before.phase_properties().is_synchronous:
+    if not isinstance(before, ParameterServer) or before.training_properties().is_synchronous:
         return None
     algorithm = before.server_algorithm()
     drops = not (before.synchrony.accepts_staleness(maxsize) and before.staleness.accepts_staleness(maxsize))
     may_differ = drops or algorithm.gradients_per_update(worker_count) != 1
-    if len(algorithm.shard_ranges(worker_count, entries=1)) == 1 or not may_differ:
+    if len(algorithm.shard_ranges(worker_count, entry_count=1)) == 1 or not may_differ:
         return None
     action = "drop late gradients" if drops else "choose the gradients of an update"
     return (
@@ -162,17 +170,17 @@ def _hand_over_conflict_reason(before: SwitchablePhase, worker_count: int) -> st
     )
 
 
-def _learning_rate_share(phase: SwitchablePhase, worker_count: int) -> float:
+def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> float:
     """Return the factor on the learning rate with which a sample counts as much as in synchronous training.
 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """
-    algorithm = phase.server_algorithm()
-    if algorithm is None or _staleness_divides_learning_rate(phase):
+    algorithm = training_phase.server_algorithm()
+    if algorithm is None or _staleness_divides_learning_rate(training_phase):
         return 1.0
-    return algorithm.gradients_per_update(worker_count) / algorithm.computing_worker_count(worker_count)
+    return algorithm.gradients_per_update(worker_count) / algorithm.gradient_worker_count(worker_count)
 
 
-def _staleness_divides_learning_rate(phase: SwitchablePhase) -> bool:
+def _staleness_divides_learning_rate(training_phase: SwitchablePhase) -> bool:
     """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
-    return isinstance(phase, ParameterServer) and phase.staleness.divides_rate_by_workers
+    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_learning_rate

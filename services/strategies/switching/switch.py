@@ -17,7 +17,7 @@ from services.strategies.switching.rules import AnySwitchRule
 OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
 
 
-class HandOverTransfer(NamedTuple):
+class StateTransfer(NamedTuple):
     """State transfer at a strategy switch: which vectors nodes send (parameters, optimiser's state), and to whom."""
 
     receivers: Literal["servers", "workers", "none"]
@@ -26,7 +26,7 @@ class HandOverTransfer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Switch:
+class PhaseSwitch:
     """Strategy switch: its two training phases, its rule, and its effects on learning rate and optimiser's state."""
 
     first: SinglePhaseStrategy
@@ -39,12 +39,12 @@ class Switch:
     def batch_weights_after_switch(self, worker_count: int) -> tuple[int, ...]:
         """Return each worker's weight in the division of the batch after the switch; 0 if it is promoted to server."""
         algorithm = self.second.server_algorithm()
-        computing = algorithm.computing_worker_count(worker_count) if algorithm else worker_count
+        computing = algorithm.gradient_worker_count(worker_count) if algorithm else worker_count
         return (1,) * computing + (0,) * (worker_count - computing)
 
     def optimiser_after_switch(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         """Return the optimiser after the strategy switch, with the learning rate of the second training phase."""
-        first = self.first.adapted_optimiser(declared_optimiser, worker_count)
+        first = self.first.scale_learning_rate(declared_optimiser, worker_count)
         return first.model_copy(update={"rate": first.rate * self.learning_rate_factor(worker_count)})
 
     def optimiser_state_after_switch(
@@ -64,34 +64,38 @@ class Switch:
         return OptimiserState(state_before.update_count, zeros)
 
     @property
-    def hand_over_transfer(self) -> HandOverTransfer:
+    def state_transfer(self) -> StateTransfer:
         """State transfer at the strategy switch: vectors and receivers; no node receives a vector that it has."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
-            return HandOverTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.phase_properties().is_synchronous, carries and not to_servers
+            return StateTransfer("servers", includes_params=True, includes_slots=carries)
+        params, slots = not self.first.training_properties().is_synchronous, carries and not to_servers
         if not from_servers or not (params or slots):
-            return HandOverTransfer("none")
-        return HandOverTransfer("workers", params, slots)
+            return StateTransfer("none")
+        return StateTransfer("workers", params, slots)
 
-    def hand_over_bytes(self, worker_count: int, entries: int, dtype: str, slot_count: int) -> BytesPerStep:
+    def state_transfer_bytes(
+        self, worker_count: int, parameter_count: int, dtype: str, slot_count: int
+    ) -> BytesPerStep:
         """Return the largest number of payload bytes that each node sends in the state transfer of a strategy switch.
 
         Args:
             worker_count: number of workers.
-            entries: entries of the parameter vector.
+            parameter_count: length of the parameter vector.
             dtype: data type of the parameters.
             slot_count: number of vectors in the optimiser's state.
         """
-        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.hand_over_transfer
-        names = [f"{number}" for number in range(worker_count + (algorithm.server_count if algorithm else 0))]
+        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.state_transfer
+        names = [f"{number}" for number in range(worker_count + (algorithm.dedicated_server_count if algorithm else 0))]
         sent = dict.fromkeys(names, 0)
         if algorithm:
             workers = names[:worker_count]
             owners = algorithm.shard_owners(workers, names[worker_count:])
             vectors = transfer.includes_params + slot_count * transfer.includes_slots
-            for k, (owner, shard) in enumerate(zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True)):
+            for k, (owner, shard) in enumerate(
+                zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True)
+            ):
                 size_bytes = shard.size * np.dtype(dtype).itemsize * vectors
                 if transfer.receivers == "workers":
                     sent[owner] += size_bytes * sum(worker != owner for worker in workers)

@@ -22,7 +22,7 @@ from services.transport.grpc.channels import (
     open_channel,
     translate_grpc_errors,
 )
-from services.transport.send_order import SmallFirstLock
+from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.shaping import TransportShaping
 from services.transport.socket_transport import SocketTransport
 from services.wire.data_pb2 import StreamReceipt
@@ -37,7 +37,7 @@ class _GrpcSendStream:
     def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
         self.channel = channel
         self.call = call
-        self.write_lock = SmallFirstLock()
+        self.write_lock = SmallMessagesFirstLock()
         self.deadline_timer = DeadlineTimer(timeout_wall_s, self._cancel_write)
         self.sent_messages = 0
         self.writing_task: asyncio.Task[Any] | None = None
@@ -154,13 +154,13 @@ class GrpcTransport(SocketTransport):
         self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s)
         return self._streams[target]
 
-    async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
+    async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
         try:
-            proof = dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
+            proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
             source = self._identity.verify_identity_proof(proof)
         except AuthenticationError as error:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+            await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False
         try:
             async for encoded_message in encoded_messages:
@@ -171,5 +171,5 @@ class GrpcTransport(SocketTransport):
                     message_count += 1
         finally:
             if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
-                self._mailbox.fail_source(source, PeerUnreachable(f"{source} broke off its stream"))
+                self._mailbox.mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
         return StreamReceipt(messages=message_count)

@@ -9,7 +9,7 @@ from services.cluster.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSiz
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.codec import PREFIX_BYTES, encode_message_prefix
-from services.transport.send_order import SmallFirstLock
+from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
 from services.transport.tcp.receiver import StreamReceiver
@@ -21,7 +21,7 @@ class _TcpSendStream:
     """Outgoing TCP stream to one neighbour, to which one message at a time is written."""
 
     sender_task: asyncio.Task[StreamSender]  # opens the stream once, for all messages
-    write_lock: SmallFirstLock = field(default_factory=SmallFirstLock)
+    write_lock: SmallMessagesFirstLock = field(default_factory=SmallMessagesFirstLock)
     sent_messages: int = 0
     is_broken: bool = False  # no more messages can be written
 
@@ -93,7 +93,7 @@ class TcpTransport(SocketTransport):
                     return
                 sender = await stream.sender_task
                 await sender.write(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
-                (received_messages,) = COUNT_FORMAT.unpack(await sender.read(COUNT_FORMAT.size))
+                (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
         except OSError as error:

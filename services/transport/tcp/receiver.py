@@ -103,14 +103,14 @@ class StreamReceiver(asyncio.BufferedProtocol):
     def _consume_bytes(self, size_bytes: int) -> None:
         """Pass `size_bytes` received bytes to the stream parser; small parts are copied from the read buffer."""
         if len(self._unfilled) >= READ_AHEAD_BYTES:
-            self._mark_filled(size_bytes)
+            self._mark_buffer_filled(size_bytes)
             return
         received = self._read_ahead[:size_bytes]
         while received and not self._transport.is_closing():
             size = min(len(received), len(self._unfilled))
             self._unfilled[:size] = received[:size]
             received = received[size:]
-            self._mark_filled(size)
+            self._mark_buffer_filled(size)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a stream without its end has broken off
         self._handshake_timer.cancel()
@@ -123,7 +123,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         """Close the connection at once."""
         self._transport.abort()
 
-    def _mark_filled(self, size_bytes: int) -> None:
+    def _mark_buffer_filled(self, size_bytes: int) -> None:
         """Mark `size_bytes` bytes of the current buffer as filled; resume the parser when the buffer is full."""
         self._unfilled = self._unfilled[size_bytes:]
         if self._unfilled:
@@ -133,7 +133,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         except StopIteration:  # bytes after the end of the stream are ignored
             self._unfilled = memoryview(bytearray(READ_AHEAD_BYTES))
         except AuthenticationError as error:
-            self._reply_to_proof(str(error))
+            self._reply_to_identity_proof(str(error))
             self._transport.close()
         except ProtocolError:
             self._transport.abort()
@@ -147,12 +147,12 @@ class StreamReceiver(asyncio.BufferedProtocol):
         """
         length, prefix = bytearray(LENGTH_FORMAT.size), bytearray(PREFIX_BYTES)
         yield memoryview(length)
-        proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
+        proof = _allocate_payload(_check_identity_proof_length(*LENGTH_FORMAT.unpack(length)))
         if proof:
             yield proof
         self._source = self._identity.verify_identity_proof(bytes(proof) or None)
         self._handshake_timer.cancel()
-        self._reply_to_proof("")
+        self._reply_to_identity_proof("")
         message_count = 0
         while not self._has_ended:
             yield memoryview(prefix)
@@ -168,7 +168,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
                 message_count += 1
         self._transport.write(COUNT_FORMAT.pack(message_count))
 
-    def _reply_to_proof(self, rejection: str) -> None:
+    def _reply_to_identity_proof(self, rejection: str) -> None:
         """Reply to a sender's proof of identity: empty if the proof is accepted, else the reason of the rejection."""
         text = rejection.encode()
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
@@ -199,13 +199,13 @@ class StreamReceiver(asyncio.BufferedProtocol):
     def _finish_stream(self) -> None:
         """Mark the stream as closed; if it ended unexpectedly, report an error to calls that wait for its sender."""
         if self._source and not self._has_ended:
-            self._mailbox.fail_source(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
+            self._mailbox.mark_source_failed(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
         self._open_receivers.discard(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
 
-def _check_proof_length(length: int) -> int:
+def _check_identity_proof_length(length: int) -> int:
     """Return the announced length of an unknown sender's proof of identity; raise an error if it is too long.
 
     Raises:

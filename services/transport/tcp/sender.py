@@ -39,7 +39,7 @@ class StreamSender(ABC):
         return buffers
 
     @abstractmethod
-    async def read(self, size_bytes: int) -> bytes:
+    async def read_reply(self, size_bytes: int) -> bytes:
         """Return the next `size_bytes` bytes that the other node sends back on this stream.
 
         Raises:
@@ -67,12 +67,12 @@ class PlainStreamSender(StreamSender):
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         while views:
             try:
-                views = _unsent_views(views, self._socket.sendmsg(views))
+                views = _unsent_buffers(views, self._socket.sendmsg(views))
             except BlockingIOError:
                 break
         return views
 
-    async def read(self, size_bytes: int) -> bytes:
+    async def read_reply(self, size_bytes: int) -> bytes:
         loop, data = asyncio.get_running_loop(), b""
         while len(data) < size_bytes:
             received = await loop.sock_recv(self._socket, size_bytes - len(data))
@@ -106,7 +106,7 @@ class TlsStreamSender(StreamSender):
             self._writer.write(bytes(buffer))  # a copy: TLS keeps data that it can't write yet
         await self._writer.drain()
 
-    async def read(self, size_bytes: int) -> bytes:
+    async def read_reply(self, size_bytes: int) -> bytes:
         try:
             return await self._reader.readexactly(size_bytes)
         except asyncio.IncompleteReadError as error:
@@ -116,7 +116,9 @@ class TlsStreamSender(StreamSender):
         self._writer.close()
 
 
-async def open_stream(address: Address, peer: str, tls_context: ssl.SSLContext | None, proof: bytes) -> StreamSender:
+async def open_stream(
+    address: Address, peer: str, tls_context: ssl.SSLContext | None, identity_proof: bytes
+) -> StreamSender:
     """Open a stream to a node that listens, or will soon; return it when the node has accepted the proof of identity.
 
     The stream is unencrypted if `tls_context` is None.
@@ -128,9 +130,9 @@ async def open_stream(address: Address, peer: str, tls_context: ssl.SSLContext |
     connected = await _connect_socket(address)
     try:
         sender = await _make_stream_sender(connected, peer, tls_context)
-        await sender.write(LENGTH_FORMAT.pack(len(proof)), proof)
-        (length,) = LENGTH_FORMAT.unpack(await sender.read(LENGTH_FORMAT.size))
-        rejection = await sender.read(length)
+        await sender.write(LENGTH_FORMAT.pack(len(identity_proof)), identity_proof)
+        (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
+        rejection = await sender.read_reply(length)
     except BaseException:
         connected.close()
         raise
@@ -170,11 +172,11 @@ async def _make_stream_sender(connection: socket.socket, peer: str, tls_context:
     return TlsStreamSender(reader, writer)
 
 
-def _unsent_views(views: list[memoryview], sent_bytes: int) -> list[memoryview]:
+def _unsent_buffers(buffers: list[memoryview], sent_bytes: int) -> list[memoryview]:
     """Return the parts of a list of buffers that remain after their first `sent_bytes` bytes have been sent."""
-    while views and sent_bytes >= len(views[0]):
-        sent_bytes -= len(views.pop(0))
-    return [views[0][sent_bytes:], *views[1:]] if views else []
+    while buffers and sent_bytes >= len(buffers[0]):
+        sent_bytes -= len(buffers.pop(0))
+    return [buffers[0][sent_bytes:], *buffers[1:]] if buffers else []
 
 
 def _mark_future_done(future: "asyncio.Future[None]") -> None:
