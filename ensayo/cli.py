@@ -145,7 +145,7 @@ def search_switch_fraction(
     """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.fraction_search import FractionSearch
-    from ensayo.switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
+    from ensayo.strategy_switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
 
     path, settings = find_scenario(scenario), parse_key_value_settings(assignments)
     loaded = load_scenario(path, settings, engine_name)
@@ -190,9 +190,9 @@ def compare_runs(
     ] = None,
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
-    from analysis.comparison.changes import format_run_changes
     from analysis.comparison.curves import find_published_series, read_runs
     from analysis.comparison.page import write_comparison_page
+    from analysis.comparison.run_changes import format_run_changes
 
     series = find_published_series(benchmark_names or ())
     if len(run_folders) + len(series) == 1:
@@ -242,7 +242,7 @@ def study_mlperf_results(
 
     with ProcessPool() as team:
         team.preload_module("analysis.report.report")  # started before the import below, because both take seconds
-        from ensayo.study_tables import write_and_print_mlperf_study
+        from ensayo.mlperf_tables import write_and_print_mlperf_study
 
         typer.echo(write_and_print_mlperf_study(data_path, output_folder, team))
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ensayo.rehearsal import rehearse
-from ensayo.switch_search import SwitchFractionResult
+from ensayo.strategy_switch_search import SwitchFractionResult
 from services.scenario.scenario import Scenario
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 from services.scenario.workload import learning_task_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from compose.host.admission import CapacityCheck
+from compose.host.capacity_check import CapacityCheck
 from services.plan import Plan
 
 MINUTE_S, HOUR_S = 60, 3600

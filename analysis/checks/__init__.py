@@ -2,29 +2,29 @@
 
 from collections.abc import Callable
 
-from analysis.checks.host.admission import check_time_dilation
-from analysis.checks.host.canary import check_wakeup_delay
+from analysis.checks.host.cpu_quota_speed import check_cpu_quota_speed
+from analysis.checks.host.cpu_throttling import check_cpu_throttling
 from analysis.checks.host.host_cpu import check_host_cpu
+from analysis.checks.host.host_overhead import check_host_overhead
 from analysis.checks.host.host_pressure import check_host_pressure
-from analysis.checks.host.host_share import check_host_overhead
 from analysis.checks.host.missed_deadlines import check_missed_deadlines
-from analysis.checks.host.speed_ratio import check_cpu_quota_speed
-from analysis.checks.host.throttled import check_cpu_throttling
+from analysis.checks.host.time_dilation import check_time_dilation
+from analysis.checks.host.wakeup_delay import check_wakeup_delay
 from analysis.checks.network.achieved_rates import check_measured_link_rates
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
-from analysis.checks.network.drops import check_queue_drops
+from analysis.checks.network.links_unchanged import check_links_unchanged
 from analysis.checks.network.mechanisms import check_shaping_mechanisms
 from analysis.checks.network.message_times import check_probe_message_times
+from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.network.unchanged import check_links_unchanged
 from analysis.checks.training.event_horizon import check_random_event_coverage
 from analysis.checks.training.event_lateness import check_event_lateness
 from analysis.checks.training.exit_codes import check_exit_codes
-from analysis.checks.training.record import check_trial_files_readable
 from analysis.checks.training.replicas import check_model_replicas_agree
-from analysis.checks.training.staleness_law import check_gradient_staleness
+from analysis.checks.training.staleness import check_gradient_staleness
+from analysis.checks.training.trial_files import check_trial_files_readable
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.reading.run_table import TrialTable
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.comparison.changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, run_change_rows
 from analysis.comparison.curves import ComparedRun, build_compared_curves
 from analysis.comparison.overlays import ComparisonOverlay, draw_comparison_figures
+from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, run_change_rows
 from analysis.mlperf.series import ScalingSeries
 from analysis.report.report import load_template, write_figure_panel
 

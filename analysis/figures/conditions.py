@@ -9,7 +9,7 @@ from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.report.wording import capitalise_first_letter
-from analysis.results.swept_conditions import describe_swept_effects, groups_by_swept_values, seconds_per_sample
+from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, seconds_per_sample
 from analysis.results.trial_result import TrialGroup
 
 

@@ -10,10 +10,10 @@ from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_points_chosen_by_rules
 from analysis.figures.drawing.labels import draw_right_edge_labels
-from analysis.metrics.balance import WorkerChoice
 from analysis.metrics.speedup import SpeedupCurve
+from analysis.metrics.worker_choice import WorkerChoice
 from analysis.report.findings import describe_efficiency_loss
-from analysis.statistics.balance import MIN_EFFICIENCY
+from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
 MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")

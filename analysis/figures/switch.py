@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure
-from analysis.metrics.switch import (
+from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,

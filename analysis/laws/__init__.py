@@ -15,12 +15,12 @@ from pydantic import Field
 from analysis.laws.amdahl import AmdahlLaw
 from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
 from analysis.laws.best_batch import BestBatchLaw
-from analysis.laws.compute import StepTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.laws.exchange import ExchangeTimeLaw
 from analysis.laws.gustafson import GustafsonLaw
 from analysis.laws.log_n import LogarithmicLaw
-from analysis.laws.parts import TrainingTimeLaw
+from analysis.laws.step_time import StepTimeLaw
+from analysis.laws.training_time import TrainingTimeLaw
 from analysis.laws.usl import UniversalScalabilityLaw
 
 AnyScalingLaw: TypeAlias = Annotated[

@@ -16,7 +16,7 @@ from analysis.results.trial_result import (
 )
 from analysis.statistics.convergence_check import ConvergenceCheck, compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired import PairedComparison, compare_paired_times
+from analysis.statistics.paired_comparison import PairedComparison, compare_paired_times
 
 
 @dataclass(frozen=True)

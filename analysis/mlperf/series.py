@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.laws import SeriesColumns
-from analysis.laws.parts import add_step_time_columns
+from analysis.laws.training_time import add_step_time_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS

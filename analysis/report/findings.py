@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.metrics.switch import (
+from analysis.metrics.strategy_switch import (
     describe_median_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
@@ -18,11 +18,11 @@ from analysis.metrics.switch import (
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.swept_conditions import groups_by_swept_values, seconds_per_sample, shorten_swept_values
+from analysis.results.swept_values import groups_by_swept_values, seconds_per_sample, shorten_swept_values
 from analysis.results.trial_result import TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired import paired_t_test_p_value
+from analysis.statistics.paired_comparison import paired_t_test_p_value
 
 TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %
 MIN_CURVE_POINTS = 3  # least number of points of a curve whose growth is described

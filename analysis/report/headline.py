@@ -15,7 +15,7 @@ from analysis.report import findings
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
-from analysis.results.swept_conditions import describe_swept_effects, groups_by_swept_values, swept_effects
+from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, swept_effects
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from services.scenario.published_curves import PublishedCurve

@@ -10,11 +10,11 @@ from typing import Any
 from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of_link_property
 from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.metrics.achieved_properties import AchievedProperty
-from analysis.metrics.balance import WorkerChoice, chosen_worker_counts
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.strategy_comparison import StrategyDifference, compare_strategies
-from analysis.metrics.switch import StrategySwitchResult, staleness_cost_s
-from analysis.metrics.switch_verdict import final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s
+from analysis.metrics.strategy_switch_verdict import final_model_qualities, judge_strategy_switch
+from analysis.metrics.worker_choice import WorkerChoice, chosen_worker_counts
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable

@@ -19,7 +19,7 @@ from analysis.metrics.step_seconds import (
     typical_step_s,
     typical_step_statistic,
 )
-from analysis.metrics.switch import StrategySwitchResult, measure_strategy_switch
+from analysis.metrics.strategy_switch import StrategySwitchResult, measure_strategy_switch
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats, olympic_mean

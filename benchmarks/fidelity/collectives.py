@@ -13,7 +13,7 @@ from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from benchmarks.fidelity.scenarios import CLOSED_FORM
 from benchmarks.fidelity.training import VerdictReader, run_trial, synchronous_step_s
 from compose.engines.containers.engine import DockerEngine
-from compose.host.admission import TrialHostDemand
+from compose.host.capacity_check import TrialHostDemand
 from compose.runs.run import check_host_capacity
 from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from services.scenario.scenario import AUTO

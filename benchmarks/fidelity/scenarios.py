@@ -10,7 +10,7 @@ from benchmarks.fidelity.training import median_step_s, run_trial, slowest_worke
 from compose.engines.base import Engine
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.local import LocalEngine
-from compose.host.admission import CapacityCheck
+from compose.host.capacity_check import CapacityCheck
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.scenario.scenario import AUTO, Scenario

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from compose.calibration.capacity import HostCapacity, host_fingerprint
 from compose.calibration.node_pair import CalibrationNodePair, create_calibration_nodes
 from compose.engines.base import Engine, PreparationObserver
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.scenario.scenario import TransportName
 from services.schema.errors import HostError
 
@@ -25,7 +25,7 @@ def calibrate_host(
     Args:
         engine: docker or local, able to run on this host.
         transport: carries the measured messages.
-        preparation_observer: receives what the engine prepares.
+        preparation_preparation_observer: receives what the engine prepares.
         print_line: receives one line per result.
 
     Raises:

@@ -16,7 +16,7 @@ from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
-from services.cluster.fluid_link import AtomicNumberFile
+from services.cluster.links.fluid_link import AtomicNumberFile
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL

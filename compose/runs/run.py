@@ -18,7 +18,7 @@ import yaml
 from compose.calibration.capacity import load_capacity
 from compose.engines import EngineChoice
 from compose.engines.base import Engine, EventObserver, PreparationObserver
-from compose.host.admission import CapacityCheck, check_plans, virtual_time_capacity_check
+from compose.host.capacity_check import CapacityCheck, check_plans, virtual_time_capacity_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.interrupt import raise_on_first_stop_signal
@@ -74,7 +74,7 @@ def run_scenario(
         source: scenario to run.
         choice: engine that runs the nodes, and the reason for its choice.
         runs_folder: folder of all runs.
-        run_observer: is called as the run proceeds.
+        run_run_observer: is called as the run proceeds.
 
     Raises:
         UserError: this host can't carry the scenario; nothing was started.

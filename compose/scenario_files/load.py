@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from compose.scenario_files.overrides import override_scenario_values
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem
-from compose.scenario_files.settings import override_scenario_values
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.cluster.cluster import cluster_node_names

@@ -1,6 +1,6 @@
 """Burst sizes and packet sizes of shaped links, small enough that the rate also limits short messages."""
 
-from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
+from services.cluster.links.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 
 # A larger burst lets a short message pass unshaped. A smaller burst starves a fast link, because the kernel's timer is
 # not finer. Measured from 10 Mbit/s to 1 Gbit/s.

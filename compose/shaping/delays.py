@@ -5,8 +5,8 @@ from typing import Any
 
 from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from compose.shaping.link_state import LinkState
-from services.cluster.ethernet import FRAME_BYTES
-from services.cluster.impairments import GilbertElliottPacketLoss, IndependentPacketLoss
+from services.cluster.links.ethernet import FRAME_BYTES
+from services.cluster.links.impairments import GilbertElliottPacketLoss, IndependentPacketLoss
 from services.cluster.network import NetworkPath
 
 PARTITION_CHAIN, DELAY_CHAIN = "ensayo-apart", "ensayo-delay"  # chains of a node's packet filter
@@ -25,7 +25,7 @@ def packet_filter_rules(
     Args:
         device: interface of the node on the data network.
         state: state of the node's link.
-        node_addresses: node -> data address; the position of a node is the number of its queue.
+        node_node_addresses: node -> data address; the position of a node is the number of its queue.
         include_jumps: whether to add the rules that jump from INPUT to both chains; needed once per node.
     """
     numbers = {name: number for number, name in enumerate(node_addresses)}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.filters import last_octet
-from services.cluster.ethernet import FRAME_BYTES
+from services.cluster.links.ethernet import FRAME_BYTES
 
 # The queue that HTB creates itself holds as many packets as the queue of the device, 32 on an ifb, so each class gets
 # an explicit queue. This length suits a node's own uplink, where TCP limits how much each socket has waiting.

@@ -10,8 +10,8 @@ from math import inf
 from typing import TypeAlias
 
 from compose.shaping.link_state import data_network_nodes, link_state_of
-from services.cluster.ethernet import FRAME_BYTES
-from services.cluster.fluid_link import PAYLOAD_SHARE
+from services.cluster.links.ethernet import FRAME_BYTES
+from services.cluster.links.fluid_link import PAYLOAD_SHARE
 from services.cluster.network import ExpectedRoundTripTime, NetworkPath, SharedLink, expected_round_trip_time
 from services.plan import NodePlan, Plan
 from services.schema.component import FrozenRecord

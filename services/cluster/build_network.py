@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 
-from services.cluster.access_link import AccessLink
+from services.cluster.links.access_link import AccessLink
 from services.cluster.network_model import Network, NetworkPath, SharedLink
 from services.cluster.topologies import NetworkNode, NodePairLink, Topology
 

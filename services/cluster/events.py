@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from services.cluster.impairments import AnyPacketLoss
+from services.cluster.links.impairments import AnyPacketLoss
 from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.conflicts import Conflict
 from services.schema.units import Duration, Rate

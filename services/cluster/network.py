@@ -5,11 +5,11 @@ pairs of nodes. `build_network` turns them into a `Network` (`network_model`): s
 that delay and lose packets. Engines enforce the `Network` and know no other part of the declaration.
 """
 
-from services.cluster.access_link import AccessLink, AccessLinkSettings
 from services.cluster.build_network import build_network
-from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.links.access_link import AccessLink, AccessLinkSettings
+from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.links.round_trips import ExpectedRoundTripTime, expected_round_trip_time
 from services.cluster.network_model import Network, NetworkPath, SharedLink
-from services.cluster.round_trips import ExpectedRoundTripTime, expected_round_trip_time
 from services.cluster.topologies import AnyTopology, NetworkNode, NodePairLink, StarTopology, Topology
 
 __all__ = [

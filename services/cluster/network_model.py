@@ -7,7 +7,7 @@ among their targets, then the downlink of b. The path from a to b delays the mes
 from collections.abc import Iterator
 from random import Random
 
-from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
 from services.schema.component import FrozenRecord
 
 

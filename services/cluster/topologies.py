@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from services.cluster.link_properties import LinkProperties
+from services.cluster.links.link_properties import LinkProperties
 from services.cluster.network_model import NetworkPath, SharedLink
 from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.conflicts import Conflict, prefix_conflict_paths

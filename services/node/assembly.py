@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from services.cluster.events import WorkerPause
-from services.cluster.link_conditions import LinkEventState
+from services.cluster.links.link_conditions import LinkEventState
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
@@ -19,9 +19,9 @@ from services.learning.data_order import split_proportionally
 from services.node.event_runner import EventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.ps_shard.hand_over import StrategySwitchingServer
 from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
+from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalState
 from services.runtime.core_share import CpuCoreShare
@@ -34,12 +34,12 @@ from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import SinglePhaseStrategy, WorkerContext
-from services.strategies.switching.hand_over import StrategySwitchTimeout
+from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
-from services.worker.hand_over import WorkerStrategySwitch
 from services.worker.runtime import WorkerPhase, WorkerRuntime
+from services.worker.strategy_switch import WorkerStrategySwitch
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from services.cluster.events import PlannedEvent, WorkerSlowdown
-from services.cluster.link_conditions import LinkEventState
+from services.cluster.links.link_conditions import LinkEventState
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL

@@ -10,8 +10,8 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
-from services.cluster.fluid_link import AtomicNumberFile, LocalAtomicNumber, RateLimiter, goodput_bytes_per_s
-from services.cluster.link_conditions import LinkEventState
+from services.cluster.links.fluid_link import AtomicNumberFile, LocalAtomicNumber, RateLimiter, goodput_bytes_per_s
+from services.cluster.links.link_conditions import LinkEventState
 from services.coordinator.service import CoordinatorService
 from services.node.assembly import NodeEnvironment, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan

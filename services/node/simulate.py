@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.assembly import NodeEnvironment, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, fluid_message_bytes, goodput_bytes_per_s
-from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, fluid_message_bytes, goodput_bytes_per_s
+from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
 from services.learning.data_order import split_proportionally
 from services.plan.node_plan import NodePlan

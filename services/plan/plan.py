@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from services.cluster.events import PlannedEvent
-from services.cluster.fluid_link import fluid_message_bytes
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import fluid_message_bytes
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder

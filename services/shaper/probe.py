@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
+from services.cluster.links.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 from services.runtime.scheduling import reduce_wakeup_latency
 from services.runtime.stream_measurement import Arrival, arrival_rate_bytes_per_s, discard_bytes
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from services.cluster.device_profiles import AnyVariation
-from services.cluster.fluid_link import goodput_bytes_per_s
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.parameter_server.order_statistics import Cdf, expected_round_s
 from services.schema.component import FrozenRecord

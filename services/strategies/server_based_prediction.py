@@ -26,7 +26,7 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.fluid_link import last_fluid_message_bytes
+from services.cluster.links.fluid_link import last_fluid_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm

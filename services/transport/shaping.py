@@ -13,8 +13,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, MessageTransitTimes, RateLimiter, goodput_bytes_per_s
-from services.cluster.link_conditions import Direction, LinkEventState
+from services.cluster.links.fluid_link import (
+    MAX_FLUID_MESSAGE_BYTES,
+    MessageTransitTimes,
+    RateLimiter,
+    goodput_bytes_per_s,
+)
+from services.cluster.links.link_conditions import Direction, LinkEventState
 from services.cluster.network import Network
 from services.runtime.clock import Clock
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import MessageTransitTimes
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import MessageTransitTimes
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport

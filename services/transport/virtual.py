@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from services.cluster.fluid_link import (
+from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
     MIN_FLUID_MESSAGE_BYTES,
     MessageTransitTimes,
     RateLimiter,
     goodput_bytes_per_s,
 )
-from services.cluster.link_conditions import LinkEventState
+from services.cluster.links.link_conditions import LinkEventState
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
 from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport

@@ -17,7 +17,7 @@ from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTi
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
-from services.worker.hand_over import WorkerStrategySwitch
+from services.worker.strategy_switch import WorkerStrategySwitch
 
 WARM_UP_GRADIENTS = 3
 

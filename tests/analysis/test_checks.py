@@ -11,7 +11,7 @@ from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.training.exit_codes import check_exit_codes
 from analysis.checks.training.replicas import check_model_replicas_agree
-from analysis.checks.training.staleness_law import check_gradient_staleness
+from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.verdict import VerdictLevel, degraded_verdict, invalid_verdict, valid_verdict, worst_verdict_level
 from analysis.reading.run_table import TrialTable
 

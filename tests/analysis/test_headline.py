@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.balance import chosen_worker_counts
 from analysis.metrics.speedup import speedup_curves
+from analysis.metrics.worker_choice import chosen_worker_counts
 from analysis.reading.run_table import TrialTable
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences

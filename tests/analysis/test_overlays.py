@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.comparison import changes as compare
+from analysis.comparison import run_changes as compare
 from analysis.comparison.curves import (
     ComparedRun,
     build_compared_curves,

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from analysis.checks import CHECKS
-from analysis.comparison import changes as compare
+from analysis.comparison import run_changes as compare
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import mllog
 from analysis.reading.run_folder import RunFolder

@@ -10,7 +10,7 @@ import pytest
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTable
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
-from analysis.statistics.balance import last_efficient_size_index, least_cost_size_index, speedup_knee_index
+from analysis.statistics.worker_count_rules import last_efficient_size_index, least_cost_size_index, speedup_knee_index
 
 MakeTrial = Callable[..., TrialTable]
 

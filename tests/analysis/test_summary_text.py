@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.balance import chosen_worker_counts
 from analysis.metrics.speedup import speedup_curves
+from analysis.metrics.worker_choice import chosen_worker_counts
 from analysis.reading.run_table import TrialTable
 from analysis.report.summary_text import fastest_strategies, summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary

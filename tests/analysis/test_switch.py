@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.checks.host.host_share import check_host_overhead
+from analysis.checks.host.host_overhead import check_host_overhead
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.verdict import VerdictLevel
@@ -18,13 +18,13 @@ from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_steps
 from analysis.figures.switch import draw_time_saved_by_switch
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.switch import (
+from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,
     measure_strategy_switch,
 )
-from analysis.metrics.switch_verdict import FinalModelQualities, final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_switch_verdict import FinalModelQualities, final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable
@@ -35,7 +35,7 @@ from analysis.report.wording import format_milliseconds, format_number
 from analysis.results.analyse_run import analyse_run
 from analysis.results.analyse_trial import analyse_trial
 from analysis.results.summary import RunSummary
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}

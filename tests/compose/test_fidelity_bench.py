@@ -18,7 +18,7 @@ from benchmarks.fidelity.provenance import MeasurementOrigin
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement, RowOutcome
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.simulated import SimulatedEngine
-from compose.host.admission import TrialHostDemand
+from compose.host.capacity_check import TrialHostDemand
 from services.runtime.stream_measurement import arrival_rate_bytes_per_s
 from services.schema.errors import HostError
 

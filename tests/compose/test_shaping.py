@@ -8,7 +8,7 @@ import pytest
 from compose.engines.containers.engine import RunSubnets
 from compose.shaping import delays, filters
 from compose.shaping import htb_tree as tree
-from compose.shaping import shared_link as switch
+from compose.shaping import shared_link
 from compose.shaping import tc_output as reading
 from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.link_state import data_network_nodes, link_state_of
@@ -48,7 +48,7 @@ def plan_of(workers: int = 4, worker: dict[str, Any] | None = None, cluster: Any
 
 
 def link_of(plan: Plan, name: str = "worker-0", rungs: ShapingMechanisms = KERNEL) -> NodeLinkScripts:
-    address = switch.network_switch_address(plan) if switch.shared_links(plan) else None
+    address = shared_link.network_switch_address(plan) if shared_link.shared_links(plan) else None
     return NodeLinkScripts(plan, plan.node_plan(name), rungs, address)
 
 
@@ -187,7 +187,7 @@ def test_netem_delays_and_loses_by_source_behind_the_rate(golden: Golden) -> Non
 
 def test_the_switch_shapes_what_a_rack_sends_and_what_it_receives(golden: Golden) -> None:
     """One tree after the other: by source on arrival, by target on departure."""
-    golden("switch_racks", switch.shared_links_setup_script(plan_of(**SETUPS["racks"])))
+    golden("switch_racks", shared_link.shared_links_setup_script(plan_of(**SETUPS["racks"])))
 
 
 def test_the_switch_tells_the_directions_between_regions_apart(golden: Golden) -> None:
@@ -200,7 +200,7 @@ def test_the_switch_tells_the_directions_between_regions_apart(golden: Golden) -
     regions = {"eu": {"workers": [0, 1]}, "us": {"workers": [2, 3]}, "asia": {"workers": [4, 5]}}
     network = {"kind": "regions", "regions": regions, "between": between}
 
-    golden("switch_regions", switch.shared_links_setup_script(plan_of(6, cluster={"network": network})))
+    golden("switch_regions", shared_link.shared_links_setup_script(plan_of(6, cluster={"network": network})))
 
 
 @pytest.mark.parametrize("racks", [2, 3, 4])
@@ -208,7 +208,7 @@ def test_no_path_meets_two_limits_of_the_same_tree(racks: int) -> None:
     """A tree has one class per packet: the second limit would not exist."""
     plan = plan_of(2 * racks, cluster={"network": {"kind": "racks", "size": 2, "uplink": "50mbit"}})
 
-    trees = switch.split_links_by_htb_tree(plan)
+    trees = shared_link.split_links_by_htb_tree(plan)
 
     assert sum(map(len, trees)) == 2 * racks
     for pipes in trees:

@@ -24,7 +24,7 @@ from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_folde
 from compose.runs.supervisor import TrialFailed
 from compose.scenario_files.load import load_scenario
 from compose.shaping.tc_output import parse_htb_rates_bps
-from services.cluster.fluid_link import PAYLOAD_SHARE
+from services.cluster.links.fluid_link import PAYLOAD_SHARE
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import LinkShapingRecord
 

@@ -13,7 +13,7 @@ from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import ExitCode, exit_code_of_error
-from ensayo.study_tables import chapter_renderables
+from ensayo.mlperf_tables import chapter_renderables
 from ensayo.tables import create_console
 from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
+from ensayo.strategy_switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 

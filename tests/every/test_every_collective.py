@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network, NetworkPath
 from services.collectives import (
     AnyCollective,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.addresses import InProcessAddresses
-from services.cluster.fluid_link import RateLimiter
+from services.cluster.links.fluid_link import RateLimiter
 from services.collectives import (
     AutoCollective,
     Collective,

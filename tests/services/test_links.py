@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import (
+from services.cluster.links.fluid_link import (
     AtomicNumberFile,
     LocalAtomicNumber,
     MessageTransitTimes,

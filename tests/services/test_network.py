@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.impairments import (
+from services.cluster.links.impairments import (
     AnyPacketLoss,
     GilbertElliottPacketLoss,
     IndependentPacketLoss,

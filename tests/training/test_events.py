@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.runtime.slowdowns import WorkerSlowdowns
 
 Rehearse = Callable[..., Any]

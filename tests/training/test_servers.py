@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from replay import Arrivals, replay
 
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.parameter_server.update_rules import WorkerContribution
 from services.schema.errors import UserError
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from replay import replay
 
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import StrategySwitchState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.hand_over import receive_model_vectors as really_take
+from services.strategies.switching.state_transfer import receive_model_vectors as really_take
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
-from analysis.metrics.balance import WorkerChoice
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
-from analysis.statistics.balance import WORKER_COUNT_RULES
+from analysis.metrics.worker_choice import WorkerChoice
+from analysis.statistics.worker_count_rules import WORKER_COUNT_RULES
 
 # rule -> hollow marker and its size in points
 RULE_MARKERS = dict(zip(WORKER_COUNT_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))

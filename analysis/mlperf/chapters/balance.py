@@ -10,7 +10,7 @@ from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_percentage
-from analysis.statistics.balance import (
+from analysis.statistics.worker_count_rules import (
     MIN_EFFICIENCY,
     TIME_EXPONENT,
     WORKER_COUNT_RULES,

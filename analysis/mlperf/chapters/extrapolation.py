@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.laws.backtest import ForecastScore, LawForecast
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.fan import draw_forecast_fan_chart
+from analysis.mlperf.figures.fan_chart import draw_forecast_fan_chart
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
     LAWS,

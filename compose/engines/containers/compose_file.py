@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, container_labels
-from compose.shaping import shared_link as switch
+from compose.shaping import shared_link
 from services.plan import NodePlan, Plan
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
@@ -77,13 +77,13 @@ def _network_switch_service(plan: Plan, host_properties: HostProperties) -> dict
 
     Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
     """
-    if not switch.shared_links(plan):
+    if not shared_link.shared_links(plan):
         return {}
     service = {
         "image": host_properties.images["cpu"],
         "entrypoint": ["sleep", "infinity"],
         "command": [],
-        "hostname": switch.NETWORK_SWITCH,
+        "hostname": shared_link.NETWORK_SWITCH,
         "user": host_properties.user,
         "init": True,
         "read_only": True,
@@ -99,11 +99,11 @@ def _network_switch_service(plan: Plan, host_properties: HostProperties) -> dict
         "restart": "no",
         "stop_grace_period": "1s",
         "healthcheck": {"test": ["CMD", "true"], "interval": f"{HEALTH_INTERVAL_S}s"},
-        "labels": container_labels(plan, switch.NETWORK_SWITCH, switch.NETWORK_SWITCH),
+        "labels": container_labels(plan, shared_link.NETWORK_SWITCH, shared_link.NETWORK_SWITCH),
         "logging": {"driver": "json-file", "options": {"max-size": "1m"}},
-        "networks": {"data": {"ipv4_address": switch.network_switch_address(plan)}},
+        "networks": {"data": {"ipv4_address": shared_link.network_switch_address(plan)}},
     }
-    return {switch.NETWORK_SWITCH: service}
+    return {shared_link.NETWORK_SWITCH: service}
 
 
 def uses_gpu(node: NodePlan, host_properties: HostProperties) -> bool:

@@ -16,7 +16,7 @@ from docker.errors import DockerException
 from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, LinkHelperContainer
 from compose.runs.labels import container_labels
 from compose.runs.supervisor import TrialFailed
-from compose.shaping import shared_link as switch
+from compose.shaping import shared_link
 from compose.shaping import tc_output as reading
 from compose.shaping.link_state import LinkState, data_network_nodes
 from compose.shaping.mechanisms import ShapingMechanisms
@@ -52,7 +52,7 @@ class TrialLinks:
         """
         self.plan, self.mechanisms = plan, mechanisms
         self._client, self._image, self._wait_for_container_id = client, image, wait_for_container_id
-        switch_address = switch.network_switch_address(plan) if switch.shared_links(plan) else None
+        switch_address = shared_link.network_switch_address(plan) if shared_link.shared_links(plan) else None
         nodes = data_network_nodes(plan)
         self.node_links = {node.name: NodeLinkScripts(plan, node, mechanisms, switch_address) for node in nodes}
         self.helpers: dict[str, LinkHelperContainer] = {}  # node, or network switch -> its helper
@@ -67,7 +67,7 @@ class TrialLinks:
     @property
     def link_names(self) -> tuple[str, ...]:
         """Names of all nodes whose links are shaped, and of the network switch if nodes share links."""
-        return (*self.node_links, *((switch.NETWORK_SWITCH,) if switch.shared_links(self.plan) else ()))
+        return (*self.node_links, *((shared_link.NETWORK_SWITCH,) if shared_link.shared_links(self.plan) else ()))
 
     def shape_link(self, link_name: str) -> LinkShapingRecord:
         """Shape the link of a node or of the network switch, and return a record with the rates read back by `tc`.
@@ -76,7 +76,7 @@ class TrialLinks:
             TrialFailed: the link could not be shaped, or the kernel enforces different values.
         """
         helper = self._start_helper_container(link_name)
-        if link_name == switch.NETWORK_SWITCH:
+        if link_name == shared_link.NETWORK_SWITCH:
             record = self._shape_network_switch(helper)
         else:
             record = self._shape_node_link(helper, self.plan.node_plan(link_name))
@@ -114,8 +114,8 @@ class TrialLinks:
         }
         shown_scripts = {name: link.link_state_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
-        if switch.NETWORK_SWITCH in self.helpers:
-            state_replies |= self._submit_scripts({switch.NETWORK_SWITCH: switch.shared_links_state_script(self.plan)})
+        if shared_link.NETWORK_SWITCH in self.helpers:
+            state_replies |= self._submit_scripts({shared_link.NETWORK_SWITCH: shared_link.shared_links_state_script(self.plan)})
         for name, devices in self._read_queue_counters().items():
             initial = self._initial_counters.get(name, {})
             queues = {
@@ -147,11 +147,11 @@ class TrialLinks:
         """
         setup_output = self._setup_outputs[link_name]
         if expected_state is None:
-            expected_rates = {key: rate for key, (_, rate) in switch.expected_htb_classes(self.plan).items()}
+            expected_rates = {key: rate for key, (_, rate) in shared_link.expected_htb_classes(self.plan).items()}
             differences = reading.htb_rate_differences(expected_rates, tc_output)
             if reading.parse_queues_and_filters(setup_output) != reading.parse_queues_and_filters(tc_output):
                 differences.append("queues or filters changed during the run")
-            limit_classes = {pipe.name: key for key, (pipe, _) in switch.expected_htb_classes(self.plan).items()}
+            limit_classes = {pipe.name: key for key, (pipe, _) in shared_link.expected_htb_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
             differences = link.find_external_changes(interface, expected_state, setup_output, tc_output)
@@ -283,9 +283,9 @@ class TrialLinks:
         Raises:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
         """
-        limits = switch.expected_htb_classes(self.plan)
-        setup_output = helper_container.request("script", script=switch.shared_links_setup_script(self.plan))["said"]
-        self._setup_outputs[switch.NETWORK_SWITCH] = setup_output
+        limits = shared_link.expected_htb_classes(self.plan)
+        setup_output = helper_container.request("script", script=shared_link.shared_links_setup_script(self.plan))["said"]
+        self._setup_outputs[shared_link.NETWORK_SWITCH] = setup_output
         if differences := reading.htb_rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
             raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
         ceilings = reading.parse_htb_rates_bps(setup_output)
@@ -301,8 +301,8 @@ class TrialLinks:
     def _read_queue_counters(self) -> dict[str, dict[str, reading.QueueCounters]]:
         """Return packet counters of all queues: node or network switch -> device -> counters, if readable."""
         scripts = {name: link.queue_counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
-        if switch.NETWORK_SWITCH in self.helpers:
-            scripts[switch.NETWORK_SWITCH] = switch.shared_links_counters_script(self.plan)
+        if shared_link.NETWORK_SWITCH in self.helpers:
+            scripts[shared_link.NETWORK_SWITCH] = shared_link.shared_links_counters_script(self.plan)
         counters = {}
         for name, reply in self._submit_scripts(scripts).items():
             with suppress(TrialFailed, TimeoutError, ValueError):

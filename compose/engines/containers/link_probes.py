@@ -20,7 +20,7 @@ from compose.shaping.probes import (
     plan_message_probe,
     plan_rate_probes,
 )
-from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
+from services.cluster.links.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
 from services.plan.trial_outcome import LinkShapingRecord, ProbeMeasurement
 
 ECHO_GAP_S = 0.02

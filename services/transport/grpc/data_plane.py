@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import grpc
 
 from services.cluster.addresses import Address
-from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
+from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from services.cluster.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
+from services.cluster.links.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.codec import PREFIX_BYTES, encode_message_prefix

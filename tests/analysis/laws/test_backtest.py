@@ -13,7 +13,7 @@ from analysis.laws.backtest import (
     score_forecasts,
     split_series,
 )
-from analysis.laws.parts import best_global_batch
+from analysis.laws.training_time import best_global_batch
 
 WORKERS = np.array([4.0, 8, 16, 64, 512])
 

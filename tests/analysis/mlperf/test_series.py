@@ -11,7 +11,7 @@ import pytest
 from analysis.figures.drawing.style import figure_style_context
 from analysis.laws import CriticalBatchLaw, TrainingTimeLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
-from analysis.laws.parts import LogNormalPrior
+from analysis.laws.training_time import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.balance import _balance_point_cells, balance_points_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
@@ -40,7 +40,7 @@ from analysis.mlperf.series import (
 )
 from analysis.mlperf.study import MlperfStudy, make_study
 from analysis.report.wording import NO_VALUE, format_number, format_percentage, format_signed_percentage
-from analysis.statistics.balance import WorkerCountByRule, choose_worker_counts
+from analysis.statistics.worker_count_rules import WorkerCountByRule, choose_worker_counts
 
 SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 

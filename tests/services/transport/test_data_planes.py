@@ -10,14 +10,14 @@ import pytest
 
 from compose.runs.certificates import issue_certificates
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network, NetworkPath
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
-from services.strategies.switching.hand_over import StrategySwitchTimeout, send_model_vectors
+from services.strategies.switching.state_transfer import StrategySwitchTimeout, send_model_vectors
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data_plane import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport

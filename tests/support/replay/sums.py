@@ -4,7 +4,7 @@ import asyncio
 from math import inf
 
 from replay.base import Model, gradient
-from services.cluster.fluid_link import RateLimiter
+from services.cluster.links.fluid_link import RateLimiter
 from services.collectives import TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.learning.datasets import TrainTestData

@@ -14,7 +14,7 @@ from services.runtime.control import CoordinatorClient, ReportStage, StrategySwi
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
 from services.strategies import SinglePhaseStrategy
-from services.strategies.switching.hand_over import (
+from services.strategies.switching.state_transfer import (
     StrategySwitchTimeout,
     receive_model_vectors,
     send_model_vectors,

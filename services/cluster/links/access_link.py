@@ -5,7 +5,7 @@ from typing import Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict, raise_conflicts
 from services.schema.units import Bytes, Duration, Rate

@@ -5,8 +5,8 @@ from typing import Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from services.cluster.access_link import JITTER_NEEDS_DELAY
-from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.links.access_link import JITTER_NEEDS_DELAY
+from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict
 from services.schema.units import Duration, Rate

@@ -17,7 +17,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
-from services.cluster.ethernet import FRAME_BYTES, PAYLOAD_BYTES
+from services.cluster.links.ethernet import FRAME_BYTES, PAYLOAD_BYTES
 
 PAYLOAD_SHARE = PAYLOAD_BYTES / FRAME_BYTES  # a shaped rate counts whole Ethernet frames, as tc does
 

@@ -13,7 +13,7 @@ from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, first_nested_error
 from services.strategies import StepResult, WorkerAlgorithm
-from services.strategies.switching.hand_over import (
+from services.strategies.switching.state_transfer import (
     StrategySwitchTimeout,
     range_digests,
     receive_model_vectors,

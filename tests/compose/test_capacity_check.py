@@ -9,7 +9,7 @@ import pytest
 
 from compose.calibration.capacity import HostCapacity, HostFingerprint, assumed_capacity, load_capacity, save_capacity
 from compose.engines import create_engine
-from compose.host.admission import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_plans
+from compose.host.capacity_check import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_plans
 from compose.host.compute_speed import ComputeSpeed, measure_gradient_s, measure_update_s
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from analysis.laws.base import ScalingLaw, SeriesColumns
-from analysis.laws.compute import StepTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
+from analysis.laws.step_time import StepTimeLaw
 from analysis.statistics.centre import Floats
 
 SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), StepTimeLaw()

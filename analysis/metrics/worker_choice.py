@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.statistics.balance import choose_worker_counts
+from analysis.statistics.worker_count_rules import choose_worker_counts
 
 
 @dataclass(frozen=True)
