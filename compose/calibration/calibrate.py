@@ -25,7 +25,7 @@ def calibrate_host(
     Args:
         engine: docker or local, able to run on this host.
         transport: carries the measured messages.
-        preparation_preparation_observer: receives what the engine prepares.
+        preparation_observer: receives what the engine prepares.
         print_line: receives one line per result.
 
     Raises:

@@ -17,7 +17,7 @@ def transport_link_records(plan: Plan, shaping_mechanism: str) -> dict[str, Link
 
     Args:
         plan: of the trial.
-        shaping_shaping_mechanism: `transport`, or `fluid` in virtual time.
+        shaping_mechanism: `transport`, or `fluid` in virtual time.
     """
     return {
         node.name: LinkShapingRecord(

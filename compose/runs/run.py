@@ -74,7 +74,7 @@ def run_scenario(
         source: scenario to run.
         choice: engine that runs the nodes, and the reason for its choice.
         runs_folder: folder of all runs.
-        run_run_observer: is called as the run proceeds.
+        run_observer: is called as the run proceeds.
 
     Raises:
         UserError: this host can't carry the scenario; nothing was started.

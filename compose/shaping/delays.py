@@ -25,7 +25,7 @@ def packet_filter_rules(
     Args:
         device: interface of the node on the data network.
         state: state of the node's link.
-        node_node_addresses: node -> data address; the position of a node is the number of its queue.
+        node_addresses: node -> data address; the position of a node is the number of its queue.
         include_jumps: whether to add the rules that jump from INPUT to both chains; needed once per node.
     """
     numbers = {name: number for number, name in enumerate(node_addresses)}

@@ -135,8 +135,8 @@ class NodeLinkScripts:
         Args:
             interface: interface of the node on the data network.
             state: state that the link should have now.
-            tc_tc_output_before: output of the setup script.
-            tc_tc_output_now: output of the script that prints the link's state.
+            tc_output_before: output of the setup script.
+            tc_output_now: output of the script that prints the link's state.
         """
         differences = tc_output.htb_rate_differences(self.expected_rates_bps(state), tc_output_now)
         if tc_output.parse_queues_and_filters(tc_output_before) != tc_output.parse_queues_and_filters(tc_output_now):

@@ -42,7 +42,7 @@ def parse_htb_rates_bps(tc_output: str) -> dict[tuple[str, str], float]:
     """Parse the rate limits that the kernel enforces: (direction, HTB class) -> bit/s.
 
     Args:
-        tc_tc_output: for each direction a line `device NAME`, then the output of `tc class show`.
+        tc_output: for each direction a line `device NAME`, then the output of `tc class show`.
     """
     parts = _DEVICE_PATTERN.split(tc_output)[1:]
     return {
@@ -57,7 +57,7 @@ def htb_rate_differences(expected_rates_bps: Mapping[tuple[str, str], float], sc
 
     Args:
         expected_rates_bps: (direction, class) -> bit/s.
-        script_script_output: output of a script that shapes a link or prints its state.
+        script_output: output of a script that shapes a link or prints its state.
     """
     actual_bps = parse_htb_rates_bps(script_output)
     return [
@@ -72,7 +72,7 @@ def parse_queue_counters(script_output: str) -> dict[str, QueueCounters]:
     """Parse the packet counters of root queues as `tc -s` prints them: device -> counters.
 
     Args:
-        script_script_output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
+        script_output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
     """
     counters = {}
     for line in script_output.splitlines():

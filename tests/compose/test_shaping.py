@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from compose.engines.containers.engine import RunSubnets
-from compose.shaping import delays, filters
+from compose.shaping import delays, filters, shared_link
 from compose.shaping import htb_tree as tree
-from compose.shaping import shared_link
 from compose.shaping import tc_output as reading
 from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.link_state import data_network_nodes, link_state_of

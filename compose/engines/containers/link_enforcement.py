@@ -115,7 +115,8 @@ class TrialLinks:
         shown_scripts = {name: link.link_state_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
         if shared_link.NETWORK_SWITCH in self.helpers:
-            state_replies |= self._submit_scripts({shared_link.NETWORK_SWITCH: shared_link.shared_links_state_script(self.plan)})
+            script = shared_link.shared_links_state_script(self.plan)
+            state_replies |= self._submit_scripts({shared_link.NETWORK_SWITCH: script})
         for name, devices in self._read_queue_counters().items():
             initial = self._initial_counters.get(name, {})
             queues = {
@@ -284,7 +285,8 @@ class TrialLinks:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
         """
         limits = shared_link.expected_htb_classes(self.plan)
-        setup_output = helper_container.request("script", script=shared_link.shared_links_setup_script(self.plan))["said"]
+        setup_script = shared_link.shared_links_setup_script(self.plan)
+        setup_output = helper_container.request("script", script=setup_script)["said"]
         self._setup_outputs[shared_link.NETWORK_SWITCH] = setup_output
         if differences := reading.htb_rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
             raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
