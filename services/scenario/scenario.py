@@ -124,7 +124,7 @@ class Scenario(FrozenRecord):
         "grpc", description="protocol of bulk messages between nodes: gRPC streams or bare TCP, over the same links"
     )
     events: tuple[AnyDeclaredEvent, ...] = Field((), description="changes of links and workers while a trial runs")
-    strict: bool = Field(default=False, description="whether to reject a kernel that can't enforce a declared property")
+    strict: bool = Field(default=False, description="whether to reject a trial with a property that cannot be enforced")
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
     fidelity: FidelityLimits = FidelityLimits()

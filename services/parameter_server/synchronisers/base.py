@@ -24,7 +24,7 @@ class StragglerCriterion(FrozenRecord):
 
     window: PositiveInt = Field(5, description="steps over which a worker's throughput is measured")
     windows: PositiveInt = Field(3, description="consecutive windows, one step apart, in which a straggler was slow")
-    margin: float = Field(0.05, ge=0, lt=1, description="least part of the mean throughput by which a straggler lags")
+    margin: float = Field(0.05, ge=0, lt=1, description="a straggler is slower than the mean by this share")
 
     def is_slow(self, worker_throughput: float, all_throughputs: Sequence[float]) -> bool:
         """Return whether a worker's throughput is low compared with the throughputs of all workers."""

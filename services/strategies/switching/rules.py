@@ -152,7 +152,7 @@ class AtStepRule(SwitchRule):
 
     kind: Literal["at"] = "at"
     step: int | None = Field(None, ge=0, description="step of the budget, from 0, before which the rule fires")
-    fraction: float | None = Field(None, ge=0, le=1, description="part of the budget before the rule fires; 1: never")
+    fraction: float | None = Field(None, ge=0, le=1, description="share of all steps before the rule fires; 1: never")
     epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
