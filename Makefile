@@ -3,7 +3,6 @@
 PYTHON ?= python3
 bin    := .venv/bin
 ready  := .venv/.ready
-timeless := $(addprefix tests/,analysis every scenario training) # tests that measure no time, so they run in parallel
 
 # Without byte code every process that starts compiles Ensayo again, half a second each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,12 +40,12 @@ images: $(ready) ## build the node image
 
 test: $(ready) ## run the tests that this machine can run, in at most ten minutes
 	if docker info >/dev/null 2>&1; then PYTHON=$(bin)/python images/build; fi
-	$(bin)/pytest -m "not slow" --numprocesses auto --dist worksteal $(timeless)
-	$(bin)/pytest -m "not slow" $(timeless:%=--ignore=%)
+	$(bin)/pytest -m "not slow and not serial" --numprocesses auto --dist worksteal
+	$(bin)/pytest -m "not slow and serial"
 
 test-all: test ## run all tests: those of `make test`, then the slow ones
-	$(bin)/pytest -m slow --numprocesses auto --dist worksteal $(timeless)
-	$(bin)/pytest -m slow $(timeless:%=--ignore=%)
+	$(bin)/pytest -m "slow and not serial" --numprocesses auto --dist worksteal
+	$(bin)/pytest -m "slow and serial"
 
 test-docker: $(ready) images ## run the tests in containers; a missing engine is an error
 	ENSAYO_REQUIRE_DOCKER=1 $(bin)/pytest -m docker

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.markdown import markdown_table
 from compose.engines import EngineChoice, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.runs.run import ScenarioSource, run_scenario
+from compose.runs.run import ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.runtime.transport import Message, MessageTag
@@ -138,7 +138,7 @@ def _run_tables(rounds: int) -> Iterator[str]:
             with tempfile.TemporaryDirectory(prefix="ensayo-bench-") as runs_folder:
                 stopwatch = RunStopwatch()
                 finished_run = run_scenario(
-                    ScenarioSource(scenario, "", ""),
+                    ScenarioFile(scenario, "", ""),
                     EngineChoice(create_engine(engine), "bench"),
                     Path(runs_folder),
                     stopwatch,

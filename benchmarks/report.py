@@ -79,7 +79,7 @@ def write_synthetic_run(runs_folder: Path, run_size: SyntheticRunSize) -> RunFol
 def measure_report(run_folder: RunFolder) -> ReportCost:
     """Write the report of a run and return what it cost."""
     cpu_start_s, start_s = _total_cpu_s(), time.monotonic()
-    with PeakMemoryMonitor() as memory, create_process_pool(run_folder.log_bytes) as team:
+    with PeakMemoryMonitor() as memory, create_process_pool(run_folder.total_log_bytes) as team:
         team.preload_module("analysis.results.analyse_trial")
         from analysis.report import report  # noqa: PLC0415 - the time of the import is measured, too
 

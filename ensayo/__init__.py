@@ -21,7 +21,7 @@ NAMES = {  # public name -> module:attribute
     "plan": "services.plan.make_plan:make_plan",
     "rehearse": "ensayo.rehearsal:rehearse",
     "report": "analysis.report.report:write_report",
-    "compare": "analysis.comparison.changes:compare_runs",
+    "compare": "analysis.comparison.run_changes:compare_runs",
 }
 
 __all__ = list(NAMES)

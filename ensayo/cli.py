@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ensayo.exit_codes import exit_code
+from ensayo.exit_codes import exit_code_of_error
 from services.schema.errors import EnsayoError, UserError
 
 app = typer.Typer(
@@ -26,14 +26,11 @@ ScenarioArgument = Annotated[
     str, typer.Argument(help="name of a shipped scenario, or path of a scenario file", metavar="SCENARIO")
 ]
 EngineOption = Annotated[
-    str | None,
-    typer.Option("--engine", help="docker, local or simulated; default: the best engine that this host supports"),
+    str | None, typer.Option("--engine", help="docker, local or simulated; default: the best that this host supports")
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="replace the value of a scenario key, for example cluster.workers=4", metavar="KEY=VALUE"
-    ),
+    typer.Option("--set", help="replace the value of a key, for example cluster.workers=4", metavar="KEY=VALUE"),
 ]
 RunFolderArgument = Annotated[Path, typer.Argument(help="folder of a run", exists=True, file_okay=False, metavar="RUN")]
 RunsFolderOption = Annotated[Path, typer.Option("--runs", help="folder in which run folders are created")]
@@ -42,32 +39,32 @@ RunsFolderOption = Annotated[Path, typer.Option("--runs", help="folder in which 
 @app.command("run")
 def run_trials(
     scenario: ScenarioArgument,
-    engine_name: EngineOption = None,
+    engine: EngineOption = None,
     runs_folder: RunsFolderOption = Path("runs"),
-    assignments: SettingsOption = None,
+    settings: SettingsOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="print only the verdict")] = False,
 ) -> None:
     """Run all trials of a scenario and write the report."""
     from compose.scenario_files.load import find_scenario
-    from ensayo.progress_display import create_display
+    from ensayo.progress_display import create_run_display
     from ensayo.rehearsal import rehearse
 
-    display = create_display(quiet=quiet)
+    display = create_run_display(quiet=quiet)
     command = shlex.join(["ensayo", *sys.argv[1:]])
     try:
         rehearsal = rehearse(
-            find_scenario(scenario), engine_name, runs_folder, parse_settings(assignments), display, command
+            find_scenario(scenario), engine, runs_folder, parse_key_value_settings(settings), display, command
         )
     finally:
-        display.finish()
+        display.close()
     # Imported only now: pandas takes a second to import, which the nodes can use.
-    from analysis.checks.fidelity import collect_remedies
+    from analysis.checks.fidelity import read_trial_remedies
     from analysis.reading.run_folder import RunFolder
 
-    _print_damage(rehearsal.folder / "summary.json")
+    _print_unreadable_files(rehearsal.folder / "summary.json")
     for reason in rehearsal.reasons:
         typer.echo(f"  {reason}")
-    for remedy in collect_remedies(RunFolder(rehearsal.folder)):
+    for remedy in read_trial_remedies(RunFolder(rehearsal.folder)):
         typer.echo(remedy)
     typer.echo(f"{rehearsal.verdict}: {rehearsal.folder / 'report.html'}")
     raise typer.Exit(rehearsal.exit_code)
@@ -77,29 +74,29 @@ def run_trials(
 def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assignments: SettingsOption = None) -> None:
     """Show the trials of a scenario with their predicted step times and durations. Starts nothing."""
     from compose.engines import choose_engine
-    from compose.runs.run import decide_admission
+    from compose.runs.run import check_host_capacity
     from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.tables import create_console, plan_table
-    from ensayo.terminal_text import admission_lines, choice_lines
+    from ensayo.terminal_text import auto_choice_lines, host_capacity_lines
     from services.cluster.addresses import InProcessAddresses
     from services.plan import make_plan
 
-    loaded = load_scenario(find_scenario(scenario), parse_settings(assignments), engine_name)
+    loaded = load_scenario(find_scenario(scenario), parse_key_value_settings(assignments), engine_name)
     engine, _ = choose_engine(engine_name or loaded.engine)
-    host_admission = decide_admission(loaded, engine)
+    admission = check_host_capacity(loaded, engine)
     plans = [
         make_plan(
             trial,
             "plan",
             engine.name,
             InProcessAddresses(),
-            dilation=host_admission.dilation,
-            alpha_s=host_admission.alpha_s,
+            dilation=admission.dilation,
+            alpha_s=admission.message_alpha_s,
         )
         for trial in loaded.trials()
     ]
     create_console().print(plan_table(plans))
-    for line in (*choice_lines(plans), *admission_lines(host_admission, plans)):
+    for line in (*auto_choice_lines(plans), *host_capacity_lines(admission, plans)):
         typer.echo(line)
 
 
@@ -143,24 +140,22 @@ def search_switch_fraction(
     beta: Annotated[
         float, typer.Option(min=0, help="how much worse than with synchronous training the quality may be")
     ] = 0.01,
-    halvings: Annotated[
-        int, typer.Option("--tries", min=1, help="number of times the interval of fractions is halved")
-    ] = 4,
+    halvings: Annotated[int, typer.Option("--tries", min=1, help="how often the interval of fractions is halved")] = 4,
 ) -> None:
     """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.fraction_search import FractionSearch
-    from ensayo.switch_search import earliest_good_result, find_switch_fraction, search_fractions
+    from ensayo.strategy_switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
 
-    path, settings = find_scenario(scenario), parse_settings(assignments)
+    path, settings = find_scenario(scenario), parse_key_value_settings(assignments)
     loaded = load_scenario(path, settings, engine_name)
-    strategy_label, fraction_key = find_switch_fraction(loaded)
+    strategy_label, fraction_key = find_switch_fraction_key(loaded)
     search = FractionSearch(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
     results = []
-    for result in search_fractions(search.measure, beta, halvings):
+    for result in search_fractions(search.measure_fraction, beta, halvings):
         results.append(result)
-        typer.echo(f"{search.format_result(result)}  {search.run_folders[-1]}")
-    typer.echo(f"answer: {fraction_key} = {earliest_good_result(results).fraction:g}")
+        typer.echo(f"{search.format_fraction_result(result)}  {search.run_folders[-1]}")
+    typer.echo(f"answer: {fraction_key} = {earliest_good_fraction_result(results).fraction:g}")
 
 
 @app.command("report")
@@ -169,13 +164,13 @@ def report_run(run_folder: RunFolderArgument) -> None:
     from analysis.reading.parallel import create_process_pool
     from analysis.reading.run_folder import RunFolder
 
-    with create_process_pool(RunFolder(run_folder).log_bytes) as team:
+    with create_process_pool(RunFolder(run_folder).total_log_bytes) as team:
         # Started before the import below, because both take seconds.
         team.preload_module("analysis.results.analyse_trial")
         from analysis.report.report import write_report
 
         page = write_report(run_folder, team)
-    _print_damage(page.with_name("summary.json"))
+    _print_unreadable_files(page.with_name("summary.json"))
     typer.echo(page)
 
 
@@ -195,9 +190,9 @@ def compare_runs(
     ] = None,
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
-    from analysis.comparison.changes import format_run_changes
     from analysis.comparison.curves import find_published_series, read_runs
     from analysis.comparison.page import write_comparison_page
+    from analysis.comparison.run_changes import format_run_changes
 
     series = find_published_series(benchmark_names or ())
     if len(run_folders) + len(series) == 1:
@@ -247,9 +242,9 @@ def study_mlperf_results(
 
     with ProcessPool() as team:
         team.preload_module("analysis.report.report")  # started before the import below, because both take seconds
-        from ensayo.study_tables import write_and_print_study
+        from ensayo.mlperf_tables import write_and_print_mlperf_study
 
-        typer.echo(write_and_print_study(data_path, output_folder, team))
+        typer.echo(write_and_print_mlperf_study(data_path, output_folder, team))
 
 
 @app.command("doctor")
@@ -257,10 +252,10 @@ def diagnose_host(
     json_output: Annotated[bool, typer.Option("--json", help="print a JSON list of objects, for programs")] = False,
 ) -> None:
     """Show which requirements of each engine this host meets, and which it lacks."""
-    from compose.host.doctor import check_host, findings_as_json
+    from compose.host.doctor import check_host, host_findings_as_json
 
     if json_output:
-        typer.echo(findings_as_json())
+        typer.echo(host_findings_as_json())
         return
     for finding in check_host():
         typer.echo(finding)
@@ -268,17 +263,17 @@ def diagnose_host(
 
 @app.command("calibrate")
 def measure_host_capacity(engine_name: EngineOption = None) -> None:
-    """Measure the cost of a message and the highest link rates on this host. Predictions and admission use both."""
+    """Measure the cost of a message and the highest link rates on this host. Runs and predictions use both."""
     from compose.calibration.calibrate import calibrate_host as measure
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
-    from ensayo.progress_display import create_display
+    from ensayo.progress_display import create_run_display
     from services.transport.data_planes import DATA_PLANES
 
     engine, _ = choose_engine(engine_name)
     if engine.name == "simulated":
         raise UserError("engine simulated needs no calibration: in virtual time every link rate is possible")
-    display = create_display(quiet=True)
+    display = create_run_display(quiet=True)
     for transport in DATA_PLANES:
         typer.echo(f"transport    {transport}")
         capacity_path = save_capacity(measure(engine, transport, display, typer.echo))
@@ -304,7 +299,7 @@ def remove_all_leftovers() -> None:
         typer.echo(f"removed {leftover}")
 
 
-def _print_damage(summary_path: Path) -> None:
+def _print_unreadable_files(summary_path: Path) -> None:
     """Print to stderr, as `file:line`, which files of a run could not be read."""
     import json
 
@@ -312,7 +307,7 @@ def _print_damage(summary_path: Path) -> None:
         typer.echo(damage, err=True)
 
 
-def parse_settings(assignments: list[str] | None) -> dict[str, str]:
+def parse_key_value_settings(assignments: list[str] | None) -> dict[str, str]:
     """Return `KEY=VALUE` arguments as a mapping.
 
     Raises:
@@ -330,4 +325,4 @@ def main() -> None:
         app()
     except EnsayoError as error:
         typer.echo(error, err=True)
-        sys.exit(exit_code(error))
+        sys.exit(exit_code_of_error(error))

@@ -15,6 +15,6 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 
-def exit_code(error: EnsayoError) -> ExitCode:
+def exit_code_of_error(error: EnsayoError) -> ExitCode:
     """Return the exit code of a command that ended with an error."""
     return ExitCode.NOT_STARTED if isinstance(error, UserError | HostError) else ExitCode.FAILED

@@ -1,4 +1,4 @@
-"""Measurement of one switch fraction: an ordinary run, with its own folder and report."""
+"""Measurement of one switch fraction (share of the workload before the strategy switch) by an ordinary run."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ensayo.rehearsal import rehearse
-from ensayo.switch_search import FractionResult
+from ensayo.strategy_switch_search import SwitchFractionResult
 from services.scenario.scenario import Scenario
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 from services.scenario.workload import learning_task_of
@@ -20,7 +20,7 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy",
 
 @dataclass
 class FractionSearch:
-    """One scenario, run repeatedly with different switch fractions."""
+    """Repeated runs of one scenario that switch to asynchronous training after different fractions of the workload."""
 
     scenario_path: Path
     engine_name: str | None
@@ -32,7 +32,7 @@ class FractionSearch:
     repeats: int
     run_folders: list[Path] = field(default_factory=list)
 
-    def measure(self, fraction: float) -> tuple[float, float]:
+    def measure_fraction(self, fraction: float) -> tuple[float, float]:
         """Run the scenario with a switch fraction. Return the mean quality and the mean virtual seconds of the repeats.
 
         A higher quality is better: metrics that should be low are negated.
@@ -54,16 +54,13 @@ class FractionSearch:
 
     @property
     def compared_metric(self) -> MetricName:
-        """Metric that is compared: that of the scenario's target, else the default metric of its task."""
-        target = self.scenario.workload.target
-        return (
-            target.metric
-            if target
-            else DEFAULT_METRIC_OF_LOSS[learning_task_of(self.scenario.workload.dataset).task.loss]
-        )
+        """Metric by which switch fractions are compared: that of the scenario's target, else its task's default."""
+        workload = self.scenario.workload
+        target = workload.target
+        return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
 
-    def _mean_quality_and_seconds(self, summary: Mapping[str, Any]) -> tuple[float, float]:
-        trials = [trial for trial in summary["trials"] if trial["strategy"] == self.strategy_label]
+    def _mean_quality_and_seconds(self, run_summary: Mapping[str, Any]) -> tuple[float, float]:
+        trials = [trial for trial in run_summary["trials"] if trial["strategy"] == self.strategy_label]
         finished = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
         if not finished:
             raise UserError(
@@ -79,8 +76,8 @@ class FractionSearch:
     def _quality_sign(self) -> float:
         return 1.0 if METRIC_PROPERTIES[self.compared_metric].bound_key == "at_least" else -1.0
 
-    def format_result(self, result: FractionResult) -> str:
-        """Return a line of text about a fraction: mean quality, virtual seconds and whether it is good enough."""
+    def format_fraction_result(self, result: SwitchFractionResult) -> str:
+        """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
         verdict = "good enough" if result.is_good_enough else "too early"
         quality = "a repeat failed" if isnan(result.quality) else f"{self._quality_sign * result.quality:.4f}"
         return f"fraction {result.fraction:<7g} {self.compared_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

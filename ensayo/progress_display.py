@@ -15,7 +15,7 @@ from services.plan import Plan
 from services.scenario.scenario import Scenario
 
 
-class RunDisplay(ABC):
+class RunProgressDisplay(ABC):
     """Observer of a run that tracks its progress. Subclasses define how progress is shown."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,20 +32,20 @@ class RunDisplay(ABC):
         self.progress = RunProgress(plans, self.clock)
         self.print_line(f"{scenario.name}: {len(plans)} trials, engine {engine} ({reason}), into {folder}")
 
-    def trial_started(self, plan: Plan, number: int, count: int) -> None:
-        """Show that trial `number` of `count` starts."""
+    def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
+        """Show that a trial starts, with its number and the number of all trials."""
         self.progress.start_trial()
-        self.show_trial_start(f"[{number}/{count}] {trial_title(plan)}")
+        self.show_trial_start(f"[{trial_number}/{trial_count}] {trial_title(plan)}")
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - `progress` has the plan
         """Show a log event of the running trial's coordinator."""
-        self.progress.record_event(event)
+        self.progress.record_log_event(event)
         self.show_progress(str(event["key"]))
 
-    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """Show that the running trial has ended with `status` after `seconds` of wall time."""
-        self.progress.finish_trial(seconds)
-        self.show_trial_end(f"{trial_title(plan)}: {status}, {format_duration(seconds)}")
+    def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
+        """Show that the running trial has ended, with its status and its duration in wall time."""
+        self.progress.finish_trial(wall_s)
+        self.show_trial_end(f"{trial_title(plan)}: {trial_status}, {format_duration(wall_s)}")
 
     @abstractmethod
     def print_line(self, line: str) -> None:
@@ -64,11 +64,11 @@ class RunDisplay(ABC):
         """Show that a trial has ended."""
 
     @abstractmethod
-    def finish(self) -> None:
+    def close(self) -> None:
         """Close the display, whether the run has finished or was interrupted."""
 
 
-class SilentDisplay(RunDisplay):
+class SilentDisplay(RunProgressDisplay):
     """Display without output."""
 
     def print_line(self, line: str) -> None:
@@ -79,11 +79,11 @@ class SilentDisplay(RunDisplay):
     def show_progress(self, event_key: str) -> None:
         """Show nothing."""
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Do nothing: a silent display holds no resources."""
 
 
-class LineDisplay(RunDisplay):
+class PlainLineDisplay(RunProgressDisplay):
     """Display of plain lines, for files and pipes."""
 
     def print_line(self, line: str) -> None:
@@ -97,29 +97,24 @@ class LineDisplay(RunDisplay):
         if event_key != "eval_metrics":
             return
         progress = self.progress
-        step = f"step {progress.estimated_step}/{progress.current_plan.steps}"
+        step = f"step {progress.estimated_step_count}/{progress.current_plan.steps}"
         self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
 
     def show_trial_end(self, line: str) -> None:
         """Print a line, indented below the line of the trial's start."""
         self.print_line(f"  {line}")
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Do nothing: a display of lines holds no resources."""
 
 
-class BarDisplay(LineDisplay):
+class ProgressBarDisplay(PlainLineDisplay):
     """Display of two progress bars, of the running trial and of all trials, below a line for each ended trial."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console, clock)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._progress_bars = Progress(*columns, console=console, transient=True)
+        text, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+        self._progress_bars = Progress(text, BarColumn(20), MofNCompleteColumn(), note, console=console, transient=True)
         self._trial_bar = self._progress_bars.add_task("", note="", visible=False)
         self._run_bar = self._progress_bars.add_task("all trials", note="", visible=False)
 
@@ -133,7 +128,7 @@ class BarDisplay(LineDisplay):
     def show_progress(self, event_key: str) -> None:
         """Update both bars and the remaining time."""
         note = str(self.progress.trial_progress) or event_key.replace("_", " ")
-        self._progress_bars.update(self._trial_bar, completed=self.progress.estimated_step, note=note)
+        self._progress_bars.update(self._trial_bar, completed=self.progress.estimated_step_count, note=note)
         self._update_run_bar()
 
     def show_trial_end(self, line: str) -> None:
@@ -142,7 +137,7 @@ class BarDisplay(LineDisplay):
         self._progress_bars.update(self._trial_bar, visible=False)
         self._update_run_bar()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Remove the bars from the terminal."""
         self._progress_bars.stop()
 
@@ -153,9 +148,9 @@ class BarDisplay(LineDisplay):
         self._progress_bars.update(self._run_bar, completed=finished, total=total, note=note, visible=True)
 
 
-def create_display(*, quiet: bool) -> RunDisplay:
+def create_run_display(*, quiet: bool) -> RunProgressDisplay:
     """Return the display that suits stdout: bars on a terminal, else lines. A quiet display shows nothing."""
     console = Console()
     if quiet:
         return SilentDisplay(console)
-    return BarDisplay(console) if console.is_terminal else LineDisplay(console)
+    return ProgressBarDisplay(console) if console.is_terminal else PlainLineDisplay(console)

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from compose.engines import choose_engine
-from compose.runs.run import RunObserver, ScenarioRun, ScenarioSource, run_scenario
-from compose.scenario_files.load import load_scenario, read_scenario_question
+from compose.runs.run import FinishedRun, RunObserver, ScenarioFile, run_scenario
+from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
 
@@ -48,13 +48,12 @@ def rehearse(
     """
     scenario = load_scenario(scenario_path, settings, engine)
     choice = choose_engine(engine or scenario.engine)
-    source = ScenarioSource(
-        scenario, scenario_path.read_text(encoding="utf-8"), read_scenario_question(scenario_path), command
-    )
-    return judge_run(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
+    text = scenario_path.read_text(encoding="utf-8")
+    source = ScenarioFile(scenario, text, read_first_comment(scenario_path), command)
+    return report_finished_run(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
 
 
-def judge_run(finished_run: ScenarioRun) -> Rehearsal:
+def report_finished_run(finished_run: FinishedRun) -> Rehearsal:
     """Write the report of a run that has finished or was interrupted, and return its verdict and exit code."""
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
@@ -62,11 +61,11 @@ def judge_run(finished_run: ScenarioRun) -> Rehearsal:
     summary = json.loads((finished_run.folder / "summary.json").read_text(encoding="utf-8"))
     failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
     verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
-    exit_code = _exit_code(finished_run, summary["verdict"])
+    exit_code = _run_exit_code(finished_run, summary["verdict"])
     return Rehearsal(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
 
 
-def _exit_code(finished_run: ScenarioRun, run_verdict: str) -> ExitCode:
+def _run_exit_code(finished_run: FinishedRun, run_verdict: str) -> ExitCode:
     """Return the exit code of the worst result among the trials of a run."""
     if finished_run.interrupted:
         return ExitCode.INTERRUPTED

@@ -16,15 +16,15 @@ class TrialProgress:
     training_start_ms: float | None = None
     latest_event_ms: float | None = None
 
-    def after_event(self, event: Mapping[str, Any]) -> Self:
+    def after_log_event(self, log_event: Mapping[str, Any]) -> Self:
         """Return the progress after one more log event."""
-        metadata = event.get("metadata") or {}
+        metadata = log_event.get("metadata") or {}
         return replace(
             self,
             sample_count=max(self.sample_count, metadata.get("samples_count", 0)),
-            training_start_ms=event["time_ms"] if event["key"] == "run_start" else self.training_start_ms,
-            latest_event_ms=event["time_ms"],
-            metrics=event["value"] if event["key"] == "eval_metrics" else self.metrics,
+            training_start_ms=log_event["time_ms"] if log_event["key"] == "run_start" else self.training_start_ms,
+            latest_event_ms=log_event["time_ms"],
+            metrics=log_event["value"] if log_event["key"] == "eval_metrics" else self.metrics,
         )
 
     @property
@@ -38,11 +38,9 @@ class TrialProgress:
 
     def __str__(self) -> str:
         metrics = sorted(self.metrics.items(), key=lambda metric: metric[0] != "loss")
-        parts = (
-            *(f"{name} {value:.4g}" for name, value in metrics),
-            f"{self.samples_per_s:,.0f} samples/s" if self.samples_per_s else "",
-        )
-        return ", ".join(part for part in parts if part)
+        parts = [f"{name} {value:.4g}" for name, value in metrics]
+        parts += [f"{self.samples_per_s:,.0f} samples/s"] if self.samples_per_s else []
+        return ", ".join(parts)
 
 
 @dataclass
@@ -62,9 +60,9 @@ class RunProgress:
         self.trial_progress = TrialProgress()
         self._trial_started_s = self.clock()
 
-    def record_event(self, event: Mapping[str, Any]) -> None:
+    def record_log_event(self, log_event: Mapping[str, Any]) -> None:
         """Record a log event of the running trial's coordinator."""
-        self.trial_progress = self.trial_progress.after_event(event)
+        self.trial_progress = self.trial_progress.after_log_event(log_event)
 
     def finish_trial(self, wall_s: float) -> None:
         """Record that the running trial has ended after `wall_s` wall seconds."""
@@ -76,9 +74,9 @@ class RunProgress:
         return self.plans[self.started_trials - 1]
 
     @property
-    def estimated_step(self) -> int:
-        """Number of finished steps of the running trial, from its samples: asynchronous workers count separately."""
-        return round(self._completed_share() * self.current_plan.steps)
+    def estimated_step_count(self) -> int:
+        """Number of finished steps of the running trial, from samples, since asynchronous workers count their own."""
+        return round(self._trial_completed_share() * self.current_plan.steps)
 
     def remaining_s(self) -> float:
         """Return the estimated wall seconds until all trials have ended, from the progress so far and the plans."""
@@ -86,12 +84,12 @@ class RunProgress:
         remaining_trial_s = self._remaining_trial_s() if is_trial_running else 0.0
         return remaining_trial_s + sum(self._expected_trial_s(plan) for plan in self.plans[self.started_trials :])
 
-    def _completed_share(self) -> float:
+    def _trial_completed_share(self) -> float:
         """Return the share of its sample budget that the running trial has used, from 0 to 1."""
         return min(1.0, self.trial_progress.sample_count / (self.current_plan.epochs * self.current_plan.train_samples))
 
     def _remaining_trial_s(self) -> float:
-        elapsed_s, share = self.clock() - self._trial_started_s, self._completed_share()
+        elapsed_s, share = self.clock() - self._trial_started_s, self._trial_completed_share()
         if share:
             return elapsed_s * (1 - share) / share
         return max(0.0, self._expected_trial_s(self.current_plan) - elapsed_s)
@@ -99,4 +97,4 @@ class RunProgress:
     def _expected_trial_s(self, plan: Plan) -> float:
         """Return the wall seconds that a plan predicts for its trial, else the mean of the ended trials."""
         mean_s = sum(self.finished_trials_s) / len(self.finished_trials_s) if self.finished_trials_s else 0.0
-        return plan.estimated_wall_s or mean_s
+        return plan.estimated_training_wall_s or mean_s

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from compose.scenario_files.load import load_scenario, read_scenario_question
+from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.terminal_text import format_bytes, format_duration, trial_title
 from services.plan import Plan, SecondPhasePlan
 
@@ -22,31 +22,31 @@ def create_console() -> Console:
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """Return a table of trials with their predicted step times and the wall times of their whole budgets."""
+    """Return a table of trials with their predicted step times and the wall times of their whole sample budgets."""
     table = Table(box=None, pad_edge=False, caption_justify="left")
     table.add_column("#")
     table.add_column("trial", overflow="fold")
     for column in ("compute", "exchange", "step", "sent/step", "steps", "time"):
         table.add_column(column, justify="right", no_wrap=True)
     for plan in plans:
-        table.add_row(*_plan_row(plan))
+        table.add_row(*_plan_table_row(plan))
         if plan.second_phase:
-            table.add_row(*_after_switch_row(plan.second_phase))
-    total_s = sum(plan.estimated_wall_s for plan in plans)
+            table.add_row(*_second_phase_row(plan.second_phase))
+    total_s = sum(plan.estimated_training_wall_s for plan in plans)
     table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
     return table
 
 
-def _plan_row(plan: Plan) -> Iterable[str]:
+def _plan_table_row(plan: Plan) -> Iterable[str]:
     predicted = plan.predicted
     yield from (plan.trial[:3], trial_title(plan))
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
     sent = format_bytes(sum(plan.bytes_per_step.values()))
-    yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_wall_s))
+    yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_training_wall_s))
 
 
-def _after_switch_row(second_phase: SecondPhasePlan) -> Iterable[str]:
-    """Yield the cells of a trial's second training phase: predicted step time, and its first step where known."""
+def _second_phase_row(second_phase: SecondPhasePlan) -> Iterable[str]:
+    """Yield the cells of a trial's training phase after its strategy switch: predicted times, first step if known."""
     predicted = second_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
@@ -54,9 +54,9 @@ def _after_switch_row(second_phase: SecondPhasePlan) -> Iterable[str]:
     yield from (sent, "" if second_phase.planned_step is None else f"from {second_phase.planned_step}", "")
 
 
-def _format_wall_time(seconds: float) -> str:
+def _format_wall_time(wall_s: float) -> str:
     """Return a duration; `virtual` for 0, since the wall time of a trial in virtual time is not predicted."""
-    return format_duration(seconds) if seconds else "virtual"
+    return format_duration(wall_s) if wall_s else "virtual"
 
 
 def scenario_table(scenario_paths: Iterable[Path]) -> Table:
@@ -65,5 +65,5 @@ def scenario_table(scenario_paths: Iterable[Path]) -> Table:
     for path in scenario_paths:
         scenario = load_scenario(path)
         trials = str(sum(1 for _ in scenario.trial_choices()))
-        table.add_row(path.stem, read_scenario_question(path), trials, ", ".join(scenario.strategies))
+        table.add_row(path.stem, read_first_comment(path), trials, ", ".join(scenario.strategies))
     return table

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from compose.host.admission import Admission
+from compose.host.capacity_check import CapacityCheck
 from services.plan import Plan
 
 MINUTE_S, HOUR_S = 60, 3600
@@ -37,24 +37,22 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
     """Return the shortest end of a dotted path that no other path has: `worker.uplink` beside `server.uplink`."""
     parts = key_path.split(".")
     suffixes = (".".join(parts[-count:]) for count in range(1, len(parts)))
-    unique_suffixes = (
-        suffix for suffix in suffixes if sum(f".{path}".endswith(f".{suffix}") for path in key_paths) == 1
-    )
-    return next(unique_suffixes, key_path)
+    candidates = (suffix for suffix in suffixes if sum(f".{path}".endswith(f".{suffix}") for path in key_paths) == 1)
+    return next(candidates, key_path)
 
 
-def admission_lines(host_admission: Admission, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield the dilation of the plans and the trial that needs the largest dilation; nothing in virtual time."""
-    if host_admission.capacity is None or host_admission.most_demanding_trial is None:
+def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield lines on the dilation (clock slow-down) of plans and the most demanding trial; none in virtual time."""
+    if capacity_check.capacity is None or capacity_check.most_demanding_trial is None:
         return
-    demand = host_admission.most_demanding_trial
+    demand = capacity_check.most_demanding_trial
     dilations = ", ".join(f"{dilation:g}" for dilation in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {dilations}; this host ({host_admission.capacity.provenance}) needs {demand.required_dilation:g}"
+    yield f"dilation {dilations}; this host ({capacity_check.capacity.provenance}) needs {demand.required_dilation:g}"
     yield f"highest demand: {demand.trial}: {demand.bottleneck_need}"
 
 
-def choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield a line for each plan with a value `auto`: the chosen kind, and the predicted exchange time of each kind."""
+def auto_choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield a line per plan with a value `auto`: the chosen kind and the predicted exchange time of each kind."""
     for plan in plans:
         if plan.exchange_s_by_choice:
             chosen, *slower = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)

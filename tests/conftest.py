@@ -25,6 +25,8 @@ from services.schema.errors import HostError
 settings.register_profile("any host", deadline=None)  # a busy host is slow, not wrong
 settings.load_profile("any host")
 
+SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start nodes
+
 InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -58,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
             item.add_marker(pytest.mark.slow)
+        if item.path.parent.name in SERIAL_FOLDERS or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
+            item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock") or item.get_closest_marker("docker"):
             reasons = ["TrialFailed", "TimeoutExpired", *["AssertionError"] * (not item.get_closest_marker("exact"))]
             item.add_marker(pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=reasons))

@@ -2,29 +2,29 @@
 
 from collections.abc import Callable
 
-from analysis.checks.host.admission import check_admitted_dilation
-from analysis.checks.host.canary import check_canary_thread
+from analysis.checks.host.cpu_quota_speed import check_cpu_quota_speed
+from analysis.checks.host.cpu_throttling import check_cpu_throttling
 from analysis.checks.host.host_cpu import check_host_cpu
+from analysis.checks.host.host_overhead import check_host_overhead
 from analysis.checks.host.host_pressure import check_host_pressure
-from analysis.checks.host.host_share import check_host_overhead
 from analysis.checks.host.missed_deadlines import check_missed_deadlines
-from analysis.checks.host.speed_ratio import check_cpu_quota_speed
-from analysis.checks.host.throttled import check_throttling
-from analysis.checks.network.achieved_rates import check_achieved_rates
-from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
-from analysis.checks.network.drops import check_queue_drops
-from analysis.checks.network.mechanisms import check_link_mechanisms
-from analysis.checks.network.message_times import check_message_times
-from analysis.checks.network.rates import check_link_rates
+from analysis.checks.host.time_dilation import check_time_dilation
+from analysis.checks.host.wakeup_delay import check_wakeup_delay
+from analysis.checks.network.achieved_rates import check_measured_link_rates
+from analysis.checks.network.bytes_on_wire import check_bytes_sent
+from analysis.checks.network.links_unchanged import check_links_unchanged
+from analysis.checks.network.mechanisms import check_shaping_mechanisms
+from analysis.checks.network.message_times import check_probe_message_times
+from analysis.checks.network.queue_drops import check_queue_drops
+from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.network.unchanged import check_links_unchanged
-from analysis.checks.training.event_horizon import check_event_horizon
+from analysis.checks.training.event_horizon import check_random_event_coverage
 from analysis.checks.training.event_lateness import check_event_lateness
 from analysis.checks.training.exit_codes import check_exit_codes
-from analysis.checks.training.record import check_trial_record
-from analysis.checks.training.replicas import check_replicas_agree
-from analysis.checks.training.staleness_law import check_staleness
+from analysis.checks.training.replicas import check_model_replicas_agree
+from analysis.checks.training.staleness import check_gradient_staleness
+from analysis.checks.training.trial_files import check_trial_files_readable
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.reading.run_table import TrialTable
 
@@ -32,33 +32,33 @@ Check = Callable[[TrialTable], CheckVerdict]
 
 CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not change
     "exit_codes": check_exit_codes,
-    "record": check_trial_record,
-    "admission": check_admitted_dilation,
+    "record": check_trial_files_readable,
+    "admission": check_time_dilation,
     # devices
     "missed_deadlines": check_missed_deadlines,
     "speed_ratio": check_cpu_quota_speed,
-    "throttled": check_throttling,
+    "throttled": check_cpu_throttling,
     # links
-    "rungs": check_link_mechanisms,
-    "rates": check_link_rates,
-    "achieved_rates": check_achieved_rates,
-    "message_times": check_message_times,
+    "rungs": check_shaping_mechanisms,
+    "rates": check_configured_link_rates,
+    "achieved_rates": check_measured_link_rates,
+    "message_times": check_probe_message_times,
     "pipes": check_shared_link_rates,
     "round_trips": check_round_trips,
     "drops": check_queue_drops,
     "unchanged": check_links_unchanged,
     # events
-    "event_horizon": check_event_horizon,
+    "event_horizon": check_random_event_coverage,
     "event_lateness": check_event_lateness,
     # protocols
-    "bytes_on_wire": check_bytes_on_wire,
-    "replicas": check_replicas_agree,
-    "staleness_law": check_staleness,
+    "bytes_on_wire": check_bytes_sent,
+    "replicas": check_model_replicas_agree,
+    "staleness_law": check_gradient_staleness,
     # host
     "host_share": check_host_overhead,
     "host_cpu": check_host_cpu,
     "host_pressure": check_host_pressure,
-    "canary": check_canary_thread,
+    "canary": check_wakeup_delay,
 }
 
 __all__ = ["CHECKS", "Check", "CheckVerdict", "VerdictLevel", "worst_verdict_level"]

@@ -1,4 +1,4 @@
-"""Kind of engine that ran a trial, which determines what the trial's record can contain."""
+"""Kind of engine that ran a trial: containers, virtual time, or a kernel that shapes the links."""
 
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.reading.run_table import TrialTable
@@ -17,7 +17,7 @@ def ran_in_virtual_time(trial: TrialTable) -> bool:
     return trial.status.get("engine") == "simulated"
 
 
-def has_kernel_shaping(trial: TrialTable) -> bool:
-    """Return whether a kernel shaped the links: only then links can be probed, and queues count dropped packets."""
+def has_kernel_shaped_links(trial: TrialTable) -> bool:
+    """Return whether a kernel shaped the links. Only then links can be probed and dropped packets are counted."""
     mechanisms = {link_shaping.get("rung") for link_shaping in (trial.status.get("shaping") or {}).values()}
     return not mechanisms <= set(IN_CODE_MECHANISMS) if mechanisms else ran_in_containers(trial)

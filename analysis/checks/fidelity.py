@@ -1,4 +1,4 @@
-"""Execution of all checks of a trial, and writer of their verdicts to fidelity.json."""
+"""Run all checks of a trial, and write their verdicts to its file fidelity.json."""
 
 import json
 from collections.abc import Iterable
@@ -26,33 +26,33 @@ def run_trial_checks(trial: TrialTable) -> dict[str, CheckVerdict]:
     return {name: CHECKS[name](trial) for name in names}
 
 
-def write_fidelity(
-    folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
+def write_fidelity_json(
+    folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], properties: Iterable[AchievedProperty]
 ) -> None:
-    """Write fidelity.json of a trial: declared and achieved values, and the verdict with its reasons."""
-    write_json(folder.fidelity_path, build_fidelity_content(trial, verdicts, proofs))
+    """Write fidelity.json of a trial: declared and achieved values of the cluster, and the verdict with its reasons."""
+    write_json(folder.fidelity_verdict_path, build_fidelity_json(trial, verdicts, properties))
 
 
-def list_remedies(trial: TrialTable, verdicts: dict[str, CheckVerdict]) -> list[str]:
-    """Return what the user can do about the verdicts of a trial, each remedy once.
+def list_remedies(trial: TrialTable, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
+    """Return what the user can do about the degraded and invalid verdicts of a trial, each remedy once.
 
     A faster host or other links do not help a simulated trial.
     """
     useless = (SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY) if trial.status.get("engine") == "simulated" else ()
-    remedies = dict.fromkeys(verdict.remedy for verdict in verdicts.values())
+    remedies = dict.fromkeys(verdict.remedy for verdict in check_verdicts.values())
     return [remedy for remedy in remedies if remedy and remedy not in useless]
 
 
-def collect_remedies(run_folder: RunFolder) -> list[str]:
-    """Return the remedies recorded in fidelity.json of all trials of a run, each once."""
-    by_trial = (read_json(folder.fidelity_path).get("remedies") or [] for folder in run_folder.trial_folders)
+def read_trial_remedies(run_folder: RunFolder) -> list[str]:
+    """Return what the user can do about invalid trials of a run, as recorded in their fidelity.json, each once."""
+    by_trial = (read_json(folder.fidelity_verdict_path).get("remedies") or [] for folder in run_folder.trial_folders)
     return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
 
 
-def build_fidelity_content(
-    trial: TrialTable, verdicts: dict[str, CheckVerdict], proofs: Iterable[AchievedProperty]
+def build_fidelity_json(
+    trial: TrialTable, check_verdicts: dict[str, CheckVerdict], achieved_properties: Iterable[AchievedProperty]
 ) -> dict[str, Any]:
-    """Return the content of fidelity.json: declared and achieved values, verdict, reasons and remedies."""
+    """Return the content of fidelity.json: declared and achieved values of the cluster, verdict, reasons, remedies."""
     return {
         "declared": {
             "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],
@@ -68,9 +68,9 @@ def build_fidelity_content(
             "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.unusable_line_count,
         },
-        "proof": [asdict(proof) for proof in merge_achieved_properties(proofs)],
-        "verdict": worst_verdict_level(verdicts.values()),
-        "reasons": [verdict.reason for verdict in verdicts.values() if verdict.level != VerdictLevel.VALID],
-        "remedies": list_remedies(trial, verdicts),
-        "checks": {name: {"level": verdict.level, "found": verdict.reason} for name, verdict in verdicts.items()},
+        "proof": [asdict(proof) for proof in merge_achieved_properties(achieved_properties)],
+        "verdict": worst_verdict_level(check_verdicts.values()),
+        "reasons": [verdict.reason for verdict in check_verdicts.values() if verdict.level != VerdictLevel.VALID],
+        "remedies": list_remedies(trial, check_verdicts),
+        "checks": {name: {"level": verdict.level, "found": verdict.reason} for name, verdict in check_verdicts.items()},
     }

@@ -1,4 +1,4 @@
-"""Verdict of a check: valid, degraded or invalid, with the reason and a remedy."""
+"""Verdict of a check on a trial: valid, degraded or invalid, with the reason and what the user can do."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CHANGED_LINKS_REMEDY = (
 
 
 class VerdictLevel(StrEnum):
-    """Level of a verdict, from best to worst."""
+    """Whether a trial can be trusted: valid, degraded or invalid, from best to worst."""
 
     VALID = "valid"
     DEGRADED = "degraded"
@@ -32,7 +32,7 @@ class VerdictLevel(StrEnum):
 
 @dataclass(frozen=True)
 class CheckVerdict:
-    """Verdict of one check; its reason states what was measured, also if the level is valid."""
+    """Verdict of one check on a trial: its level, and a reason that states what was measured, even if it is valid."""
 
     level: VerdictLevel
     reason: str
@@ -45,7 +45,7 @@ def valid_verdict(reason: str) -> CheckVerdict:
 
 
 def degraded_verdict(reason: str) -> CheckVerdict:
-    """Return the verdict that a property was not verified, or that the host may have distorted the results."""
+    """Return the verdict that something was not verified, or that the host may have distorted the trial's times."""
     return CheckVerdict(VerdictLevel.DEGRADED, reason)
 
 
@@ -54,12 +54,12 @@ def invalid_verdict(reason: str, remedy: str = "") -> CheckVerdict:
     return CheckVerdict(VerdictLevel.INVALID, reason, remedy)
 
 
-def worst_level(levels: Iterable[VerdictLevel]) -> VerdictLevel:
-    """Return the worst of the levels; valid if there are none."""
+def worst_level(verdict_levels: Iterable[VerdictLevel]) -> VerdictLevel:
+    """Return the worst of several verdict levels; valid if there are none."""
     order = list(VerdictLevel)
-    return max(levels, key=order.index, default=VerdictLevel.VALID)
+    return max(verdict_levels, key=order.index, default=VerdictLevel.VALID)
 
 
-def worst_verdict_level(verdicts: Iterable[CheckVerdict]) -> VerdictLevel:
-    """Return the worst level of the verdicts; valid if there are none."""
-    return worst_level(verdict.level for verdict in verdicts)
+def worst_verdict_level(check_verdicts: Iterable[CheckVerdict]) -> VerdictLevel:
+    """Return the worst level of the verdicts of several checks; valid if there are none."""
+    return worst_level(verdict.level for verdict in check_verdicts)

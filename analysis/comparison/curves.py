@@ -21,7 +21,7 @@ from services.schema.errors import UserError
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """Run that is compared, with the letter that stands for the run in figures and tables."""
+    """Run to compare with other runs, with the letter that names the run in figures and tables."""
 
     letter: str  # A, B, … Z, AA in the order of the command line
     table: RunTable
@@ -30,7 +30,7 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class ComparedCurvePoint:
-    """Point of a compared curve: a number of workers or accelerators, with the time and speedup at this number."""
+    """Point of a speedup curve: a number of workers or accelerators, with the time and speedup at this number."""
 
     workers: int
     relative_workers: float  # workers / workers of the base
@@ -43,7 +43,7 @@ class ComparedCurvePoint:
 
 @dataclass(frozen=True)
 class ComparedCurve:
-    """Speedup curve of a run's strategy under one condition, or of a published series."""
+    """Speedup curve of a strategy in one of the compared runs, or of a published series of MLPerf results."""
 
     name: str
     strategy: str  # with its condition, the same in every run; for a published series its name
@@ -54,30 +54,27 @@ class ComparedCurve:
 
     @property
     def is_published_series(self) -> bool:
-        """Whether the curve is a published series. Times of published series are not comparable with times of runs."""
+        """Whether the curve shows published MLPerf results, whose times are not comparable with times of runs."""
         return not self.run_letter
 
 
-def read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
+def read_runs(paths: Sequence[Path]) -> list[ComparedRun]:
     """Read and analyse the logs of several runs.
 
     Raises:
-        UserError: one of `run_folders` is not the folder of a run.
+        UserError: one of `paths` is not the folder of a run.
     """
-    return [
-        ComparedRun(run_letter_of_index(index), *analyse_run(RunFolder(folder)))
-        for index, folder in enumerate(run_folders)
-    ]
+    return [ComparedRun(run_letter_of_index(index), *analyse_run(RunFolder(path))) for index, path in enumerate(paths)]
 
 
 def run_letter_of_index(run_index: int) -> str:
-    """Return the letter of the run with an index: A to Z, then AA, AB and so on, like the columns of a spreadsheet."""
+    """Return the letter that names the n-th run: A to Z, then AA, AB and so on, like the columns of a spreadsheet."""
     quotient, remainder = divmod(run_index, len(ascii_uppercase))
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
 def build_compared_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
-    """Return the speedup curves of all runs, followed by the curves of the published series.
+    """Return the speedup curves of all runs, followed by the curves of published MLPerf results.
 
     Curves of runs with a single number of workers are left out.
     """
@@ -85,17 +82,17 @@ def build_compared_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingS
     return [*run_curves, *map(_curve_of_series, series)]
 
 
-def find_published_series(benchmarks: Iterable[str]) -> list[ScalingSeries]:
-    """Return the published series of the named benchmarks, from the data that ship with Ensayo.
+def find_published_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
+    """Return the published MLPerf results of the named benchmarks, from the data that ship with Ensayo.
 
     Raises:
         UserError: a benchmark has no series. The message lists the allowed names.
     """
     shipped_series = {series.benchmark: series for series in read_shipped_series()}
-    unknown_names = [name for name in benchmarks if name not in shipped_series]
+    unknown_names = [name for name in benchmark_names if name not in shipped_series]
     if unknown_names:
         raise UserError(f"--mlperf {unknown_names[0]}: no such series; allowed are {', '.join(shipped_series)}")
-    return [shipped_series[name] for name in benchmarks]
+    return [shipped_series[name] for name in benchmark_names]
 
 
 def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurve:
@@ -107,18 +104,10 @@ def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurv
 
 
 def _make_compared_curve_point(point: SpeedupPoint, base_workers: int) -> ComparedCurvePoint:
-    factors = EfficiencyFactors(
-        point.speedup, point.efficiency, point.hardware_efficiency, point.statistical_efficiency
-    )
-    return ComparedCurvePoint(
-        point.workers,
-        point.workers / base_workers,
-        factors,
-        point.speedup_ci,
-        point.seconds,
-        point.seconds_ci,
-        point.runs,
-    )
+    efficiencies = (point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
+    factors = EfficiencyFactors(point.speedup, *efficiencies)
+    sizes = (point.workers, point.workers / base_workers)
+    return ComparedCurvePoint(*sizes, factors, point.speedup_ci, point.seconds, point.seconds_ci, point.runs)
 
 
 def _curve_of_series(series: ScalingSeries) -> ComparedCurve:

@@ -1,4 +1,4 @@
-"""Comparison of the settings of runs. Times and losses of runs are ranked only if all these settings are equal."""
+"""Settings that differ between compared runs. Runs are ranked by time or loss only if no setting differs."""
 
 from collections.abc import Hashable, Sequence
 
@@ -7,7 +7,7 @@ from analysis.reading.plan_view import PlanView
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the names of the settings that affect times or losses and are not the same in all runs.
+    """Return the names of the settings, such as links or model, that affect results and differ between runs.
 
     A swept setting is the same in two runs if both runs sweep the same values.
     """

@@ -23,7 +23,7 @@ from analysis.figures.drawing.style import (
     add_title_and_footer,
     count_legend_rows,
     create_figure,
-    figure_style,
+    figure_style_context,
     start_axes_at_zero,
 )
 from analysis.reading.run_table import TrialTable
@@ -44,14 +44,14 @@ EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order 
 
 @dataclass(frozen=True)
 class ComparisonOverlay:
-    """Runs and curves that a comparison draws in the same figures, with the style of each curve."""
+    """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
 
     runs: Sequence[ComparedRun]
     curves: Sequence[ComparedCurve]
 
     @property
     def run_curves(self) -> list[ComparedCurve]:
-        """Curves of the compared runs; curves of published series are left out."""
+        """Speedup curves of the compared runs, without those of published MLPerf results."""
         return [curve for curve in self.curves if not curve.is_published_series]
 
     def strategy_colour(self, strategy: str) -> str:
@@ -59,36 +59,32 @@ class ComparisonOverlay:
         strategies = list(dict.fromkeys(curve.strategy for curve in self.run_curves))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
-    def curve_colour(self, curve: ComparedCurve) -> str:
-        """Return the colour of a curve: the colour of the strategy, or grey for a published series."""
-        return BASELINE_GREY if curve.is_published_series else self.strategy_colour(curve.strategy)
+    def curve_colour(self, compared_curve: ComparedCurve) -> str:
+        """Return the colour of a speedup curve: that of its strategy, or grey for published MLPerf results."""
+        return BASELINE_GREY if compared_curve.is_published_series else self.strategy_colour(compared_curve.strategy)
 
-    def curve_marker(self, curve: ComparedCurve) -> str:
+    def curve_marker(self, compared_curve: ComparedCurve) -> str:
         """Return the marker shape of a curve, which distinguishes curves without colour."""
-        return MARKERS[self.curves.index(curve) % len(MARKERS)]
+        return MARKERS[self.curves.index(compared_curve) % len(MARKERS)]
 
-    def line_style(self, run_letter: str) -> str:
-        """Return the line style of a run. Letters of no run, as of published series, get the last style."""
+    def run_line_style(self, letter: str) -> str:
+        """Return the line style of the run with a letter; published series have no letter and get the last style."""
         letters = [run.letter for run in self.runs]
-        return (
-            LINE_STYLES[letters.index(run_letter) % (len(LINE_STYLES) - 1)]
-            if run_letter in letters
-            else LINE_STYLES[-1]
-        )
+        return LINE_STYLES[letters.index(letter) % (len(LINE_STYLES) - 1)] if letter in letters else LINE_STYLES[-1]
 
     @property
     def curve_colours(self) -> dict[str, str]:
-        """Colour of each curve, by name of the curve."""
+        """Colour of each speedup curve in the figures, by name of the curve."""
         return {curve.name: self.curve_colour(curve) for curve in self.curves}
 
     @property
     def curve_line_styles(self) -> dict[str, str]:
-        """Line style of each curve, by name of the curve."""
-        return {curve.name: self.line_style(curve.run_letter) for curve in self.curves}
+        """Line style of each speedup curve in the figures, by name of the curve."""
+        return {curve.name: self.run_line_style(curve.run_letter) for curve in self.curves}
 
     @property
-    def single_size_curves(self) -> list[str]:
-        """Names of the curves with a single number of workers, which are not drawn."""
+    def single_size_curve_names(self) -> list[str]:
+        """Names of the speedup curves that are not drawn, because they have a single number of workers."""
         return [
             f"{run.letter} {curve.description}"
             for run in self.runs
@@ -98,7 +94,7 @@ class ComparisonOverlay:
 
     @property
     def footer(self) -> str:
-        """Footer text of all figures: scenario, verdict, engine and dilation of every run."""
+        """Footer text of all figures: scenario, verdict, engine and time dilation of every run."""
         lines = [
             f"{run.letter}: {run.summary.scenario} {run.summary.run}, {run.summary.verdict}, "
             f"{run.summary.engine} engine, dilation {run.summary.dilation:g}"
@@ -107,24 +103,19 @@ class ComparisonOverlay:
         return "\n".join([*lines, "MLPerf-style; not an MLPerf result"])
 
 
-def draw_overlays(overlay: ComparisonOverlay) -> list[Drawing]:
-    """Return the figures of a comparison. Figures without data are left out."""
-    figure_functions = (
-        draw_speedup_overlay,
-        draw_efficiency_overlay,
-        draw_time_to_target_overlay,
-        draw_loss_overlay,
-    )
-    with figure_style():
+def draw_comparison_figures(overlay: ComparisonOverlay) -> list[Drawing]:
+    """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
+    figure_functions = (draw_speedup_overlay, draw_efficiency_overlay, draw_time_to_target_overlay, draw_loss_overlay)
+    with figure_style_context():
         return [drawing for draw in figure_functions if (drawing := draw(overlay)) is not None]
 
 
 def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the speedup of all curves against workers / workers of the base, on log axes, with 95% intervals."""
+    """Draw the speedup of all runs against workers / workers of the base run, on log axes, with 95% intervals."""
     if not overlay.curves:
         return None
     title = _speedup_title(overlay)
-    figure, axes = _create_panel(overlay, title)
+    figure, axes = _create_figure_panel(overlay, title)
     ideal = sorted({point.relative_workers for curve in overlay.curves for point in curve.points})
     axes.plot(ideal, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for curve in overlay.curves:
@@ -136,29 +127,27 @@ def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_curve_bases(overlay)}"
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_bases(overlay)}"
     return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
 
 
 def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the efficiency E' of all curves against workers / workers of the base."""
+    """Draw the efficiency (speedup per worker) of all runs against workers / workers of the base run."""
     if not overlay.curves:
         return None
     title = _efficiency_title(overlay)
-    figure, axes = _create_panel(overlay, title)
+    figure, axes = _create_figure_panel(overlay, title)
     for curve in overlay.curves:
         _draw_curve(axes, overlay, curve, lambda point: point.factors.efficiency)
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_ylabel("efficiency E'")
     start_axes_at_zero([axes], y=True)
     definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
-    return Drawing(
-        "efficiency", title, f"{definition} {_describe_curve_bases(overlay)}", curve_table(overlay.curves), figure
-    )
+    return Drawing("efficiency", title, f"{definition} {_describe_bases(overlay)}", curve_table(overlay.curves), figure)
 
 
 def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the virtual seconds to the target against workers.
+    """Draw the virtual seconds that each run takes to the training target against the number of workers.
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
@@ -168,7 +157,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     overlay = replace(overlay, curves=curves)
     seconds = {(curve.name, point.workers): point.seconds for curve in curves for point in curve.points}
     title = _time_to_target_title(overlay, seconds)
-    figure, axes = _create_panel(overlay, title, "workers")
+    figure, axes = _create_figure_panel(overlay, title, "workers")
     for curve in curves:
         colour = overlay.curve_colour(curve)
         _draw_curve(axes, overlay, curve, lambda point: point.seconds, lambda point: point.workers)
@@ -177,15 +166,13 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
                 axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
     _set_logarithmic_y_axis(axes)
     axes.set_ylabel("virtual seconds to the target")
-    caption = (
-        f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_curve_bases(overlay)}"
-    )
+    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_bases(overlay)}"
     return Drawing("time_to_target", title, caption, curve_table(curves), figure)
 
 
 def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the loss against virtual time, for the first repeat of every strategy on its largest number of workers."""
-    loss_tables = [table for run in overlay.runs for table in _loss_tables(run)]
+    """Draw the training loss against virtual time, for the first repeat of every strategy on its most workers."""
+    loss_tables = [table for run in overlay.runs for table in _loss_curve_tables(run)]
     if not loss_tables:
         return None
     data = pd.concat(loss_tables, ignore_index=True)
@@ -195,45 +182,37 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     strategies = dict(zip(data["name"], data["strategy"], strict=True))
     colours = {name: overlay.strategy_colour(strategies[name]) for name in names}
     figure, (axes,) = create_figure(1, 1, OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(colours))
-    line_styles = {name: overlay.line_style(name.partition(" ")[0]) for name in names}
+    line_styles = {name: overlay.run_line_style(name.partition(" ")[0]) for name in names}
     add_title_and_footer(figure, title, overlay.footer, colours, legend_line_styles=line_styles)
     for name, evaluations in data.groupby("name", sort=False):
-        line_style = overlay.line_style(str(evaluations["run"].iloc[0]))
+        line_style = overlay.run_line_style(str(evaluations["run"].iloc[0]))
         axes.plot(evaluations["time_s"], evaluations["loss"], color=colours[str(name)], linestyle=line_style)
     _set_logarithmic_y_axis(axes)
     axes.set_xlabel("virtual seconds")
     axes.set_ylabel("loss, held-out samples")
-    styles = ", ".join(f"{LINE_STYLE_NAMES[overlay.line_style(run.letter)]} {run.letter}" for run in overlay.runs)
-    caption = (
-        f"Line style: {styles}. First repeat of every strategy and condition on its most workers, at every evaluation."
-    )
-    return Drawing("loss", title, caption, data, figure)
+    styles = ", ".join(f"{LINE_STYLE_NAMES[overlay.run_line_style(run.letter)]} {run.letter}" for run in overlay.runs)
+    choice = "First repeat of every strategy and condition on its most workers, at every evaluation."
+    return Drawing("loss", title, f"Line style: {styles}. {choice}", data, figure)
 
 
 def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
-    """Return the data of the figures as a table: one row per curve and number of workers."""
+    """Return the points of speedup curves as a table: one row per curve and number of workers."""
     return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in curves for point in curve.points])
 
 
 def _curve_table_row(curve: ComparedCurve, point: ComparedCurvePoint) -> Iterator[tuple[str, object]]:
-    yield from (
-        ("line", curve.name),
-        ("base", curve.base_description),
-        ("of", curve.time_description),
-        ("workers", point.workers),
-    )
-    yield from (("relative", point.relative_workers), ("speedup", point.factors.speedup))
+    yield from (("line", curve.name), ("base", curve.base_description), ("of", curve.time_description))
+    yield from (("workers", point.workers), ("relative", point.relative_workers), ("speedup", point.factors.speedup))
     yield from zip(("ci_low", "ci_high"), point.speedup_ci or (None, None), strict=True)
     yield from (("efficiency", point.factors.efficiency), ("hardware_efficiency", point.factors.hardware))
     yield from (("statistical_efficiency", point.factors.statistical), ("seconds", point.seconds), ("runs", point.runs))
 
 
-def _create_panel(
+def _create_figure_panel(
     overlay: ComparisonOverlay, title: str, x_label: str = "workers / workers of the base"
 ) -> tuple[Figure, Axes]:
-    figure, (axes,) = create_figure(
-        1, 1, OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
-    )
+    height_in = OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
+    figure, (axes,) = create_figure(1, 1, height_in)
     markers = {curve.name: overlay.curve_marker(curve) for curve in overlay.curves}
     add_title_and_footer(figure, title, overlay.footer, overlay.curve_colours, markers, overlay.curve_line_styles)
     axes.set_xscale("log", base=2)
@@ -246,46 +225,44 @@ def _create_panel(
 def _draw_curve(
     axes: Axes,
     overlay: ComparisonOverlay,
-    curve: ComparedCurve,
-    y_value: Callable[[ComparedCurvePoint], float],
-    x_value: Callable[[ComparedCurvePoint], float] | None = None,
+    compared_curve: ComparedCurve,
+    y_of_point: Callable[[ComparedCurvePoint], float],
+    x_of_point: Callable[[ComparedCurvePoint], float] | None = None,
 ) -> None:
     axes.plot(
-        [(x_value or _relative_workers)(point) for point in curve.points],
-        [y_value(point) for point in curve.points],
-        color=overlay.curve_colour(curve),
-        marker=overlay.curve_marker(curve),
-        linestyle=overlay.line_style(curve.run_letter),
+        [(x_of_point or _worker_ratio_to_base)(point) for point in compared_curve.points],
+        [y_of_point(point) for point in compared_curve.points],
+        color=overlay.curve_colour(compared_curve),
+        marker=overlay.curve_marker(compared_curve),
+        linestyle=overlay.run_line_style(compared_curve.run_letter),
         markersize=5,
     )
 
 
 def _set_logarithmic_y_axis(axes: Axes) -> None:
-    """Set a logarithmic y axis with ticks at powers of two, because most runs span too few powers of ten."""
+    """Set a logarithmic y axis with ticks at powers of two: most runs span too few powers of ten."""
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:.3g}")
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _relative_workers(point: ComparedCurvePoint) -> float:
-    return point.relative_workers
+def _worker_ratio_to_base(curve_point: ComparedCurvePoint) -> float:
+    return curve_point.relative_workers
 
 
 def _speedup_title(overlay: ComparisonOverlay) -> str:
-    """Return the title: the curve of a run with the largest speedup, and the largest speedup of the published series.
+    """Return the title of the speedup figure: the run and the published series with the largest speedups.
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
     run_curves, published_curves = overlay.run_curves, [curve for curve in overlay.curves if curve.is_published_series]
     if not run_curves:
         return _describe_largest_speedup(published_curves)
-    relative_size, points = _largest_shared_size(run_curves)
+    relative_size, points = _largest_shared_worker_ratio(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
-    best, best_scale = _names_with_verb(speedups, max(speedups.values()), "scale")
-    finding = (
-        f"{best_scale} best: {format_number(speedups[best])} times as fast on "
-        f"{format_worker_count(points[best].workers)}"
-    )
+    best, best_scale = _join_names_with_verb(speedups, max(speedups.values()), "scale")
+    size = format_worker_count(points[best].workers)
+    finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
     if len(run_curves) > 1:
         finding = (
             f"at {relative_size:g} times the workers of the base, {finding}"
@@ -305,16 +282,16 @@ def _describe_largest_speedup(curves: Sequence[ComparedCurve]) -> str:
 
 
 def _efficiency_title(overlay: ComparisonOverlay) -> str:
-    """Return the title: the curve with the highest efficiency.
+    """Return the title of the efficiency figure, which states the curve with the highest efficiency.
 
     Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
     workers that all curves have.
     """
     curves = overlay.run_curves or list(overlay.curves)
-    relative_size, points = _largest_shared_size(curves)
+    relative_size, points = _largest_shared_worker_ratio(curves)
     if relative_size:
         efficiencies = {name: point.factors.efficiency for name, point in points.items()}
-        best, best_keep = _names_with_verb(efficiencies, max(efficiencies.values()), "keep")
+        best, best_keep = _join_names_with_verb(efficiencies, max(efficiencies.values()), "keep")
         efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
@@ -326,8 +303,8 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedCurvePoint]]:
-    """Return the largest ratio of workers to base workers that all curves have, and each curve's point at this ratio.
+def _largest_shared_worker_ratio(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedCurvePoint]]:
+    """Return the largest ratio workers / workers of the base that all curves have, and each curve's point there.
 
     If the curves share no ratio, return None and the last point of each curve.
     """
@@ -341,12 +318,10 @@ def _largest_shared_size(curves: Sequence[ComparedCurve]) -> tuple[float | None,
     return max(shared_sizes), {name: points[max(shared_sizes)] for name, points in points_by_curve.items()}
 
 
-def _time_to_target_title(
-    overlay: ComparisonOverlay, seconds_by_curve_and_workers: dict[tuple[str, int], float]
-) -> str:
+def _time_to_target_title(overlay: ComparisonOverlay, seconds_by_point: dict[tuple[str, int], float]) -> str:
     return _smallest_value_title(
         overlay,
-        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_curve_and_workers.items()},
+        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_point.items()},
         lambda name, value: f"{name} reaches the target first, in {value} s",
         "fewest seconds to the target",
     )
@@ -365,9 +340,9 @@ def _smallest_value_title(
     overlay: ComparisonOverlay,
     value_by_name: dict[str, float],
     describe_best: Callable[[str, str], str],
-    quantity: str,
+    quantity_name: str,
 ) -> str:
-    """Return a title that states the name with the smallest value.
+    """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
 
     If the runs differ in settings that affect the values, the title states the smallest value of each run and the
     settings instead. Every name begins with the letter of a run.
@@ -379,46 +354,42 @@ def _smallest_value_title(
         smallest = min(value_by_name.values())
         names = _names_with_value(value_by_name, smallest)
         if len(names) > 1:
-            return capitalise_first_letter(f"{quantity}: {format_number(smallest)}, shared by {join_names(names)}")
+            return capitalise_first_letter(f"{quantity_name}: {format_number(smallest)}, shared by {join_names(names)}")
         return describe_best(names[0], format_number(smallest))
     values_of_runs = ", ".join(
         f"{run_letter} {format_number(value_by_name[name])} ({name.partition(' ')[2]})"
         for run_letter, name in sorted(best_name_of_run.items())
     )
-    return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity}: {values_of_runs}"
+    return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity_name}: {values_of_runs}"
 
 
-def _names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
-    """Return the first name that has the given value, and a clause of all names that have the value and the verb.
+def _join_names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
+    """Return the first name with a given value, and a clause of all names with this value and a verb.
 
-    Names with equal values are listed together and not ranked.
+    For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
     names = _names_with_value(value_by_name, value)
     return names[0], f"{join_names(names)} {verb}{'s' * (len(names) == 1)}"
 
 
 def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[str]:
-    return [
-        name
-        for name, other_value in value_by_name.items()
-        if isclose(other_value, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)
-    ]
+    return [name for name, other in value_by_name.items() if isclose(other, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)]
 
 
-def _describe_curve_bases(overlay: ComparisonOverlay) -> str:
-    """Return a caption text: the base of every curve, with its absolute time and the number of runs per size."""
+def _describe_bases(overlay: ComparisonOverlay) -> str:
+    """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
-        base = f"{curve.base_description} ({curve.time_description}; {_describe_runs_per_size(curve)})"
+        base = f"{curve.base_description} ({curve.time_description}; {_describe_run_counts(curve)})"
         curves_of_base.setdefault(base, []).append(curve.name)
     bases = "; ".join(f"{', '.join(curve_names)}: {base}" for base, curve_names in curves_of_base.items())
-    if not overlay.single_size_curves:
+    if not overlay.single_size_curve_names:
         return f"Bases: {bases}."
-    return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.single_size_curves)}."
+    return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.single_size_curve_names)}."
 
 
-def _describe_runs_per_size(curve: ComparedCurve) -> str:
-    counts = sorted({point.runs for point in curve.points if point.runs})
+def _describe_run_counts(compared_curve: ComparedCurve) -> str:
+    counts = sorted({point.runs for point in compared_curve.points if point.runs})
     if not counts:
         return "number of runs not recorded"
     if len(counts) > 1:
@@ -426,8 +397,8 @@ def _describe_runs_per_size(curve: ComparedCurve) -> str:
     return f"{counts[0]} run{'s' * (counts[0] > 1)} each"
 
 
-def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
-    """Yield one loss curve per strategy and condition of a run: the first repeat on the most workers."""
+def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
+    """Yield one loss curve per strategy and swept values of a run: that of the first repeat on the most workers."""
     first_repeats = [result for result in run.summary.trials if result.is_finished and result.repeat == 0]
     largest: dict[tuple[str, str], TrialResult] = {}
     for result in first_repeats:
@@ -436,11 +407,11 @@ def _loss_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
     result_by_id = {result.id: result for result in largest.values()}
     for trial in run.table.trials:
         if trial.plan.trial in result_by_id:
-            yield from _loss_table(run, trial, result_by_id[trial.plan.trial])
+            yield from _loss_curve_table(run, trial, result_by_id[trial.plan.trial])
 
 
-def _loss_table(run: ComparedRun, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
-    """Yield the loss curve of one trial, with points dropped if it is long; nothing if the trial logged no loss."""
+def _loss_curve_table(run: ComparedRun, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
+    """Yield the loss curve of one trial as a table, thinned if it is long; nothing if the trial logged no loss."""
     evaluations = trial.evals[trial.evals["metric"] == "loss"]
     if evaluations.empty:
         return

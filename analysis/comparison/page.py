@@ -1,11 +1,11 @@
-"""HTML page of a comparison: facts of the compared runs, figures with the curves of all runs, and tables of changes."""
+"""HTML page that compares runs: facts of each run, figures with the curves of all runs, and tables of changes."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.comparison.changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, run_change_rows
 from analysis.comparison.curves import ComparedRun, build_compared_curves
-from analysis.comparison.overlays import ComparisonOverlay, draw_overlays
+from analysis.comparison.overlays import ComparisonOverlay, draw_comparison_figures
+from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, run_change_rows
 from analysis.mlperf.series import ScalingSeries
 from analysis.report.report import load_template, write_figure_panel
 
@@ -17,17 +17,12 @@ def write_comparison_page(runs: Sequence[ComparedRun], series: Sequence[ScalingS
     """
     out_folder.mkdir(parents=True, exist_ok=True)
     overlay = ComparisonOverlay(runs, build_compared_curves(runs, series))
-    panels = [write_figure_panel(drawing, out_folder / "figures") for drawing in draw_overlays(overlay)]
+    panels = [write_figure_panel(drawing, out_folder / "figures") for drawing in draw_comparison_figures(overlay)]
     changes = [(run.letter, run_change_rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {record}" for run in runs for record in run.summary.damage]
     page = out_folder / "report.html"
-    html = load_template("comparison/compare.html.j2").render(
-        runs=runs,
-        panels=panels,
-        changes=changes,
-        header=TABLE_HEADER,
-        nothing=NO_SHARED_GROUPS_TEXT,
-        damage=damage,
-    )
+    template = load_template("comparison/compare.html.j2")
+    texts = {"header": TABLE_HEADER, "nothing": NO_SHARED_GROUPS_TEXT}
+    html = template.render(runs=runs, panels=panels, changes=changes, damage=damage, **texts)
     page.write_text(html, encoding="utf-8")
     return page

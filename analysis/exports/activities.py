@@ -18,13 +18,14 @@ TimestampsNs: TypeAlias = npt.NDArray[np.int64]  # nanoseconds since training be
 MAX_ROUNDING_NS = 5_000  # logs round six times per step to microseconds: steps may overlap by this much
 
 
-def split_steps_into_activities(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of activities with the columns `ACTIVITY_COLUMNS`. Activities without duration are left out.
+def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with begin and end of each activity of each training step, such as compute or exchange.
 
-    Rows are sorted by rank and begin. Times are nanoseconds (int64) since training began. Activities of one node never
-    overlap: an activity that reaches into the next step because of rounding is cut at the begin of the next step.
+    The columns are `ACTIVITY_COLUMNS`. Activities without duration are left out. Rows are sorted by rank and begin.
+    Times are nanoseconds (int64) since training began. Activities of one node never overlap: an activity that reaches
+    into the next step because of rounding is cut at the begin of the next step.
     """
-    ordered = sort_steps(steps)
+    ordered = sort_steps(step_rows)
     edges = np.minimum(_activity_boundaries_ns(ordered), _next_step_begins_ns(ordered)[:, None])
     begin, end = edges[:, :-1].ravel(), edges[:, 1:].ravel()
     rows = ordered.loc[
@@ -34,30 +35,30 @@ def split_steps_into_activities(steps: pd.DataFrame) -> pd.DataFrame:
     return rows[end > begin].reset_index(drop=True)[list(ACTIVITY_COLUMNS)]
 
 
-def count_overlong_steps(steps: pd.DataFrame) -> int:
-    """Return the number of steps whose phases reach into the next step by more than `MAX_ROUNDING_NS`."""
-    ordered = sort_steps(steps)
+def count_overlong_steps(step_rows: pd.DataFrame) -> int:
+    """Return the number of training steps whose phases together reach into the next step of the same node."""
+    ordered = sort_steps(step_rows)
     return int((_activity_boundaries_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
 
-def sort_steps(steps: pd.DataFrame) -> pd.DataFrame:
+def sort_steps(step_rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of steps sorted by rank, node and begin."""
-    sorted_steps: pd.DataFrame = steps.sort_values(["rank", "node", "start_s"], kind="stable")
+    sorted_steps: pd.DataFrame = step_rows.sort_values(["rank", "node", "start_s"], kind="stable")
     return sorted_steps.reset_index(drop=True)
 
 
-def _activity_boundaries_ns(steps: pd.DataFrame) -> TimestampsNs:
-    """Return the boundaries of the phases of each step, shape (steps, phases + 1). Unlogged phases take no time."""
-    seconds = steps[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
-    starts = steps["start_s"].astype(float).to_numpy()[:, None]
+def _activity_boundaries_ns(step_rows: pd.DataFrame) -> TimestampsNs:
+    """Return begin and ends of the phases of each step, in ns, shape (steps, phases + 1). Unlogged phases take 0 ns."""
+    seconds = step_rows[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
+    starts = step_rows["start_s"].astype(float).to_numpy()[:, None]
     edges = np.rint(NS_PER_S * np.hstack([starts, starts + np.cumsum(seconds, axis=1)])).astype(np.int64)
     return np.maximum(
         edges, 0
     )  # times are slightly negative where a node's clock is behind the clock that defines the begin of training
 
 
-def _next_step_begins_ns(steps: pd.DataFrame) -> TimestampsNs:
-    """Return for each step the begin of the same node's next step; for the last step the largest int64."""
-    starts = (NS_PER_S * steps["start_s"].astype(float)).round().astype("int64")
-    next_starts = starts.groupby(steps["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)
+def _next_step_begins_ns(step_rows: pd.DataFrame) -> TimestampsNs:
+    """Return for each step when the same node begins its next step, in ns; for its last step the largest int64."""
+    starts = (NS_PER_S * step_rows["start_s"].astype(float)).round().astype("int64")
+    next_starts = starts.groupby(step_rows["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)
     return np.asarray(next_starts, dtype=np.int64)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from analysis.reading.run_table import RunTable
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
-class Exporter(Component):
+class Exporter(ScenarioComponent):
     """Exporter of a run's trials into the file format of one tool. Exporting a run twice gives identical bytes.
 
     Data that the format cannot represent, or that a trial did not log, are never invented: `write` yields a sentence.
@@ -21,4 +21,4 @@ class Exporter(Component):
 
     @abstractmethod
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each omission."""
+        """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each part left out."""

@@ -40,27 +40,25 @@ class ChakraExporter(Exporter):
 
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
         for trial in run_table.trials:
-            reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(trial.plan)
+            plan = trial.plan
+            reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(plan)
             if reason:
-                yield f"{trial.plan.trial}: {reason}; the trial is left out"
+                yield f"{plan.trial}: {reason}; the trial is left out"
                 continue
-            if trial.plan.strategy["kind"] in SERVER_STRATEGIES and trial.plan.synchronisation_policy_kind not in (
-                "bsp",
-                "asp",
-            ):
+            if plan.strategy["kind"] in SERVER_STRATEGIES and plan.synchronisation_policy_kind not in ("bsp", "asp"):
                 yield (
-                    f"{trial.plan.trial}: the waiting rule of {trial.plan.synchronisation_policy_kind} is left out; "
+                    f"{plan.trial}: the waiting rule of {plan.synchronisation_policy_kind} is left out; "
                     "in the trace, the replies of servers wait for no other worker"
                 )
-            folder = out_folder / trial.plan.trial
+            folder = out_folder / plan.trial
             folder.mkdir()
-            for npu, trace in enumerate(build_traces(trial)):
+            for npu, trace in enumerate(build_chakra_traces(trial)):
                 with (folder / f"trace.{npu}{self.file_suffix}").open("wb") as file:
                     trace.save(file)
 
 
 def reason_not_exportable(plan: PlanView) -> str | None:
-    """Return the reason why a trial's messages cannot be exported; None if the messages can be exported."""
+    """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
     if plan.strategy["kind"] in SERVER_STRATEGIES and len(plan.shards) != len(plan.shard_owners):
@@ -72,7 +70,7 @@ def reason_not_exportable(plan: PlanView) -> str | None:
 
 @dataclass
 class ChakraTrace:
-    """Execution trace of one NPU: a list of Chakra nodes (operations) with ids from 0."""
+    """Execution trace of one worker or server (NPU): a list of Chakra nodes (operations) with ids from 0."""
 
     npu: int
     nodes: list["Node"] = field(default_factory=list)
@@ -80,18 +78,18 @@ class ChakraTrace:
     def add_node(
         self,
         node_type: str,
-        name: str,
-        dependencies: Iterable[int],
+        node_name: str,
+        dependency_ids: Iterable[int],
         attributes: Mapping[str, int | bool],
-        span: SpanUs | None = None,
+        span_us: SpanUs | None = None,
     ) -> int:
-        """Add an operation that runs after the operations with the ids `dependencies`, and return its id."""
+        """Add an operation that runs after the operations with the ids `dependency_ids`, and return its id."""
         from chakra.schema.protobuf import et_def_pb2 as schema  # noqa: PLC0415 - an extra
 
-        node = schema.Node(id=len(self.nodes), name=f"{node_type}_{name}", type=schema.NodeType.Value(node_type))
-        node.data_deps.extend(sorted(set(dependencies)))
-        if span:
-            node.start_time_micros, node.duration_micros = span
+        node = schema.Node(id=len(self.nodes), name=f"{node_type}_{node_name}", type=schema.NodeType.Value(node_type))
+        node.data_deps.extend(sorted(set(dependency_ids)))
+        if span_us:
+            node.start_time_micros, node.duration_micros = span_us
         for key, value in {"is_cpu_op": False, **attributes}.items():
             attribute_value = {"bool_val": value} if isinstance(value, bool) else {"int64_val": value}
             node.attr.append(schema.AttributeProto(name=key, **attribute_value))
@@ -101,7 +99,7 @@ class ChakraTrace:
     def add_message(
         self, node_type: str, step: int, endpoints: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
     ) -> int:
-        """Add the send or the receive of a message between two NPUs, and return the id of the added operation.
+        """Add the send or the receive of a message between two nodes (NPUs), and return the id of the operation.
 
         `endpoints` are the source and the target NPU. The tag of a send and of the matching receive is the step number.
         """
@@ -130,8 +128,8 @@ class ChakraExchangePattern:
     shard_owners_and_bytes: tuple[tuple[int, int], ...]  # per shard: NPU of its owner, bytes on the wire
 
 
-def build_traces(trial: TrialTable) -> list[ChakraTrace]:
-    """Return the execution traces of a trial, one per NPU."""
+def build_chakra_traces(trial: TrialTable) -> list[ChakraTrace]:
+    """Return the Chakra execution traces of a trial, one per worker and server (NPU)."""
     plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
     traces = [ChakraTrace(npu) for npu in range(npu_count)]
@@ -146,7 +144,7 @@ def build_traces(trial: TrialTable) -> list[ChakraTrace]:
 
 
 def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
-    """Return the exchange pattern of a plan. NPU numbers: first workers by rank, then servers in the plan's order."""
+    """Return which messages the nodes exchange per step; workers are numbered first by rank, then servers."""
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
     parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[plan.precision], plan.strategy["kind"]
@@ -161,9 +159,9 @@ def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
     )
 
 
-def _activity_spans_us(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
-    """Return begin and duration of each activity in whole microseconds, by (rank, step, activity)."""
-    rows = split_steps_into_activities(steps)
+def _activity_spans_us(step_rows: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
+    """Return begin and duration of each activity of a step in microseconds, by (rank, step, activity)."""
+    rows = split_steps_into_activities(step_rows)
     keys = zip(rows["rank"].astype(int), rows["step"].astype(int), rows["activity"], strict=True)
     begins, ends = rows["begin_ns"] // NS_PER_US, rows["end_ns"] // NS_PER_US
     return {key: (begin, end - begin) for key, begin, end in zip(keys, begins, ends, strict=True)}
@@ -171,34 +169,34 @@ def _activity_spans_us(steps: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs
 
 def _add_worker_steps(
     trace: ChakraTrace,
-    steps: pd.DataFrame,
-    spans: dict[tuple[int, int, str], SpanUs],
-    pattern: ChakraExchangePattern,
-    ranks_by_step: dict[int, list[int]],
+    step_rows: pd.DataFrame,
+    activity_spans: dict[tuple[int, int, str], SpanUs],
+    exchange_pattern: ChakraExchangePattern,
+    sender_ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """Add the steps of a worker to its trace, and add its rank to `ranks_by_step` for each step with sent bytes.
+    """Add the steps of a worker to its trace, and record its rank under each step in which it sent messages.
 
-    `ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
+    `sender_ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
     """
     dependencies: list[int] = []
-    for step, sent_bytes in zip(steps["step"].astype(int), steps["bytes_sent"].fillna(0), strict=True):
+    for step, sent_bytes in zip(step_rows["step"].astype(int), step_rows["bytes_sent"].fillna(0), strict=True):
         for activity in ("data", "compute"):
-            if span := spans.get((trace.npu, step, activity)):
+            if span := activity_spans.get((trace.npu, step, activity)):
                 attributes = {"is_cpu_op": activity == "data"}
                 node_id = trace.add_node("COMP_NODE", f"{activity}_step{step}", dependencies, attributes, span)
                 dependencies = [node_id]
         if sent_bytes > 0:
-            ranks_by_step.setdefault(step, []).append(trace.npu)
-            span = spans.get((trace.npu, step, "exchange"))
-            dependencies = _add_worker_exchange(trace, step, pattern, dependencies, span)
-        if span := spans.get((trace.npu, step, "update")):
+            sender_ranks_by_step.setdefault(step, []).append(trace.npu)
+            span = activity_spans.get((trace.npu, step, "exchange"))
+            dependencies = _add_worker_exchange(trace, step, exchange_pattern, dependencies, span)
+        if span := activity_spans.get((trace.npu, step, "update")):
             dependencies = [trace.add_node("COMP_NODE", f"update_step{step}", dependencies, {}, span)]
 
 
 def _add_worker_exchange(
     trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span: SpanUs | None
 ) -> list[int]:
-    """Add a worker's messages of one step, and return the ids of the operations that the next operation depends on."""
+    """Add a worker's messages of one step, and return the ids of the operations that the worker then waits for."""
     if pattern.is_collective:
         attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
         return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span)]
@@ -211,11 +209,11 @@ def _add_worker_exchange(
 
 
 def _add_shard_messages(
-    trace: ChakraTrace, shard_bytes: int, ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
+    trace: ChakraTrace, shard_bytes: int, sender_ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
-    """Add the receives and replies of one shard. A synchronous shard replies after it has received all gradients."""
+    """Add the messages of one server shard. A synchronous shard replies after it has received all gradients."""
     last_receive: dict[int, int] = {}  # rank -> node id
-    for step, ranks in sorted(ranks_by_step.items()):
+    for step, ranks in sorted(sender_ranks_by_step.items()):
         remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]
         for rank in remote_ranks:
             previous = [last_receive[rank]] if rank in last_receive else []

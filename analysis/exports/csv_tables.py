@@ -29,11 +29,8 @@ class CsvExporter(Exporter):
                 yield f"{table_name}.csv is left out: no {table_name} were logged"
                 continue
             _save_csv(table, out_folder / f"{table_name}.csv")
-        events = pd.DataFrame(
-            [_event_row(trial, event) for trial in run_table.trials for event in event_outcomes(trial)]
-        )
-        if not events.empty:
-            _save_csv(events, out_folder / "events.csv")
+        if rows := [_event_row(trial, event) for trial in run_table.trials for event in event_outcomes(trial)]:
+            _save_csv(pd.DataFrame(rows), out_folder / "events.csv")
 
 
 def _trial_row(trial: TrialTable) -> dict[str, object]:
@@ -49,12 +46,12 @@ def _trial_row(trial: TrialTable) -> dict[str, object]:
     return columns | {key: value for key, value in plan.labels.items() if key not in columns}
 
 
-def _event_row(trial: TrialTable, event: object) -> dict[str, object]:
-    return {"trial": trial.plan.trial, **vars(event), "nodes": " ".join(vars(event)["nodes"])}
+def _event_row(trial: TrialTable, event_outcome: object) -> dict[str, object]:
+    return {"trial": trial.plan.trial, **vars(event_outcome), "nodes": " ".join(vars(event_outcome)["nodes"])}
 
 
 def _table_of_all_trials(run_table: RunTable, table_name: str) -> pd.DataFrame:
-    """Return the table `steps`, `evals` or `updates` with the rows of all trials. The first column names the trial."""
+    """Return the table `steps`, `evals` or `updates` of a run, with the name of the trial in the first column."""
     table: pd.DataFrame = getattr(run_table, table_name)
     return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]
 

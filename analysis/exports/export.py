@@ -14,7 +14,7 @@ from services.schema.errors import HostError, UserError
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export: the output folder, damaged files, data left out, and exported trials that are not valid."""
+    """Result of an export: its folder, damaged files, data left out, and trials whose times cannot be trusted."""
 
     path: Path
     damage: tuple[FileDamage, ...]  # damaged files of the exported run
@@ -34,7 +34,7 @@ def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -
     """
     exporter, folder = make_exporter(format_name), RunFolder(run_path)
     folder.check_is_run_folder()
-    target = out_path or folder.exports_path / format_name
+    target = out_path or folder.exports_folder_path / format_name
     if target.exists():
         raise UserError(f"{target}: exists already; remove the folder, or name another one with --out")
     table = read_readable_trials(folder)

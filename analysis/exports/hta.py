@@ -56,10 +56,8 @@ class HtaExporter(Exporter):
 
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
         for trial in run_table.trials:
-            yield from (
-                f"{trial.plan.trial}: {omission}"
-                for omission in self._write_trial(trial, out_folder / trial.plan.trial)
-            )
+            for omission in self._write_trial(trial, out_folder / trial.plan.trial):
+                yield f"{trial.plan.trial}: {omission}"
 
     def _write_trial(self, trial: TrialTable, folder: Path) -> Iterator[str]:
         activities = split_steps_into_activities(trial.steps)
@@ -79,26 +77,23 @@ class HtaExporter(Exporter):
 
 
 def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd.DataFrame) -> dict[str, Any]:
-    """Return the trace of one rank as an object to be written as JSON.
+    """Return the trace of one worker (rank) for Holistic Trace Analysis, as an object to be written as JSON.
 
     Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
     kernels = _merge_activities_into_kernels(activities)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
-    events = [_step_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
+    events = [_step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
     kernel_times = zip(kernels["kernel"], begins, ends, strict=True)
     for correlation_id, (kernel, begin, end) in enumerate(kernel_times, start=FIRST_CORRELATION_ID):
         if end > begin:
-            events.extend(_kernel_events(correlation_id, kernel, begin, end - begin))
-    return {
-        "schemaVersion": 1,
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size},
-        "traceEvents": events,
-    }
+            events.extend(_kernel_trace_events(correlation_id, kernel, begin, end - begin))
+    distributed_info = {"backend": "nccl", "rank": rank, "world_size": world_size}
+    return {"schemaVersion": 1, "distributedInfo": distributed_info, "traceEvents": events}
 
 
 def _merge_activities_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one row per kernel. A wait and the following exchange form one kernel."""
+    """Return a table with one row per GPU kernel of the trace. A wait and the following exchange form one kernel."""
     kernels = activities[activities["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
@@ -112,42 +107,35 @@ def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
     return zip(steps["step"].astype(int), steps["start_s"].astype(float), steps["step_s"].astype(float), strict=True)
 
 
-def _step_event(step: int, begin_s: float, step_s: float) -> dict[str, Any]:
-    """Return the trace event that marks a training step on the track of the host."""
-    begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + step_s))
-    return _complete_event(
-        {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end
-    )
+def _step_trace_event(step: int, begin_s: float, duration_s: float) -> dict[str, Any]:
+    """Return the trace event that marks begin and end of a training step on the track of the host."""
+    begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + duration_s))
+    label = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
+    return _complete_trace_event(label, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end)
 
 
-def _kernel_events(
+def _kernel_trace_events(
     correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Return two trace events: the launch of a kernel on the host, and the kernel on the device."""
     launch_args = {"correlation": correlation_id}
-    launch = _complete_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
+    launch = _complete_trace_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
     kernel_args = {"device": DEVICE_ID, "stream": kernel.stream, "correlation": correlation_id}
-    category_and_name = {"cat": "kernel", "name": kernel.name}
-    return launch, _complete_event(
-        category_and_name, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args
-    )
+    label = {"cat": "kernel", "name": kernel.name}
+    return [
+        launch,
+        _complete_trace_event(label, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args),
+    ]
 
 
-def _complete_event(
-    category_and_name: dict[str, str],
+def _complete_trace_event(
+    label: dict[str, str],
     process_id: int,
     thread_id: int,
     begin_us: int,
     end_us: int,
-    args: dict[str, int] | None = None,
+    event_args: dict[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return an event of type "complete" (begin and duration, in microseconds) in the Trace Event format."""
-    return {
-        "ph": "X",
-        **category_and_name,
-        "pid": process_id,
-        "tid": thread_id,
-        "ts": begin_us,
-        "dur": end_us - begin_us,
-        "args": args or {},
-    }
+    times = {"ts": begin_us, "dur": end_us - begin_us}
+    return {"ph": "X", **label, "pid": process_id, "tid": thread_id, **times, "args": event_args or {}}

@@ -1,8 +1,8 @@
 """Exporter of result folders for MLCommons' tools: `<org>/systems` and `<org>/results/<system>/<benchmark>`.
 
-Exported results are MLPerf-style; they are no MLPerf results. A system is one strategy on one number of workers under
-one condition. The results of a system, `result_<k>.txt`, are its repeats. Aborted repeats are included, because
-MLPerf's score counts a run that did not converge as the slowest run.
+Exported results are MLPerf-style; they are no MLPerf results. A system is one strategy on one number of workers with
+one combination of swept values. The results of a system, `result_<k>.txt`, are its repeats. Aborted repeats are
+included, because MLPerf's score counts a run that did not converge as the slowest run.
 """
 
 import json
@@ -18,14 +18,14 @@ from analysis.exports.trial_verdict import TrialVerdict
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog
-from analysis.reading.run_table import RunTable, TrialTable, read_logs
+from analysis.reading.run_table import RunTable, TrialTable, read_node_logs
 
 ORGANISATION = "ensayo"
 UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 class MlperfExporter(Exporter):
-    """Exporter of results, system descriptions, and Ensayo's rules for the compliance checker (`rules.yaml`)."""
+    """Exporter of MLPerf-style results, system descriptions, and rules for MLCommons' compliance checker."""
 
     kind: Literal["mlperf"] = "mlperf"
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
@@ -35,18 +35,14 @@ class MlperfExporter(Exporter):
         shutil.copyfile(CHECKER_RULES_PATH, out_folder / "rules.yaml")
         for name, repeats in group_trials_by_system(run_table).items():
             verdicts = [TrialVerdict.from_checks(trial) for trial in repeats]
-            description = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)
-            _write_text(
-                out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(description, indent=2)}\n"
-            )
-            for result_number, trial in enumerate(repeats):
-                yield from _write_result_file(
-                    run_table, trial, out_folder / ORGANISATION / "results" / name, result_number
-                )
+            system = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)
+            _write_text(out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(system, indent=2)}\n")
+            for number, trial in enumerate(repeats):
+                yield from _write_result_file(run_table, trial, out_folder / ORGANISATION / "results" / name, number)
 
 
 def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
-    """Return system name -> trials of the system, sorted by repeat."""
+    """Return the trials of each system (strategy, workers and swept values), by system name and sorted by repeat."""
     trials_by_system: dict[str, list[TrialTable]] = {}
     for trial in sorted(run_table.trials, key=lambda trial: trial.plan.repeat):
         trials_by_system.setdefault(system_name_of_trial(trial), []).append(trial)
@@ -54,19 +50,19 @@ def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
 
 
 def system_name_of_trial(trial: TrialTable) -> str:
-    """Return the name of a trial's system, for example `ring-w4` or `ring-w4-uplink=100mbit`.
+    """Return the name of the system that a trial ran on, for example `ring-w4` or `ring-w4-uplink=100mbit`.
 
     The name contains the strategy, the number of workers and the values of all other swept keys.
     """
     plan = trial.plan
-    condition = [f"{key}={value}" for key, value in plan.swept_condition]
+    condition = [f"{key}={value}" for key, value in plan.swept_values]
     return UNSAFE_CHARACTERS.sub("_", "-".join([plan.label, f"w{plan.workers}", *condition]))
 
 
 def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
-    """Write the result file of a trial. Yield a sentence if the compliance checker will not accept the file."""
+    """Write a trial's result file, and yield a sentence if MLCommons' compliance checker will not accept the file."""
     name = trial.plan.trial
-    logs = read_logs(run_table.folder.trial_folder(name))
+    logs = read_node_logs(run_table.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))
     if not log.events:
         yield f"{name}: the coordinator logged nothing; the trial has no result file"
@@ -77,9 +73,9 @@ def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, res
         yield f"{name}: {target.name} has no run_stop; the compliance checker will not accept it"
 
 
-def _benchmark_name(log: NodeLog) -> str:
+def _benchmark_name(coordinator_log: NodeLog) -> str:
     """Return the benchmark name recorded in a log; `unknown` if the beginning of the log is lost."""
-    event = log.last_event("submission_benchmark")
+    event = coordinator_log.last_event("submission_benchmark")
     return UNSAFE_CHARACTERS.sub("_", str(event.value)) if event else "unknown"
 
 

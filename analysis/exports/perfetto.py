@@ -25,7 +25,7 @@ SEQUENCE_ID = 1  # all packets come from the same writer, in order
 
 
 class PerfettoExporter(Exporter):
-    """Exporter of Perfetto traces with activities as slices, metrics as counters and updates as instants."""
+    """Exporter of Perfetto traces: activities of nodes are slices, metrics are counters, model updates are instants."""
 
     kind: Literal["perfetto"] = "perfetto"
     tool_name: ClassVar[str] = "Perfetto"
@@ -35,7 +35,7 @@ class PerfettoExporter(Exporter):
     def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
         for trial in run_table.trials:
             trace = PerfettoTrace()
-            yield from (f"{trial.plan.trial}: {omission}" for omission in _add_trial(trial, trace))
+            yield from (f"{trial.plan.trial}: {omission}" for omission in _add_trial_to_trace(trial, trace))
             (out_folder / f"{trial.plan.trial}{self.file_suffix}").write_bytes(trace.encode())
 
 
@@ -71,26 +71,26 @@ class PerfettoTrace:
         self.packets[-1].track_descriptor.counter.unit_name = unit
         return number
 
-    def add_slice(self, track: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
+    def add_slice(self, track_number: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
         """Add a slice (an event with a duration) to a track. Slices of a track must be added by increasing begin."""
-        begin = self._add_event(track, begin_ns, "TYPE_SLICE_BEGIN")
+        begin = self._add_event(track_number, begin_ns, "TYPE_SLICE_BEGIN")
         begin.name = name
         self._add_annotations(begin, annotations)
-        self._add_event(track, end_ns, "TYPE_SLICE_END")
+        self._add_event(track_number, end_ns, "TYPE_SLICE_END")
 
-    def add_instant(self, track: int, name: str, at_ns: int, **annotations: Any) -> None:
+    def add_instant_event(self, track_number: int, name: str, time_ns: int, **annotations: Any) -> None:
         """Add an instant (an event without a duration) to a track."""
-        event = self._add_event(track, at_ns, "TYPE_INSTANT")
+        event = self._add_event(track_number, time_ns, "TYPE_INSTANT")
         event.name = name
         self._add_annotations(event, annotations)
 
-    def add_counter_value(self, track: int, at_ns: int, value: float) -> None:
+    def add_counter_value(self, track_number: int, time_ns: int, value: float) -> None:
         """Set the value of a counter track from the time `at_ns` on."""
-        self._add_event(track, at_ns, "TYPE_COUNTER").double_counter_value = value
+        self._add_event(track_number, time_ns, "TYPE_COUNTER").double_counter_value = value
 
     def _add_track_descriptor(self, name: str, parent_track: int | None) -> int:
         self.track_count += 1
-        packet = self._add_packet(0)
+        packet = self._add_trace_packet(0)
         packet.track_descriptor.uuid = self.track_count
         packet.track_descriptor.name = name
         if parent_track is not None:
@@ -98,16 +98,16 @@ class PerfettoTrace:
             packet.track_descriptor.sibling_order_rank = self.track_count
         return self.track_count
 
-    def _add_event(self, track: int, at_ns: int, event_type: str) -> Any:
-        event = self._add_packet(at_ns).track_event
-        event.track_uuid = track
+    def _add_event(self, track_number: int, time_ns: int, event_type: str) -> Any:
+        event = self._add_trace_packet(time_ns).track_event
+        event.track_uuid = track_number
         event.type = event.Type.Value(event_type)
         return event
 
-    def _add_packet(self, at_ns: int) -> "TracePacket":
+    def _add_trace_packet(self, time_ns: int) -> "TracePacket":
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket  # noqa: PLC0415 - an extra
 
-        packet = TracePacket(timestamp=int(at_ns), trusted_packet_sequence_id=SEQUENCE_ID)
+        packet = TracePacket(timestamp=int(time_ns), trusted_packet_sequence_id=SEQUENCE_ID)
         if not self.packets:
             packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         self.packets.append(packet)
@@ -119,7 +119,7 @@ class PerfettoTrace:
             event.debug_annotations.add(name=name, int_value=int(value))
 
 
-def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
+def _add_trial_to_trace(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
     """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
     _add_trial_tracks(trial, trace)
     activities = split_steps_into_activities(trial.steps)
@@ -127,7 +127,7 @@ def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
         process_track = trace.add_process_track(str(node_name))
         _add_activities(node_activities, process_track, trace)
         _add_losses(trial.steps[trial.steps["node"] == node_name], process_track, trace)
-    _add_updates(trial, trace)
+    _add_server_updates(trial, trace)
     if count := count_overlong_steps(trial.steps):
         yield f"in {count} steps, the phases together are longer than the step; they end where the next step begins"
     if losses := int((~np.isfinite(trial.steps["loss"].astype(float))).sum()):
@@ -135,7 +135,7 @@ def _add_trial(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
 
 
 def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
-    """Add the tracks that belong to no single node: evaluations, timeline events and the switch of strategies."""
+    """Add the tracks that belong to no single node: evaluations, planned events and the strategy switch."""
     process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
         counter_track = trace.add_counter_track(f"eval {metric}", process_track)
@@ -149,7 +149,7 @@ def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
     if trial.switch_record and trial.switch_record.committed:
         step = trial.switch_record.committed.get("step", 0)
         track = trace.add_track("switch", process_track)
-        trace.add_instant(track, "switch", _seconds_to_ns(trial.switch_record.committed_s), step=step)
+        trace.add_instant_event(track, "switch", _seconds_to_ns(trial.switch_record.committed_s), step=step)
 
 
 def _add_activities(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
@@ -163,22 +163,22 @@ def _add_activities(activities: pd.DataFrame, process_track: int, trace: Perfett
             trace.add_slice(track, activity, begin, end, step=step)
 
 
-def _add_losses(steps: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
+def _add_losses(step_rows: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
     """Add a counter track with the loss of every step of a node, at the end of the step."""
-    sorted_steps = steps.sort_values("start_s", kind="stable")
+    sorted_steps = step_rows.sort_values("start_s", kind="stable")
     ends_s = sorted_steps["start_s"] + sorted_steps["step_s"]
     _add_finite_counter_values(trace, trace.add_counter_track("loss", process_track), ends_s, sorted_steps["loss"])
 
 
-def _add_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
-    """Add the updates of the first shard as instants, and the staleness of the applied gradients as a counter."""
+def _add_server_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
+    """Add the model updates of the first server as instants, and the staleness of their gradients as a counter."""
     if trial.updates.empty:
         return
     process_track = trace.add_process_track(f"{trial.plan.shard_owners[0]} (shard 0)")
     track = trace.add_track("update", process_track)
     updates = trial.updates.sort_values("time_s", kind="stable")
     for at_s, version, worker in zip(updates["time_s"], updates["version"], updates["worker"], strict=True):
-        trace.add_instant(track, f"worker-{worker}", _seconds_to_ns(at_s), version=version)
+        trace.add_instant_event(track, f"worker-{worker}", _seconds_to_ns(at_s), version=version)
     staleness_track = trace.add_counter_track("staleness", process_track, "updates")
     _add_finite_counter_values(trace, staleness_track, updates["time_s"], updates["staleness"])
 

@@ -7,22 +7,20 @@ import pandas as pd
 
 from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTable, TrialTable, read_logs, read_trial
+from analysis.reading.run_table import RunTable, TrialTable, read_node_logs, read_trial
 
 STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
 def read_readable_trials(run_folder: RunFolder) -> RunTable:
-    """Read all readable trials of a run, each with a list of its damaged files. Steps without a time are dropped."""
-    results = [
-        read_or_report_damage(trial_folder, _read_trial_with_damage) for trial_folder in run_folder.trial_folders
-    ]
+    """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
+    results = [read_or_report_damage(folder, _read_trial_with_damage) for folder in run_folder.trial_folders]
     trials = tuple(result for result in results if isinstance(result, TrialTable))
     return RunTable(run_folder, trials, tuple(result for result in results if isinstance(result, FileDamage)))
 
 
 def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
-    logs = read_logs(trial_folder)
+    logs = read_node_logs(trial_folder)
     trial = read_trial(trial_folder, logs)
     times = trial.steps[list(STEP_TIME_COLUMNS)].apply(pd.to_numeric, errors="coerce")
     has_times = times.notna().all(axis=1) & (times["step_s"] >= 0)
@@ -38,17 +36,17 @@ def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
 
 
 def _missing_records(
-    trial: TrialTable, unreported_log_files: list[str], has_times: "pd.Series[bool]", *, has_run_start: bool
+    trial: TrialTable, unreported_log_files: list[str], has_step_times: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield file and description of each record that is missing in a trial.
+    """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
 
     `unreported_log_files` are missing logs that are not yet in the trial's list of damage, as in a failed trial.
     """
     yield from ((file, "missing") for file in unreported_log_files)
     if not has_run_start:
         yield "logs/coordinator.log", "no run_start: times are those of the nodes' own clocks"
-    if not has_times.any():
+    if not has_step_times.any():
         yield "logs", "no steps were logged"
-    elif not has_times.all():
-        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~has_times, "node"]}))
-        yield "logs", f"{(~has_times).sum()} steps of {nodes} have no time; they are left out"
+    elif not has_step_times.all():
+        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~has_step_times, "node"]}))
+        yield "logs", f"{(~has_step_times).sum()} steps of {nodes} have no time; they are left out"

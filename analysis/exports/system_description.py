@@ -18,7 +18,7 @@ NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 def describe_system(
     manifest: dict[str, Any], plan: PlanView, system_name: str, verdicts: Sequence[TrialVerdict] = ()
 ) -> dict[str, str]:
-    """Return all fields of a system description, in the order of MLCommons' checker.
+    """Return all fields of an MLPerf system description of the emulated cluster, in the order of MLCommons' checker.
 
     Host fields describe the real host; accelerator and networking fields describe the emulated hardware. The hardware
     notes list each result that is not valid, by its number: the index in `verdicts`.
@@ -26,28 +26,16 @@ def describe_system(
     No value except the status contains a comma, because the checker writes the values as CSV without quotes.
     """
     host = _host_fields(manifest.get("host") or {})
-    fields = {
-        **_identity_fields(plan, system_name),
-        **host,
-        **_emulation_fields(manifest, plan),
-        **_software_fields(manifest),
-    }
-    fields["hw_notes"] += "".join(
-        f"; result_{k}: {verdict}" for k, verdict in enumerate(verdicts) if not verdict.is_valid
-    )
+    fields = _identity_fields(plan, system_name) | host | _emulation_fields(manifest, plan) | _software_fields(manifest)
+    fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(verdicts) if not each.is_valid)
     fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', NOT_RECORDED)}); {plan.servers} servers"
     return {key: value if key == "status" else value.replace(",", ";") for key, value in fields.items()}
 
 
 def _identity_fields(plan: PlanView, system_name: str) -> dict[str, str]:
     """Return the fields that identify a system: submitter, division, status, name and number of nodes."""
-    return {
-        "submitter": "ensayo",
-        "division": "open",
-        "status": RESEARCH_STATUS,
-        "system_name": system_name,
-        "number_of_nodes": f"{plan.workers}",
-    }
+    origin = {"submitter": "ensayo", "division": "open", "status": RESEARCH_STATUS}
+    return origin | {"system_name": system_name, "number_of_nodes": f"{plan.workers}"}
 
 
 def _emulation_fields(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, str]:

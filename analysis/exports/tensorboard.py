@@ -14,11 +14,12 @@ EVENT_FILE_VERSION = "brain.Event:2"  # version that every event file begins wit
 
 
 class TensorBoardExporter(Exporter):
-    """Exporter of TensorBoard event files with losses, step phases, evaluations, and the staleness on the first shard.
+    """Exporter of TensorBoard event files with losses, step phases, evaluations, and the staleness of gradients.
 
-    Losses, step phases and evaluations are written by step, staleness by version of the shard. The wall time of an
-    event is the number of virtual seconds since training began. TensorBoard's relative time is therefore correct, but
-    its dates are in 1970. Values have single precision, because TensorBoard stores scalars in single precision.
+    Losses, step phases and evaluations are written by step, staleness (on the first shard) by version of the shard. The
+    wall time of an event is the number of virtual seconds since training began. TensorBoard's relative time is
+    therefore correct, but its dates are in 1970. Values have single precision, because TensorBoard stores scalars in
+    single precision.
     """
 
     kind: Literal["tensorboard"] = "tensorboard"
@@ -51,7 +52,10 @@ def _scalars_by_node(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the scalars of a worker, each with the time at which its step ended. Unlogged quantities are left out."""
+    """Return losses and phase times of a worker as scalars, each with the time at which its step ended.
+
+    Unlogged quantities are left out.
+    """
     seconds = {f"seconds/{phase}": steps[f"{phase}_s"] for phase in STEP_PHASES}
     tags = {"loss": steps["loss"], "seconds/step": steps["step_s"], **seconds, "staleness": steps["staleness"]}
     ends_s = steps["start_s"] + steps["step_s"]
@@ -64,7 +68,7 @@ def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
-    """Write scalars to an event file: a sequence of events, each with length and checksum."""
+    """Write scalars to a TensorBoard event file: a sequence of events, each with length and checksum."""
     from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
     from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415 - an extra
 
@@ -76,7 +80,7 @@ def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
 
 
 def _scalar_event(event_class: Any, step: Any, time_s: float, tag: str, value: Any) -> Any:
-    """Return one scalar as an event. Scalars without a step, as in logs of other programs, get step 0."""
+    """Return one value as a TensorBoard event. Values without a step, as in logs of other programs, get step 0."""
     event = event_class(wall_time=float(time_s), step=0 if pd.isna(step) else int(step))
     event.summary.value.add(tag=tag, simple_value=float(value))
     return event

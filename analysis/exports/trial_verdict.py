@@ -17,7 +17,7 @@ class TrialVerdict:
 
     @classmethod
     def from_checks(cls, trial: TrialTable) -> Self:
-        """Run all checks on a trial. Return the worst level, and the reason of every check that failed."""
+        """Run all checks on a trial; return the worst verdict level, and the reason of every check that failed."""
         verdicts = fidelity.run_trial_checks(trial).values()
         reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)
         return cls(trial.plan.trial, worst_verdict_level(verdicts), reasons)

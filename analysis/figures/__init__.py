@@ -7,15 +7,15 @@ of the report.
 from collections.abc import Callable
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.conditions import draw_sample_time_by_condition
-from analysis.figures.efficiency import draw_efficiency
+from analysis.figures.conditions import draw_time_per_sample
+from analysis.figures.efficiency import draw_parallel_efficiency
 from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import draw_learning_curves
 from analysis.figures.predicted import draw_predicted_steps
 from analysis.figures.predicted_speedup import draw_predicted_speedup
-from analysis.figures.quality import draw_final_quality
+from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.speedup import draw_speedup
-from analysis.figures.staleness import draw_staleness
+from analysis.figures.staleness import draw_gradient_staleness
 from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.figures.switch import draw_time_saved_by_switch
 from analysis.figures.time_to_target import draw_time_to_target
@@ -25,18 +25,18 @@ FigureFunction = Callable[[AnalysedRun], Drawing | None]
 
 FIGURES: dict[str, FigureFunction] = {  # the names are file names in the run folder and must not change
     "time_to_target": draw_time_to_target,
-    "conditions": draw_sample_time_by_condition,
-    "quality": draw_final_quality,
+    "conditions": draw_time_per_sample,
+    "quality": draw_final_model_quality,
     "timeline": draw_step_times_with_events,
     "switch": draw_time_saved_by_switch,
     "speedup": draw_speedup,
     "predicted_speedup": draw_predicted_speedup,
     "laws": draw_scaling_laws,
-    "efficiency": draw_efficiency,
+    "efficiency": draw_parallel_efficiency,
     "step_breakdown": draw_step_breakdown,
     "predicted": draw_predicted_steps,
     "learning": draw_learning_curves,
-    "staleness": draw_staleness,
+    "staleness": draw_gradient_staleness,
 }
 
 __all__ = ["FIGURES", "AnalysedRun", "Drawing", "FigureFunction"]

@@ -1,4 +1,4 @@
-"""Figure `conditions`: training time per sample of every strategy under each swept condition."""
+"""Figure `conditions`: training time per sample of every strategy for each combination of swept scenario values."""
 
 from collections.abc import Sequence
 
@@ -6,63 +6,55 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    add_run_title_and_footer,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-    strategy_marker,
-)
+from analysis.figures.drawing import style
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.report.wording import capitalise_first_letter
-from analysis.results.swept_conditions import describe_condition_effects, groups_across_conditions, seconds_per_sample
+from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, seconds_per_sample
 from analysis.results.trial_result import TrialGroup
 
 
-def draw_sample_time_by_condition(run: AnalysedRun) -> Drawing | None:
-    """Draw the virtual seconds per 1,000 samples under every condition.
+def draw_time_per_sample(run: AnalysedRun) -> Drawing | None:
+    """Draw the training time per 1,000 samples of every strategy for each combination of swept scenario values.
 
     Each strategy has one curve: its trials on its largest number of workers.
     """
-    groups_by_strategy = groups_across_conditions(run.summary)
+    groups_by_strategy = groups_by_swept_values(run.summary)
     if not groups_by_strategy:
         return None
-    figure, (axes,) = create_figure(1, 1, 3.6)
+    figure, (axes,) = style.create_figure(1, 1, 3.6)
     present = {group.condition for groups in groups_by_strategy for group in groups}
-    condition_names = [name for name in run.summary.conditions if name in present]
+    condition_names = [name for name in run.summary.swept_values if name in present]
     curve_ends: dict[str, tuple[float, str]] = {}
     for groups in groups_by_strategy:
         strategy = groups[0].strategy
-        colour = strategy_colour(run.summary, strategy)
-        _draw_strategy_curve(axes, condition_names, groups, colour, strategy_marker(run.summary, strategy))
+        colour = style.strategy_colour(run.summary, strategy)
+        _draw_curve(axes, condition_names, groups, colour, style.strategy_marker(run.summary, strategy))
         curve_ends[strategy] = (1e3 * seconds_per_sample(groups[-1]), colour)
     axes.set_xticks(range(len(condition_names)), condition_names)
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
-    start_axes_at_zero([axes], y=True)
+    style.start_axes_at_zero([axes], y=True)
     axes.set_ylabel("virtual seconds per 1,000 samples")
-    label_right_edge(axes, curve_ends)
-    title = capitalise_first_letter(describe_condition_effects(run.summary))
-    add_run_title_and_footer(figure, run.summary, title)
+    draw_right_edge_labels(axes, curve_ends)
+    title = capitalise_first_letter(describe_swept_effects(run.summary))
+    style.add_run_title_and_footer(figure, run.summary, title)
     worker_counts = ", ".join(f"{groups[0].strategy} on {groups[0].workers}" for groups in groups_by_strategy)
     caption = f"Curves: means over the repeats. Dots: single runs. Workers: {worker_counts}."
     return Drawing("conditions", title, caption, _figure_data(groups_by_strategy), figure)
 
 
-def _draw_strategy_curve(
-    axes: Axes, condition_names: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str
-) -> None:
-    places = [condition_names.index(group.condition) for group in groups]
-    axes.plot(places, [1e3 * seconds_per_sample(group) for group in groups], color=colour, marker=marker)
-    for place, group in zip(places, groups, strict=True):
+def _draw_curve(axes: Axes, conditions: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str) -> None:
+    ticks = [conditions.index(group.condition) for group in groups]
+    axes.plot(ticks, [1e3 * seconds_per_sample(group) for group in groups], color=colour, marker=marker)
+    for tick, group in zip(ticks, groups, strict=True):
         axes.plot(
-            [place] * len(group.trials), 1e3 * group.times_s("time_to_samples"), "o", color=colour, markersize=2.5
+            [tick] * len(group.trials), 1e3 * group.trial_times_s("time_to_samples"), "o", color=colour, markersize=2.5
         )
 
 
-def _figure_data(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:
+def _figure_data(trial_groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:
     rows = [
         (group.strategy, group.workers, group.condition, seconds_per_sample(group))
-        for groups in groups_by_strategy
+        for groups in trial_groups_by_strategy
         for group in groups
     ]
     return pd.DataFrame(rows, columns=["strategy", "workers", "condition", "seconds_per_sample"])

@@ -1,4 +1,4 @@
-"""Figure `efficiency`: efficiency of every strategy against workers, split into hardware and statistical efficiency."""
+"""Figure `efficiency`: parallel efficiency by number of workers, split into hardware and statistical efficiency."""
 
 from collections.abc import Sequence
 
@@ -7,51 +7,43 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
-from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FOREGROUND,
-    add_run_title_and_footer,
-    apply_layout,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-    strategy_marker,
-)
-from analysis.metrics.balance import MIN_EFFICIENCY, BalancePoint
+from analysis.figures.drawing import style
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_points_chosen_by_rules
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
+from analysis.metrics.worker_choice import WorkerChoice
 from analysis.report.findings import describe_efficiency_loss
+from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
 MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
 
 
-def draw_efficiency(run: AnalysedRun) -> Drawing | None:
-    """Draw the efficiency E' of every strategy against the number of workers, and the two factors of E' as thin curves.
+def draw_parallel_efficiency(run: AnalysedRun) -> Drawing | None:
+    """Draw parallel efficiency by number of workers, and its hardware and statistical factors as thin curves.
 
-    E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
+    Parallel efficiency E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
     """
     curves = [curve for curve in run.summary.curves if len(curve.points) > 1]
     if not curves:
         return None
     columns = min(MAX_PANEL_COLUMNS, len(curves))
     rows = -(-len(curves) // columns)
-    figure, panels = create_figure(rows, columns, 1.1 + 2.5 * rows, sharey=True)
+    figure, panels = style.create_figure(rows, columns, 1.1 + 2.5 * rows, sharey=True)
     title = _figure_title(curves)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for axes, curve in zip(panels, curves, strict=False):
-        colour = strategy_colour(run.summary, curve.strategy)
-        _draw_panel(axes, curve, colour, strategy_marker(run.summary, curve.strategy))
-        mark_balance_points(axes, curve, run.summary.balance, lambda point: point.efficiency)
+        colour = style.strategy_colour(run.summary, curve.strategy)
+        _draw_efficiency_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
+        mark_points_chosen_by_rules(axes, curve, run.summary.balance, lambda point: point.efficiency)
     for axes in panels[len(curves) :]:
         axes.remove()
     for axes in panels[: len(curves) : columns]:
         axes.set_ylabel("efficiency")
-    start_axes_at_zero(panels[: len(curves)], y=True)
-    apply_layout(figure)  # fixes the axis limits, which place the labels
+    style.start_axes_at_zero(panels[: len(curves)], y=True)
+    style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
-        _label_curve_ends(axes, curve, strategy_colour(run.summary, curve.strategy))
+        _label_curve_ends(axes, curve, style.strategy_colour(run.summary, curve.strategy))
     caption = (
         "E' = S / (N / workers of the base) = hardware x statistical. Statistical: samples to the target on the base / "
         "on N workers. Hardware: the rest of E'; the measured gain in samples per second and worker is in the data "
@@ -61,29 +53,26 @@ def draw_efficiency(run: AnalysedRun) -> Drawing | None:
     return Drawing("efficiency", title, caption, _figure_data(curves, run.summary.balance), figure)
 
 
-def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the title: the highest and the lowest efficiency at the largest sizes, and the cause of the lowest."""
-    best = max(curves, key=lambda curve: curve.points[-1].efficiency)
-    worst = min(curves, key=lambda curve: curve.points[-1].efficiency)
-    best_point, worst_point = best.points[-1], worst.points[-1]
-    finding = f"{best.description} keeps {best_point.efficiency:.0%} efficiency on {best_point.workers} workers"
+def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
+    """Return a title with the highest and lowest parallel efficiency on the most workers, and why the lowest is low."""
+    best = max(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
+    worst = min(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
+    highest, lowest = best.points[-1], worst.points[-1]
+    finding = f"{best.description} keeps {highest.efficiency:.0%} efficiency on {highest.workers} workers"
     if best == worst:
         return finding
-    size = f" on {worst_point.workers}" if worst_point.workers != best_point.workers else ""
-    return (
-        f"{finding}; {worst.description} keeps {worst_point.efficiency:.0%}{size}, "
-        f"{describe_efficiency_loss(worst_point)}"
-    )
+    size = f" on {lowest.workers}" if lowest.workers != highest.workers else ""
+    return f"{finding}; {worst.description} keeps {lowest.efficiency:.0%}{size}, {describe_efficiency_loss(lowest)}"
 
 
-def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
+def _draw_efficiency_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
-    axes.axhline(MIN_EFFICIENCY, color=BASELINE_GREY, linestyle=":", linewidth=1)
+    axes.axhline(MIN_EFFICIENCY, color=style.BASELINE_GREY, linestyle=":", linewidth=1)
     if curve.of == "time_to_target":
         hardware = [point.hardware_efficiency for point in curve.points]
-        axes.plot(counts, hardware, color=FOREGROUND, linewidth=1.1, linestyle="--")
+        axes.plot(counts, hardware, color=style.FOREGROUND, linewidth=1.1, linestyle="--")
         statistical = [point.statistical_efficiency or 0.0 for point in curve.points]
-        axes.plot(counts, statistical, color=FOREGROUND, linewidth=1.1, linestyle="-.")
+        axes.plot(counts, statistical, color=style.FOREGROUND, linewidth=1.1, linestyle="-.")
     axes.plot(counts, [point.efficiency for point in curve.points], color=colour, marker=marker, markersize=5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(count) for count in counts])
@@ -93,25 +82,23 @@ def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> No
     axes.set_title(" · ".join(filter(None, [curve.display_name, curve.condition])), color=colour, fontweight="bold")
 
 
-def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str) -> None:
-    last = curve.points[-1]
+def _label_curve_ends(axes: Axes, speedup_curve: SpeedupCurve, colour: str) -> None:
+    last = speedup_curve.points[-1]
     labels = {"E'": (last.efficiency, colour)}
     if last.statistical_efficiency is not None:
-        labels |= {
-            "hardware": (last.hardware_efficiency, FOREGROUND),
-            "statistical": (last.statistical_efficiency, FOREGROUND),
-        }
-    label_right_edge(axes, labels, font_points=8)
+        labels["hardware"] = (last.hardware_efficiency, style.FOREGROUND)
+        labels["statistical"] = (last.statistical_efficiency, style.FOREGROUND)
+    draw_right_edge_labels(axes, labels, font_points=8)
 
 
-def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[BalancePoint]) -> pd.DataFrame:
+def _figure_data(speedup_curves: Sequence[SpeedupCurve], balance_points: Sequence[WorkerChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.rate_efficiency(curve.base), format_balance_rules_at_point(curve, point, balance_points)),
+            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, balance_points)),
         )
-        for curve in curves
+        for curve in speedup_curves
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "workers", "efficiency", "hardware_efficiency", "statistical_efficiency"]

@@ -9,17 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FOREGROUND,
-    PALETTE,
-    add_run_title_and_footer,
-    condition_line_style,
-    count_legend_rows,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-)
+from analysis.figures.drawing import style
 from analysis.reading.run_table import TrialTable
 from analysis.report.findings import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_number, format_total_bytes
@@ -36,36 +26,33 @@ X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "st
 
 
 def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
-    """Draw the target metric and the loss against time, samples, steps and bytes sent, one panel per pair.
+    """Draw target metric and loss against time, samples, steps and bytes sent, one panel per metric and x axis.
 
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
     """
-    trials = _drawn_trials(run)
-    curves = (
-        pd.concat([_evaluation_curve(trial, result) for trial, result in trials], ignore_index=True)
-        if trials
-        else pd.DataFrame()
-    )
+    trials = _choose_drawn_trials(run)
+    evaluations = [_learning_curve_of_trial(trial, result) for trial, result in trials]
+    curves = pd.concat(evaluations, ignore_index=True) if evaluations else pd.DataFrame()
     if curves.empty:
         return None
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
     target_metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
-    coloured_strategies = _coloured_strategies(run.summary)
+    coloured_strategies = _choose_coloured_strategies(run.summary)
     legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
-    height_in = 1.3 + 0.2 * count_legend_rows(legend_colours) + 2.0 * len(metrics)
-    figure, panels = create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
+    height_in = 1.3 + 0.2 * style.count_legend_rows(legend_colours) + 2.0 * len(metrics)
+    figure, panels = style.create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
     title = _figure_title(curves, target_metric, target)
-    add_run_title_and_footer(figure, run.summary, title, legend_colours)
+    style.add_run_title_and_footer(figure, run.summary, title, legend_colours)
     columns = [(metric, x_column) for metric in metrics for x_column in X_AXIS_LABELS]
     for axes, (metric, x_column) in zip(panels, columns, strict=True):
         metric_curves = curves[curves["metric"] == metric]
         metric_target = target if metric == target_metric else None
-        _draw_panel(axes, run, metric_curves, x_column, metric_target, coloured_strategies)
+        _draw_learning_curve_panel(axes, run, metric_curves, x_column, metric_target, coloured_strategies)
         axes.set_ylabel(metric if x_column == "time_s" else "")
         axes.set_xlabel(X_AXIS_LABELS[x_column] if metric == metrics[-1] else "")
-    start_axes_at_zero(panels, x=True)
+    style.start_axes_at_zero(panels, x=True)
     caption = (
         "One curve per run: the baseline and every strategy on its largest number of workers; of many repeats only the "
         "first. "
@@ -85,29 +72,31 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
     """Return label -> colour of the legend: an entry per coloured strategy, and a grey one for all others."""
     pairs = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
     colours = {
-        f"{strategy} on {workers}": strategy_colour(summary, strategy)
+        f"{strategy} on {workers}": style.strategy_colour(summary, strategy)
         for strategy, workers in pairs
         if strategy in coloured_strategies
     }
-    return colours | ({"others": BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
+    return colours | ({"others": style.BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
 
 
-def _coloured_strategies(summary: RunSummary) -> frozenset[str]:
+def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
     """Return the names of the strategies, baseline included, that are drawn in a colour and not in grey.
 
     If several strategies have the same colour, only the first of them to reach the target is coloured.
     """
-    first_to_target = sorted(summary.groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s))
+    first_to_target = sorted(
+        summary.trial_groups, key=lambda group: (not group.has_reached_target, group.time_to_target_s)
+    )
     strategy_of_colour: dict[str, str] = {}
     for group in first_to_target:
-        strategy_of_colour.setdefault(strategy_colour(summary, group.strategy), group.strategy)
-    has_enough_colours = len(summary.strategies) <= len(PALETTE)
+        strategy_of_colour.setdefault(style.strategy_colour(summary, group.strategy), group.strategy)
+    has_enough_colours = len(summary.strategies) <= len(style.PALETTE)
     limit = len(strategy_of_colour) if has_enough_colours else MAX_COLOURED_STRATEGIES
     return frozenset(list(strategy_of_colour.values())[:limit])
 
 
-def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
-    """Return the trials to draw: the finished trials of each strategy and condition on the most workers.
+def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
+    """Return the trials to draw: for each strategy and set of swept values, the finished trials on the most workers.
 
     If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
     """
@@ -122,18 +111,17 @@ def _drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
 
 
 def _describe_line_styles(run: AnalysedRun) -> str:
-    """Return the part of the caption that names the line style of each condition; empty for one condition."""
-    if len(run.summary.conditions) < 2:  # noqa: PLR2004 -- a single condition needs no line style
+    """Return caption text that names the line style of each combination of swept values; empty if there is only one."""
+    if len(run.summary.swept_values) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}
-    descriptions = [
-        f"{style_names[condition_line_style(run.summary, condition)]} {condition}"
-        for condition in run.summary.conditions
+    styles = [
+        f"{style_names[style.swept_values_line_style(run.summary, name)]} {name}" for name in run.summary.swept_values
     ]
-    return f"Line style: {', '.join(descriptions)}. "
+    return f"Line style: {', '.join(styles)}. "
 
 
-def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
+def _learning_curve_of_trial(trial: TrialTable, trial_result: TrialResult) -> pd.DataFrame:
     """Return the evaluations of a trial, each with the steps done and the bytes sent before the evaluation."""
     step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
     order = np.argsort(step_ends_s, kind="stable")
@@ -141,41 +129,37 @@ def _evaluation_curve(trial: TrialTable, result: TrialResult) -> pd.DataFrame:
     # Servers log no bytes per step; their bytes are assumed to grow in proportion to those of the workers.
     sent_share = worker_bytes / worker_bytes[-1] if worker_bytes[-1] else worker_bytes
     steps_done = np.searchsorted(step_ends_s[order], trial.evals["time_s"].to_numpy(dtype=float) + 1e-9, side="right")
-    steps = trial.evals["samples"].astype(float) * result.steps / max(result.samples, 1)
+    steps = trial.evals["samples"].astype(float) * trial_result.steps / max(trial_result.samples, 1)
     return trial.evals[["time_s", "samples", "metric", "value"]].assign(
         steps=steps,
-        bytes=sent_share[steps_done] * sum(result.bytes_sent.values()),
-        trial=result.id,
-        strategy=result.strategy,
-        condition=result.condition,
-        workers=result.workers,
+        bytes=sent_share[steps_done] * sum(trial_result.bytes_sent.values()),
+        trial=trial_result.id,
+        strategy=trial_result.strategy,
+        condition=trial_result.condition,
+        workers=trial_result.workers,
     )
 
 
-def _figure_title(curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
-    """Return the title: which strategy needs the fewest bytes and which the most samples to reach the target.
+def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
+    """Return a title that names the strategies with the fewest bytes sent and the most samples to the target quality.
 
     Without a target, or if fewer than two strategies reach the target, the title is the range of the final values.
     """
-    metric_curves = curves[curves["metric"] == metric]
+    metric_curves = learning_curves[learning_curves["metric"] == metric]
     on_target = metric_curves[[target is not None and target.is_reached_by(value) for value in metric_curves["value"]]]
     first_on_target = on_target.groupby(["strategy", "trial"], sort=False).first().groupby("strategy", sort=False)
     costs = first_on_target[["bytes", "samples"]].mean()
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
-        second = (
-            _describe_strategies_missing_target(missing)
-            if missing
-            else _describe_largest_sample_ratio(costs["samples"])
-        )
+        second = _describe_strategies_missing_target(missing) if missing else _describe_sample_ratio(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
     return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
 
 
 def _describe_strategies_missing_target(strategy_names: list[str]) -> str:
-    """Return a clause on the strategies that miss the target: the names of a few strategies, or the number of many."""
+    """Return a clause on the strategies that do not reach the target quality: names of a few, or the number of many."""
     if len(strategy_names) > MAX_LISTED:
         return f"{len(strategy_names)} strategies miss it"
     verb = "misses" if len(strategy_names) == 1 else "miss"
@@ -186,30 +170,30 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
     return f"{bytes_by_strategy.idxmin()} sends least ({format_total_bytes({'all': int(bytes_by_strategy.min())})})"
 
 
-def _describe_largest_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
-    """Return a clause that compares the largest number of samples to the target with the smallest one."""
+def _describe_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
+    """Return a clause that compares the strategies with the most and with the fewest samples to the target quality."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():
         return "all need about the same number of samples"
     return f"{samples_by_strategy.idxmax()} needs {ratio:.1f} times the samples of {samples_by_strategy.idxmin()}"
 
 
-def _draw_panel(
+def _draw_learning_curve_panel(
     axes: Axes,
     run: AnalysedRun,
-    curves: pd.DataFrame,
+    learning_curves: pd.DataFrame,
     x_column: str,
-    target: QualityTarget | None,
+    quality_target: QualityTarget | None,
     coloured_strategies: Collection[str],
 ) -> None:
-    for _, trial_curve in curves.groupby("trial", sort=False):
+    for _, trial_curve in learning_curves.groupby("trial", sort=False):
         strategy, condition = (str(trial_curve.iloc[0][key]) for key in ("strategy", "condition"))
-        line_style = condition_line_style(run.summary, condition)
+        line_style = style.swept_values_line_style(run.summary, condition)
         is_coloured = strategy in coloured_strategies
-        colour = strategy_colour(run.summary, strategy) if is_coloured else BASELINE_GREY
+        colour = style.strategy_colour(run.summary, strategy) if is_coloured else style.BASELINE_GREY
         curve_style = COLOURED_CURVE_STYLE if is_coloured else GREY_CURVE_STYLE
         axes.plot(trial_curve[x_column], trial_curve["value"], color=colour, linestyle=line_style, **curve_style)
-    if target is not None:
-        axes.axhline(target.bound, color=FOREGROUND, linestyle="--", linewidth=0.9)
+    if quality_target is not None:
+        axes.axhline(quality_target.bound, color=style.FOREGROUND, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=4)

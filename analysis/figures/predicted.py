@@ -1,4 +1,4 @@
-"""Figure `predicted`: measured step time of every strategy beside the step time predicted by the closed form."""
+"""Figure `predicted`: measured step time of every strategy beside the step time that a formula predicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller r
 
 
 @dataclass(frozen=True)
-class PredictedStepRow:
-    """Predicted and measured step time of a group of trials, or of one training phase of trials that switch."""
+class StepTimeComparison:
+    """Predicted and measured step time of repeated trials, or of one phase of trials that switch their strategy."""
 
-    group: TrialGroup
+    trial_group: TrialGroup
     name: str
     measured_step_s: float
     predicted_step_s: float
 
     @property
     def relative_difference(self) -> float:
-        """Remainder: measured step time / step time predicted by the closed form - 1."""
+        """Relative error of the prediction, in figures "remainder": measured step time / predicted step time - 1."""
         return self.measured_step_s / self.predicted_step_s - 1
 
 
@@ -45,14 +45,14 @@ def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
     An open circle is the predicted step time, a filled circle the measured median. The number beside the circles is the
     remainder.
     """
-    rows = [row for group in sort_by_step_time(run.summary.groups) for row in _predicted_step_rows(group)]
+    rows = [row for group in sort_by_step_time(run.summary.trial_groups) for row in _compare_step_times(group)]
     if not rows:
         return None
     figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(rows))
     title = _figure_title(rows)
     add_run_title_and_footer(figure, run.summary, title)
     for y, row in enumerate(rows):
-        _draw_predicted_step_row(axes, y, row, strategy_colour(run.summary, row.group.strategy))
+        _draw_step_time_comparison(axes, y, row, strategy_colour(run.summary, row.trial_group.strategy))
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, 1.12 * max(1000 * max(row.measured_step_s, row.predicted_step_s) for row in rows))
@@ -66,8 +66,8 @@ def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
     return Drawing("predicted", title, caption, _figure_data(rows), figure)
 
 
-def _predicted_step_rows(group: TrialGroup) -> list[PredictedStepRow]:
-    """Return the rows of a group of trials: one row, or one per training phase if trials switched strategies.
+def _compare_step_times(group: TrialGroup) -> list[StepTimeComparison]:
+    """Return predicted and measured step times of repeated trials, per training phase if they switched the strategy.
 
     The list is empty if the plan has no predicted step time.
     """
@@ -75,57 +75,49 @@ def _predicted_step_rows(group: TrialGroup) -> list[PredictedStepRow]:
     if not switches:
         if not group.typical_step_s or not group.predicted_step_s:
             return []
-        return [PredictedStepRow(group, group.name, group.typical_step_s, group.predicted_step_s)]
+        return [StepTimeComparison(group, group.name, group.typical_step_s, group.predicted_step_s)]
     rows = []
     for phase_name in ("before", "after"):
         phases = [phase for switch in switches if (phase := getattr(switch, phase_name)) and phase.predicted_step_s]
         if phases:
-            measured_step_s = float(np.mean([phase.step_s for phase in phases]))
-            rows.append(
-                PredictedStepRow(group, f"{group.name} {phase_name}", measured_step_s, phases[0].predicted_step_s)
-            )
+            measured_s = float(np.mean([phase.step_s for phase in phases]))
+            rows.append(StepTimeComparison(group, f"{group.name} {phase_name}", measured_s, phases[0].predicted_step_s))
     return rows
 
 
-def _figure_title(rows: Sequence[PredictedStepRow]) -> str:
+def _figure_title(comparisons: Sequence[StepTimeComparison]) -> str:
     """Return the title: the median and the largest relative difference between measured and predicted step times."""
-    worst = max(rows, key=lambda row: abs(row.relative_difference))
+    worst = max(comparisons, key=lambda row: abs(row.relative_difference))
     if abs(worst.relative_difference) < NEGLIGIBLE_REMAINDER:
         return f"The closed form predicts every median step to within {NEGLIGIBLE_REMAINDER:.1%}"
     direction = "longer" if worst.relative_difference > 0 else "shorter"
-    typical = median(abs(row.relative_difference) for row in rows)
+    typical = median(abs(row.relative_difference) for row in comparisons)
     return (
         f"The closed form typically differs from the median step by {typical:.1%}; "
         f"at worst, a step of {worst.name} is {abs(worst.relative_difference):.1%} {direction} than predicted"
     )
 
 
-def _draw_predicted_step_row(axes: Axes, y: int, row: PredictedStepRow, colour: str) -> None:
-    measured_ms, predicted_ms = 1000 * row.measured_step_s, 1000 * row.predicted_step_s
+def _draw_step_time_comparison(axes: Axes, y: int, comparison: StepTimeComparison, colour: str) -> None:
+    measured_ms, predicted_ms = 1000 * comparison.measured_step_s, 1000 * comparison.predicted_step_s
     axes.hlines(y, min(measured_ms, predicted_ms), max(measured_ms, predicted_ms), color=FAINT_GREY, linewidth=3)
     axes.plot(predicted_ms, y, "o", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=8, markeredgewidth=1.2)
     axes.plot(measured_ms, y, "o", color=colour, markersize=5)
-    axes.annotate(
-        format_signed_percentage(row.relative_difference),
-        (max(measured_ms, predicted_ms), y),
-        (9, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    label = format_signed_percentage(comparison.relative_difference)
+    place = (max(measured_ms, predicted_ms), y)
+    axes.annotate(label, place, (9, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(rows: Sequence[PredictedStepRow]) -> pd.DataFrame:
-    """Return the data of the figure as a table. The column `phase` exists only if a trial switched strategies."""
+def _figure_data(comparisons: Sequence[StepTimeComparison]) -> pd.DataFrame:
+    """Return the drawn step times as a table, with a column `phase` only if a trial switched strategies."""
     values = [
         (
-            *(row.group.strategy, row.group.condition, row.group.workers),
+            *(row.trial_group.strategy, row.trial_group.condition, row.trial_group.workers),
             *(row.measured_step_s, row.predicted_step_s, row.relative_difference),
         )
-        for row in rows
+        for row in comparisons
     ]
-    data = pd.DataFrame(
-        values, columns=["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
-    )
-    phase_names = [row.name.removeprefix(row.group.name).strip() for row in rows]
+    columns = ["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
+    data = pd.DataFrame(values, columns=columns)
+    phase_names = [row.name.removeprefix(row.trial_group.name).strip() for row in comparisons]
     return data.assign(phase=phase_names) if any(phase_names) else data

@@ -7,17 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BACKGROUND,
-    BASELINE_GREY,
-    FOREGROUND,
-    add_run_title_and_footer,
-    apply_layout,
-    create_figure,
-    strategy_colour,
-    strategy_marker,
-)
+from analysis.figures.drawing import style
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.report.findings import describe_predicted_speedups
 from analysis.report.wording import capitalise_first_letter, format_number
@@ -30,22 +21,22 @@ PUBLISHED_MARKERS = {"measured": ("x", "published"), "predicted": ("+", "publish
 
 
 def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
-    """Draw measured and predicted speedup against workers, one panel per strategy and condition, on log axes.
+    """Draw measured and predicted speedup by number of workers, one panel per strategy and set of swept values.
 
-    Speedup is in samples per second. Measured speedups are filled marks, speedups predicted by the closed form are open
-    marks, the ideal speedup is dashed, and speedups published by others for the same strategy are grey.
+    Axes are logarithmic; speedup is in samples/s. Measured speedups are filled marks, speedups predicted by the
+    closed form open marks. The ideal speedup is dashed; speedups published by others for the same strategy are grey.
     """
     curves = [curve for curve in run.summary.curves if curve.has_predictions]
     if not curves:
         return None
     columns = min(MAX_PANEL_COLUMNS, len(curves))
     rows = -(-len(curves) // columns)
-    figure, panels = create_figure(rows, columns, 1.1 + 2.5 * rows, sharex=True, sharey=True)
+    figure, panels = style.create_figure(rows, columns, 1.1 + 2.5 * rows, sharex=True, sharey=True)
     title = capitalise_first_letter(describe_predicted_speedups(curves))
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for index, (axes, curve) in enumerate(zip(panels, curves, strict=False)):
-        colour = strategy_colour(run.summary, curve.strategy)
-        _draw_panel(axes, curve, colour, strategy_marker(run.summary, curve.strategy))
+        colour = style.strategy_colour(run.summary, curve.strategy)
+        _draw_speedup_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
         _draw_published_speedups(axes, run.summary.published_results_for(curve.strategy))
         axes.set_xlabel("workers" if index + columns >= len(curves) else "")
         axes.xaxis.set_tick_params(labelbottom=True)
@@ -56,32 +47,32 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     counts = sorted({point.workers for curve in curves for point in curve.points})
     panels[0].set_xticks(counts, [str(count) for count in counts])  # all panels share the ticks
     panels[0].xaxis.set_minor_locator(NullLocator())
-    apply_layout(figure)  # fixes the axis limits, which place the labels
+    style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
-        colour = strategy_colour(run.summary, curve.strategy)
+        colour = style.strategy_colour(run.summary, curve.strategy)
         _label_curve_ends(axes, curve, colour, run.summary.published_results_for(curve.strategy))
     caption = (
         "Speedup in samples per second over the same base. Filled: measured. Open: predicted by the closed forms "
         "(predicted step x steps of the whole budget). Dashed: ideal. Neither includes the cost of learning."
     )
-    caption += _describe_sources(run.summary.published)
+    caption += _describe_published_sources(run.summary.published)
     return Drawing("predicted_speedup", title, caption, _figure_data(curves, run.summary.published), figure)
 
 
-def _describe_sources(published: Sequence[PublishedCurve]) -> str:
-    """Return the part of the caption that explains the published speedups; empty without published speedups."""
-    sources = ", ".join(dict.fromkeys(each.source for each in published))
+def _describe_published_sources(published_curves: Sequence[PublishedCurve]) -> str:
+    """Return caption text that names the publications whose speedups are drawn; empty if there are none."""
+    sources = ", ".join(dict.fromkeys(each.source for each in published_curves))
     return f" Grey: published by others; crosses measured, pluses by their own model ({sources})." if sources else ""
 
 
-def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
+def _draw_speedup_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> None:
     counts = [point.workers for point in curve.points]
     ideal = [count / curve.base.workers for count in counts]
-    axes.plot(counts, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
+    axes.plot(counts, ideal, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
     predicted = [point.predicted_speedup or float("nan") for point in curve.points]
     axes.plot(
-        counts, predicted, "o-", color=FOREGROUND, markerfacecolor=BACKGROUND, markersize=9, markeredgewidth=1.1,
-        linewidth=0.9,
+        counts, predicted, "o-", color=style.FOREGROUND, markerfacecolor=style.BACKGROUND, markersize=9,
+        markeredgewidth=1.1, linewidth=0.9,
     )  # fmt: skip
     axes.plot(counts, [point.rate_speedup for point in curve.points], color=colour, marker=marker, markersize=4.5)
     axes.set_xscale("log", base=2)
@@ -90,43 +81,37 @@ def _draw_panel(axes: Axes, curve: SpeedupCurve, colour: str, marker: str) -> No
     axes.set_title(curve.description, color=colour, fontweight="bold")
 
 
-def _draw_published_speedups(axes: Axes, published: Sequence[PublishedCurve]) -> None:
-    for published_curve in published:
+def _draw_published_speedups(axes: Axes, published_curves: Sequence[PublishedCurve]) -> None:
+    for curve in published_curves:
         for field_name, (marker, _) in PUBLISHED_MARKERS.items():
-            speedups = [
-                (point.workers, speedup) for point in published_curve.points if (speedup := getattr(point, field_name))
-            ]
+            speedups = [(point.workers, speedup) for point in curve.points if (speedup := getattr(point, field_name))]
             counts, values = [count for count, _ in speedups], [speedup for _, speedup in speedups]
-            axes.plot(counts, values, ":", color=BASELINE_GREY, marker=marker, linewidth=0.9)
+            axes.plot(counts, values, ":", color=style.BASELINE_GREY, marker=marker, linewidth=0.9)
 
 
-def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str, published: Sequence[PublishedCurve]) -> None:
+def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str, published_curves: Sequence[PublishedCurve]) -> None:
     last = curve.points[-1]
     predicted = last.predicted_speedup or float("nan")
     labels = {
-        f"{format_number(predicted)} predicted": (predicted, FOREGROUND),
+        f"{format_number(predicted)} predicted": (predicted, style.FOREGROUND),
         f"{format_number(last.rate_speedup)} measured": (last.rate_speedup, colour),
     }
     for field_name, (_, label) in PUBLISHED_MARKERS.items():
-        last_points = [point for published_curve in published for point in published_curve.points[-1:]]
+        last_points = [point for published_curve in published_curves for point in published_curve.points[-1:]]
         speedups = [speedup for point in last_points if (speedup := getattr(point, field_name))]
-        labels |= {f"{format_number(speedup)} {label}": (speedup, BASELINE_GREY) for speedup in speedups}
-    label_right_edge(axes, labels, font_points=8)
+        labels |= {f"{format_number(speedup)} {label}": (speedup, style.BASELINE_GREY) for speedup in speedups}
+    draw_right_edge_labels(axes, labels, font_points=8)
 
 
-def _figure_data(curves: Sequence[SpeedupCurve], published: Sequence[PublishedCurve]) -> pd.DataFrame:
-    published_points = {
-        (published_curve.strategy, point.workers): point
-        for published_curve in published
-        for point in published_curve.points
-    }
+def _figure_data(speedup_curves: Sequence[SpeedupCurve], published_curves: Sequence[PublishedCurve]) -> pd.DataFrame:
+    published_points = {(curve.strategy, point.workers): point for curve in published_curves for point in curve.points}
     rows = [
         (
             *(curve.strategy, curve.condition, curve.base.strategy, curve.base.workers, point.workers),
             *(point.rate_speedup, point.predicted_speedup),
             *(getattr(published_points.get((curve.strategy, point.workers)), name, None) for name in PUBLISHED_MARKERS),
         )
-        for curve in curves
+        for curve in speedup_curves
         for point in curve.points
     ]
     keys = ["strategy", "condition", "base_strategy", "base_workers", "workers"]

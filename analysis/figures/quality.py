@@ -1,4 +1,4 @@
-"""Figure `quality`: quality of the trained model under each swept condition."""
+"""Figure `quality`: quality of the trained model for each combination of swept scenario values."""
 
 from collections.abc import Sequence
 
@@ -7,34 +7,34 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import add_run_title_and_footer, create_figure, strategy_colour, strategy_marker
 from analysis.report.wording import capitalise_first_letter, format_number
-from analysis.results.swept_conditions import groups_across_conditions
+from analysis.results.swept_values import groups_by_swept_values
 from analysis.results.trial_result import TrialGroup
 from analysis.statistics.centre import Floats
 
 LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures nothing else
 
 
-def draw_final_quality(run: AnalysedRun) -> Drawing | None:
-    """Draw the metric of the last evaluation under every condition, one curve per strategy.
+def draw_final_model_quality(run: AnalysedRun) -> Drawing | None:
+    """Draw the final quality of the trained model for each combination of swept values, one curve per strategy.
 
     A curve shows the trials of a strategy on its largest number of workers.
     """
     metric = _choose_quality_metric(run)
-    groups_by_strategy = [
+    strategy_groups = [
         groups
-        for groups in groups_across_conditions(run.summary)
+        for groups in groups_by_swept_values(run.summary)
         if all(final_metric_values(group, metric).size for group in groups)
     ]
-    if not any(_metric_differs_by_condition(groups, metric) for groups in groups_by_strategy):
+    if not any(_does_final_metric_differ(groups, metric) for groups in strategy_groups):
         return None
     figure, (axes,) = create_figure(1, 1, 3.6)
-    present = {group.condition for groups in groups_by_strategy for group in groups}
-    condition_names = [name for name in run.summary.conditions if name in present]
+    present = {group.condition for groups in strategy_groups for group in groups}
+    condition_names = [name for name in run.summary.swept_values if name in present]
     curve_ends: dict[str, tuple[float, str]] = {}
-    for groups in groups_by_strategy:
+    for groups in strategy_groups:
         strategy = groups[0].strategy
         colour, marker = strategy_colour(run.summary, strategy), strategy_marker(run.summary, strategy)
         _draw_strategy_curve(axes, condition_names, groups, metric, colour, marker)
@@ -42,22 +42,20 @@ def draw_final_quality(run: AnalysedRun) -> Drawing | None:
     axes.set_xticks(range(len(condition_names)), condition_names)
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
     axes.set_ylabel(f"{metric} at the end")
-    label_right_edge(axes, curve_ends)
-    title = capitalise_first_letter(
-        "; ".join(_describe_lowest_and_highest_metric(groups, metric) for groups in groups_by_strategy[:3])
-    )
+    draw_right_edge_labels(axes, curve_ends)
+    title = capitalise_first_letter("; ".join(_describe_metric_range(groups, metric) for groups in strategy_groups[:3]))
     add_run_title_and_footer(figure, run.summary, title)
     caption = f"The {metric} of the last evaluation. Curves: means over the repeats. Dots: single runs."
-    return Drawing("quality", title, caption, _figure_data(groups_by_strategy, metric), figure)
+    return Drawing("quality", title, caption, _figure_data(strategy_groups, metric), figure)
 
 
-def final_metric_values(trial_group: TrialGroup, metric: str) -> Floats:
-    """Return the metric of the last evaluation of each repeat. Repeats without an evaluation are left out."""
-    return np.array([trial.final[metric] for trial in trial_group.trials if metric in trial.final])
+def final_metric_values(trial_group: TrialGroup, metric_name: str) -> Floats:
+    """Return the value of a quality metric at the last evaluation of each repeated trial that has an evaluation."""
+    return np.array([trial.final[metric_name] for trial in trial_group.trials if metric_name in trial.final])
 
 
-def _mean_final_metric(trial_group: TrialGroup, metric: str) -> float:
-    return float(final_metric_values(trial_group, metric).mean())
+def _mean_final_metric(trial_group: TrialGroup, metric_name: str) -> float:
+    return float(final_metric_values(trial_group, metric_name).mean())
 
 
 def _choose_quality_metric(run: AnalysedRun) -> str:
@@ -66,37 +64,35 @@ def _choose_quality_metric(run: AnalysedRun) -> str:
     return next((name for name in metrics if name != LOSS_METRIC), LOSS_METRIC)
 
 
-def _metric_differs_by_condition(groups: Sequence[TrialGroup], metric: str) -> bool:
-    """Return whether the mean final metric, rounded as in the report, differs between the conditions of a strategy."""
-    return len({format_number(_mean_final_metric(group, metric)) for group in groups}) > 1
+def _does_final_metric_differ(trial_groups: Sequence[TrialGroup], metric_name: str) -> bool:
+    """Return whether a strategy's mean final metric, rounded as in the report, differs between swept values."""
+    return len({format_number(_mean_final_metric(group, metric_name)) for group in trial_groups}) > 1
 
 
-def _describe_lowest_and_highest_metric(groups: Sequence[TrialGroup], metric: str) -> str:
-    """Return a clause with the lowest and the highest mean final metric of a strategy, each with its condition."""
+def _describe_metric_range(groups: Sequence[TrialGroup], metric: str) -> str:
+    """Return a clause with a strategy's lowest and highest mean final metric, each with its swept values."""
     ranked = sorted(groups, key=lambda group: _mean_final_metric(group, metric))
-    low, high = (
-        f"{format_number(_mean_final_metric(group, metric))} with {group.condition}"
-        for group in (ranked[0], ranked[-1])
-    )
+    extremes = (ranked[0], ranked[-1])
+    low, high = (f"{format_number(_mean_final_metric(group, metric))} with {group.condition}" for group in extremes)
     return f"{groups[0].strategy} ends at {metric} {low}, {high}"
 
 
 def _draw_strategy_curve(
-    axes: Axes, condition_names: Sequence[str], groups: Sequence[TrialGroup], metric: str, colour: str, marker: str
+    axes: Axes, swept_values: Sequence[str], trial_groups: Sequence[TrialGroup], metric: str, colour: str, marker: str
 ) -> None:
-    places = [condition_names.index(group.condition) for group in groups]
-    axes.plot(places, [_mean_final_metric(group, metric) for group in groups], color=colour, marker=marker)
-    for place, group in zip(places, groups, strict=True):
+    places = [swept_values.index(group.condition) for group in trial_groups]
+    axes.plot(places, [_mean_final_metric(group, metric) for group in trial_groups], color=colour, marker=marker)
+    for place, group in zip(places, trial_groups, strict=True):
         values = final_metric_values(group, metric)
         axes.plot([place] * values.size, values, "o", color=colour, markersize=2.5)
 
 
-def _figure_data(groups_by_strategy: Sequence[Sequence[TrialGroup]], metric: str) -> pd.DataFrame:
+def _figure_data(strategy_groups: Sequence[Sequence[TrialGroup]], metric_name: str) -> pd.DataFrame:
     rows = [
-        (group.strategy, group.workers, group.condition, trial.seed, trial.final[metric])
-        for groups in groups_by_strategy
+        (group.strategy, group.workers, group.condition, trial.seed, trial.final[metric_name])
+        for groups in strategy_groups
         for group in groups
         for trial in group.trials
-        if metric in trial.final
+        if metric_name in trial.final
     ]
-    return pd.DataFrame(rows, columns=["strategy", "workers", "condition", "seed", metric])
+    return pd.DataFrame(rows, columns=["strategy", "workers", "condition", "seed", metric_name])

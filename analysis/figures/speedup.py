@@ -7,18 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_balance_rules_at_point, mark_balance_points
-from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    add_run_title_and_footer,
-    apply_layout,
-    create_figure,
-    strategy_colour,
-    strategy_marker,
-)
-from analysis.metrics.balance import BalancePoint
+from analysis.figures.drawing import style
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_points_chosen_by_rules
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
+from analysis.metrics.worker_choice import WorkerChoice
 from analysis.report.wording import format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric
@@ -28,9 +21,9 @@ MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels a
 
 
 def draw_speedup(run: AnalysedRun) -> Drawing | None:
-    """Draw speedup against workers on log axes, one panel per condition and one curve per strategy.
+    """Draw speedup by number of workers, one panel per combination of swept values and one curve per strategy.
 
-    The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
+    Axes are logarithmic. The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
     """
     curves = [curve for curve in run.summary.curves if len(curve.points) > 1]
     if not curves:
@@ -38,41 +31,41 @@ def draw_speedup(run: AnalysedRun) -> Drawing | None:
     conditions = list(dict.fromkeys(curve.condition for curve in curves))
     columns = min(MAX_PANEL_COLUMNS, len(conditions))
     rows = -(-len(conditions) // columns)
-    figure, panels = create_figure(rows, columns, 1.0 + 3.1 * rows, sharex=True, sharey=True)
+    figure, panels = style.create_figure(rows, columns, 1.0 + 3.1 * rows, sharex=True, sharey=True)
     title = _figure_title(curves)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for axes, condition in zip(panels, conditions, strict=False):
-        _draw_panel(axes, run.summary, [curve for curve in curves if curve.condition == condition])
+        _draw_speedup_panel(axes, run.summary, [curve for curve in curves if curve.condition == condition])
         axes.set_title(condition)
     for axes in panels[len(conditions) :]:
         axes.remove()
     counts = _worker_counts(curves)
     panels[0].set_xticks(counts, [str(count) for count in counts])  # all panels share the ticks
     panels[0].xaxis.set_minor_locator(NullLocator())
-    apply_layout(figure)  # fixes the axis limits, which place the labels
+    style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, condition in zip(panels, conditions, strict=False):
         panel_curves = [curve for curve in curves if curve.condition == condition]
         curve_ends = {
-            curve.display_name: (curve.points[-1].speedup, strategy_colour(run.summary, curve.strategy))
+            curve.display_name: (curve.points[-1].speedup, style.strategy_colour(run.summary, curve.strategy))
             for curve in panel_curves
         }
-        curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, BASELINE_GREY)
-        label_right_edge(axes, curve_ends)
+        curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, style.BASELINE_GREY)
+        draw_right_edge_labels(axes, curve_ends)
     caption = f"{describe_speedup_bases(curves)} {BALANCE_LEGEND}"
     return Drawing("speedup", title, caption, _figure_data(curves, run.summary.balance), figure)
 
 
-def describe_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
-    """Return a caption text: the definition of speedup, and the base of each curve with the absolute time of the base.
+def describe_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
+    """Return caption text that defines speedup and gives, per curve, the run that it is relative to, with its time.
 
     Hoefler & Belli (SC 2015) ask for absolute times, because a speedup does not show whether the base is slow.
     """
     conditions_of_base: dict[tuple[str, float, TimeMetric], dict[str, None]] = {}
-    for curve in curves:
+    for curve in speedup_curves:
         base = (curve.base_description, curve.base.seconds, curve.of)
         conditions_of_base.setdefault(base, {})[curve.condition] = None
     if len(conditions_of_base) > MAX_LISTED_BASES:
-        bases = _summarise_speedup_bases(curves)
+        bases = _summarise_speedup_bases(speedup_curves)
     else:
         is_single = len(conditions_of_base) == 1
         bases = "; ".join(
@@ -82,59 +75,56 @@ def describe_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
     return f"S = T(base) / T(N). Base: {bases}. Workers are counted, servers are not."
 
 
-def _summarise_speedup_bases(curves: Sequence[SpeedupCurve]) -> str:
-    times_s = [curve.base.seconds for curve in curves]
-    kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in curves}
+def _summarise_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
+    times_s = [curve.base.seconds for curve in speedup_curves]
+    kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in speedup_curves}
     kind = " or ".join(sorted(kinds, reverse=True))
-    return (
-        f"for each curve {kind}, {format_number(min(times_s))} to {format_number(max(times_s))} s; "
-        "all bases are in the data"
-    )
+    range_text = f"{format_number(min(times_s))} to {format_number(max(times_s))} s"
+    return f"for each curve {kind}, {range_text}; all bases are in the data"
 
 
-def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, conditions: str) -> str:
-    """Return the base of a speedup as text: number of workers, time, and the given conditions.
+def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, swept_values: str) -> str:
+    """Return text on the run that a speedup is relative to: its number of workers, its time and its swept values.
 
-    `conditions` is empty if all curves have the same base.
+    `swept_values` is empty if all curves have the same base.
     """
     kind = "time to target" if time_metric == "time_to_target" else "time for the common sample budget"
-    suffix = f" with {conditions}" if conditions else ""
+    suffix = f" with {swept_values}" if swept_values else ""
     return f"{base_description}{suffix}, {format_number(seconds)} s ({kind})"
 
 
-def _figure_title(curves: Sequence[SpeedupCurve]) -> str:
-    """Return the title: the largest speedup, with the strategy, the number of workers and the base of the speedup."""
-    best_points = [_best_point(curve) for curve in curves]
-    index = max(range(len(curves)), key=lambda place: best_points[place].speedup)
-    best, point = curves[index], best_points[index]
+def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
+    """Return a title with the largest speedup, its strategy and number of workers, and what it is relative to."""
+    best_points = [_highest_speedup_point(curve) for curve in speedup_curves]
+    index = max(range(len(speedup_curves)), key=lambda place: best_points[place].speedup)
+    best, point = speedup_curves[index], best_points[index]
     if point.speedup <= 1:
         return (
             f"No strategy is faster than its base: the best, {best.strategy}, reaches a speedup of {point.speedup:.2f}"
         )
     size = f"on {point.workers} workers" + (f" ({best.condition})" if best.condition else "")
     speedup = f"{format_number(point.speedup)} times as fast as {best.base_description}"
-    if len({curve.strategy for curve in curves}) > 1:
+    if len({curve.strategy for curve in speedup_curves}) > 1:
         return f"{best.strategy} scales best: {size} it is {speedup}"
     return f"{best.strategy} {size} is {speedup}"
 
 
-def _best_point(curve: SpeedupCurve) -> SpeedupPoint:
-    """Return the point of a curve with the largest speedup, among the points with more workers than the base.
+def _highest_speedup_point(speedup_curve: SpeedupCurve) -> SpeedupPoint:
+    """Return the point with the largest speedup on a curve, among points with more workers than the reference run.
 
     The base itself is no candidate: its speedup is 1 by definition.
     """
-    return max(curve.points, key=lambda point: (point.workers > curve.base.workers, point.speedup))
+    return max(speedup_curve.points, key=lambda point: (point.workers > speedup_curve.base.workers, point.speedup))
 
 
-def _draw_panel(axes: Axes, summary: RunSummary, curves: Sequence[SpeedupCurve]) -> None:
-    counts = _worker_counts(curves)
-    ideal = [workers / curves[0].base.workers for workers in counts]
-    axes.plot(counts, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for curve in curves:
-        _draw_curve(
-            axes, curve.points, strategy_colour(summary, curve.strategy), strategy_marker(summary, curve.strategy)
-        )
-        mark_balance_points(axes, curve, summary.balance, lambda point: point.speedup)
+def _draw_speedup_panel(axes: Axes, summary: RunSummary, speedup_curves: Sequence[SpeedupCurve]) -> None:
+    counts = _worker_counts(speedup_curves)
+    ideal = [workers / speedup_curves[0].base.workers for workers in counts]
+    axes.plot(counts, ideal, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
+    for curve in speedup_curves:
+        colour, marker = style.strategy_colour(summary, curve.strategy), style.strategy_marker(summary, curve.strategy)
+        _draw_speedup_curve(axes, curve.points, colour, marker)
+        mark_points_chosen_by_rules(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
@@ -142,29 +132,27 @@ def _draw_panel(axes: Axes, summary: RunSummary, curves: Sequence[SpeedupCurve])
     axes.set_ylabel("speedup")
 
 
-def _worker_counts(curves: Sequence[SpeedupCurve]) -> list[int]:
-    return sorted({point.workers for curve in curves for point in curve.points})
+def _worker_counts(speedup_curves: Sequence[SpeedupCurve]) -> list[int]:
+    return sorted({point.workers for curve in speedup_curves for point in curve.points})
 
 
-def _draw_curve(axes: Axes, points: Sequence[SpeedupPoint], colour: str, marker: str) -> None:
-    counts, speedups = [point.workers for point in points], [point.speedup for point in points]
+def _draw_speedup_curve(axes: Axes, speedup_points: Sequence[SpeedupPoint], colour: str, marker: str) -> None:
+    counts, speedups = [point.workers for point in speedup_points], [point.speedup for point in speedup_points]
     axes.plot(counts, speedups, color=colour, marker=marker, markersize=5)
-    for point in points:
+    for point in speedup_points:
         if point.speedup_ci:
             axes.vlines(point.workers, *point.speedup_ci, color=colour, linewidth=4, alpha=0.35)
 
 
-def _figure_data(curves: Sequence[SpeedupCurve], balance_points: Sequence[BalancePoint]) -> pd.DataFrame:
+def _figure_data(speedup_curves: Sequence[SpeedupCurve], balance_points: Sequence[WorkerChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            format_balance_rules_at_point(curve, point, balance_points),
+            format_rules_choosing_point(curve, point, balance_points),
         )
-        for curve in curves
+        for curve in speedup_curves
         for point in curve.points
     ]
-    columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s"]
-    return pd.DataFrame(
-        rows, columns=[*columns, "workers", "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"]
-    )
+    columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s", "workers"]
+    return pd.DataFrame(rows, columns=[*columns, "seconds", "speedup", "ci_low", "ci_high", "runs", "balance"])

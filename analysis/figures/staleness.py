@@ -18,12 +18,12 @@ from analysis.results.trial_result import TrialGroup
 MAX_PANEL_COLUMNS = 4
 
 
-def draw_staleness(run: AnalysedRun) -> Drawing | None:
-    """Draw a histogram of gradient staleness for each strategy and number of workers.
+def draw_gradient_staleness(run: AnalysedRun) -> Drawing | None:
+    """Draw a histogram of gradient staleness, in parameter updates, for each strategy and number of workers.
 
     A vertical line marks n - 1 for n workers. Groups of trials without stale gradients are left out.
     """
-    groups = [group for group in run.summary.groups if group.workers > 1 and any(_updates_by_staleness(group))]
+    groups = [group for group in run.summary.trial_groups if group.workers > 1 and any(_updates_by_staleness(group))]
     if not groups:
         return None
     columns = min(MAX_PANEL_COLUMNS, len(groups))
@@ -32,7 +32,7 @@ def draw_staleness(run: AnalysedRun) -> Drawing | None:
     title = _figure_title(groups)
     add_run_title_and_footer(figure, run.summary, title)
     for axes, group in zip(panels, groups, strict=False):
-        _draw_histogram(axes, group, strategy_colour(run.summary, group.strategy))
+        _draw_staleness_histogram(axes, group, strategy_colour(run.summary, group.strategy))
     for axes in panels[len(groups) :]:
         axes.remove()
     caption = (
@@ -43,7 +43,7 @@ def draw_staleness(run: AnalysedRun) -> Drawing | None:
 
 
 def _updates_by_staleness(trial_group: TrialGroup) -> dict[int, int]:
-    """Return staleness -> number of updates over all repeats of a group, without entries for zero updates."""
+    """Return staleness -> number of gradients applied with this staleness, over all repeats; no entries for zero."""
     total: dict[int, int] = {}
     for trial in trial_group.trials:
         for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():
@@ -56,31 +56,31 @@ def _mean_staleness(trial_group: TrialGroup) -> float:
     return float(np.average(list(counts), weights=list(counts.values())))
 
 
-def _figure_title(groups: Sequence[TrialGroup]) -> str:
-    stalest = max(groups, key=_mean_staleness)
+def _figure_title(trial_groups: Sequence[TrialGroup]) -> str:
+    stalest = max(trial_groups, key=_mean_staleness)
     return (
         f"Gradients of {stalest.strategy} on {stalest.workers} workers have a mean staleness of "
         f"{_mean_staleness(stalest):.1f} updates (theory for equal workers: {stalest.workers - 1})"
     )
 
 
-def _draw_histogram(axes: Axes, group: TrialGroup, colour: str) -> None:
-    counts = _updates_by_staleness(group)
+def _draw_staleness_histogram(axes: Axes, trial_group: TrialGroup, colour: str) -> None:
+    counts = _updates_by_staleness(trial_group)
     total = sum(counts.values())
     axes.bar(list(counts), [count / total for count in counts.values()], width=0.85, color=colour)
-    axes.axvline(group.workers - 1, color=FOREGROUND, linestyle="--", linewidth=1)
-    axes.set_title(f"{group.name}\nmean {_mean_staleness(group):.2f}")
+    axes.axvline(trial_group.workers - 1, color=FOREGROUND, linestyle="--", linewidth=1)
+    axes.set_title(f"{trial_group.name}\nmean {_mean_staleness(trial_group):.2f}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(visible=False, axis="x")
-    axes.set_xlim(-0.7, max(*counts, group.workers) + 0.7)
+    axes.set_xlim(-0.7, max(*counts, trial_group.workers) + 0.7)
     axes.set_xlabel("staleness (updates)")
 
 
-def _figure_data(groups: Sequence[TrialGroup]) -> pd.DataFrame:
+def _figure_data(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
         (group.strategy, group.condition, group.workers, staleness, count)
-        for group in groups
+        for group in trial_groups
         for staleness, count in sorted(_updates_by_staleness(group).items())
     ]
     return pd.DataFrame(rows, columns=["strategy", "condition", "workers", "staleness_updates", "updates"])

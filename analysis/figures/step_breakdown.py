@@ -1,4 +1,4 @@
-"""Figure `step_breakdown`: duration of a training step, split by step phase, for every strategy."""
+"""Figure `step_breakdown`: duration of a training step, split into compute, exchange, waiting and other phases."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ ROW_HEIGHT_IN = 0.29
 
 
 def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
-    """Draw the mean time of each step phase as a stacked bar, one bar per strategy and number of workers.
+    """Draw the mean time of each phase of a training step as a stacked bar, one per strategy and number of workers.
 
     A vertical mark shows the step time predicted by the closed form.
     """
-    groups = sort_by_step_time([group for group in run.summary.groups if group.step_phase_s])
+    groups = sort_by_step_time([group for group in run.summary.trial_groups if group.step_phase_s])
     if not groups:
         return None
     figure, (axes,) = create_figure(1, 1, 1.75 + ROW_HEIGHT_IN * len(groups))
     title = _figure_title(groups)
     add_run_title_and_footer(figure, run.summary, title, legend_colours=STEP_PHASE_COLOURS)
     for y, group in enumerate(groups):
-        _draw_stacked_bar(axes, y, group)
+        _draw_step_phases_bar(axes, y, group)
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -41,7 +41,7 @@ def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
 
 
 def _figure_title(groups: Sequence[TrialGroup]) -> str:
-    """Return the title: the shortest and the longest exchange per step on the largest number of workers."""
+    """Return a title with the strategies of shortest and longest exchange time per step on the most workers."""
     largest = [group for group in groups if not group.is_baseline and group.workers == max(g.workers for g in groups)]
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
@@ -50,12 +50,12 @@ def _figure_title(groups: Sequence[TrialGroup]) -> str:
     if low == high:
         return f"On {low.workers} workers {low.strategy} spends {_exchange_share(low):.0%} of a step on the exchange"
     return (
-        f"On {low.workers} workers {low.strategy} exchanges for {format_number(_exchange_ms(low))} ms per step, "
-        f"{high.strategy} for {format_number(_exchange_ms(high))} ms"
+        f"On {low.workers} workers {low.strategy} exchanges for {format_number(_exchange_time_ms(low))} ms per step, "
+        f"{high.strategy} for {format_number(_exchange_time_ms(high))} ms"
     )
 
 
-def _exchange_ms(trial_group: TrialGroup) -> float:
+def _exchange_time_ms(trial_group: TrialGroup) -> float:
     return 1000 * trial_group.step_phase_s["exchange"]
 
 
@@ -64,29 +64,23 @@ def _exchange_share(trial_group: TrialGroup) -> float:
 
 
 def _bar_end_ms(trial_group: TrialGroup) -> float:
-    """Return the right end of a group's bar or predicted mark, whichever is farther right, in milliseconds."""
+    """Return the right end of a measured bar or of its predicted mark, whichever is larger, in milliseconds."""
     return 1000 * max(sum(trial_group.step_phase_s.values()), trial_group.predicted_mean_step_s or 0.0)
 
 
-def _draw_stacked_bar(axes: Axes, y: int, group: TrialGroup) -> None:
+def _draw_step_phases_bar(axes: Axes, y: int, trial_group: TrialGroup) -> None:
     left_ms = 0.0
     for phase, colour in STEP_PHASE_COLOURS.items():
-        width_ms = 1000 * group.step_phase_s[phase]
+        width_ms = 1000 * trial_group.step_phase_s[phase]
         axes.barh(y, width_ms, left=left_ms, height=0.68, color=colour)
         left_ms += width_ms
-    if group.predicted_mean_step_s:
-        axes.vlines(1000 * group.predicted_mean_step_s, y - 0.42, y + 0.42, color=FOREGROUND, linewidth=1.8)
-    axes.annotate(
-        f"{_exchange_share(group):.0%}",
-        (_bar_end_ms(group), y),
-        (6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-    )
+    if trial_group.predicted_mean_step_s:
+        axes.vlines(1000 * trial_group.predicted_mean_step_s, y - 0.42, y + 0.42, color=FOREGROUND, linewidth=1.8)
+    share = f"{_exchange_share(trial_group):.0%}"
+    axes.annotate(share, (_bar_end_ms(trial_group), y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(groups: Sequence[TrialGroup]) -> pd.DataFrame:
+def _figure_data(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
         {
             "strategy": group.strategy,
@@ -95,6 +89,6 @@ def _figure_data(groups: Sequence[TrialGroup]) -> pd.DataFrame:
             **{f"{phase}_s": seconds for phase, seconds in group.step_phase_s.items()},
             "predicted_step_s": group.predicted_mean_step_s,
         }
-        for group in groups
+        for group in trial_groups
     ]
     return pd.DataFrame(rows)

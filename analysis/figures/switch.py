@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure
-from analysis.metrics.switch import (
+from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,
     median_switch_result,
-    switch_table_row,
+    strategy_switch_table_row,
 )
 from analysis.results.trial_result import TrialResult
 
@@ -60,14 +60,10 @@ def draw_time_saved_by_switch(run: AnalysedRun) -> Drawing | None:
     return Drawing("switch", title, caption, _figure_data(switched_trials), figure)
 
 
-def _figure_title(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
-    """Return the title: whether the strategy of the first trial saved time by switching, and how its repeats differ."""
-    first, _ = switched_trials[0]
-    repeats = [
-        switch
-        for trial, switch in switched_trials
-        if (trial.strategy, trial.workers) == (first.strategy, first.workers)
-    ]
+def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
+    """Return a title that says whether the first trial saved time by switching its strategy, and how repeats differ."""
+    first, _ = trials[0]
+    repeats = [switch for trial, switch in trials if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
     differences = describe_switch_outcomes(repeats)
     return f"{first.strategy}: {describe_strategy_switch(median_switch_result(repeats), first.workers)}" + (
         f"; {differences}" if differences else ""
@@ -87,15 +83,9 @@ def _draw_saved_time_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> N
         axes.barh(y, saved_ms, left=ends_ms[sign], color=colour, height=0.6)
         ends_ms[sign] += saved_ms
     sum_ms = ends_ms[1] + ends_ms[-1]
-    axes.plot(
-        sum_ms,
-        y,
-        "o",
-        color=FOREGROUND,
-        markersize=4,
-        markerfacecolor="none" if switch.has_lost_quality else FOREGROUND,
-    )
-    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch.has_lost_quality else ''}"
+    fill = "none" if switch.has_lost_model_quality else FOREGROUND
+    axes.plot(sum_ms, y, "o", color=FOREGROUND, markersize=4, markerfacecolor=fill)
+    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch.has_lost_model_quality else ''}"
     axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
@@ -104,7 +94,7 @@ def _figure_data(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResu
         {
             "trial": trial.id,
             "workers": trial.workers,
-            **switch_table_row(switch),
+            **strategy_switch_table_row(switch),
             "break_even_workers": switch.break_even_workers,
         }
         for trial, switch in switched_trials

@@ -1,18 +1,12 @@
-"""Figure `time_to_target`: virtual time that every strategy needs to reach the target."""
+"""Figure `time_to_target`: virtual time that every strategy needs to reach the target quality."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    BACKGROUND,
-    FOREGROUND,
-    add_run_title_and_footer,
-    create_figure,
-    strategy_colour,
-)
-from analysis.report.headline import WinnerComparison, compare_winner_with_rival
+from analysis.figures.drawing import style
+from analysis.report.headline import TwoFastestStrategies, compare_winner_with_rival
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup
 
@@ -20,27 +14,27 @@ ROW_HEIGHT_IN = 0.27
 
 
 def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
-    """Draw the time to the target, one bar per strategy and number of workers, and one dot per run.
+    """Draw the time to the target quality, one bar per strategy and number of workers, and one dot per run.
 
     Bars are olympic means. A run that missed the target is an open circle at the end of the run.
     """
     target = run.summary.target
     groups = sorted(
-        run.summary.groups,
+        run.summary.trial_groups,
         key=lambda group: (not group.has_reached_target, group.time_to_target_s, _longest_trial_s(group)),
     )
     if target is None or not groups:
         return None
-    figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(groups))
+    figure, (axes,) = style.create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(groups))
     for y, group in enumerate(groups):
-        _draw_bar(axes, y, group, strategy_colour(run.summary, group.strategy))
+        _draw_time_to_target_bar(axes, y, group, style.strategy_colour(run.summary, group.strategy))
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.12 * max(_longest_trial_s(group) for group in groups) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
     title = _figure_title(compare_winner_with_rival(run.summary), target)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     caption = (
         "Bars: olympic mean over the repeats (of three or more, the fastest and the slowest are dropped). Dots: single "
         "runs. Open circles: runs that ended without reaching the target, drawn where they ended."
@@ -48,18 +42,18 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     return Drawing("time_to_target", title, caption, _figure_data(groups), figure)
 
 
-def _figure_title(comparison: WinnerComparison | None, target: str) -> str:
-    if comparison is None or comparison.time_metric != "time_to_target":
-        return f"No strategy reaches {target}"
-    return comparison.description
+def _figure_title(winner_comparison: TwoFastestStrategies | None, target_text: str) -> str:
+    if winner_comparison is None or winner_comparison.time_metric != "time_to_target":
+        return f"No strategy reaches {target_text}"
+    return winner_comparison.description
 
 
 def _longest_trial_s(trial_group: TrialGroup) -> float:
-    """Return the longest time to the target in a group; a trial that missed the target counts with its duration."""
+    """Return the longest time to target of repeated trials; a trial that missed the target counts with its duration."""
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in trial_group.trials)
 
 
-def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
+def _draw_time_to_target_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
     mean_s = group.time_to_target_s
     if np.isfinite(mean_s):
         axes.barh(y, mean_s, height=0.66, color=colour)
@@ -67,16 +61,16 @@ def _draw_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
     axes.annotate(note, (_longest_trial_s(group), y), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
     for trial in group.trials:
         reached_s = trial.time_to_target_s
-        fill = BACKGROUND if reached_s is None else FOREGROUND
-        axes.plot(reached_s or trial.seconds or 0.0, y, "o", color=FOREGROUND, markerfacecolor=fill, markersize=3.5)
+        fill = style.BACKGROUND if reached_s is None else style.FOREGROUND
+        end_s = reached_s or trial.seconds or 0.0
+        axes.plot(end_s, y, "o", color=style.FOREGROUND, markerfacecolor=fill, markersize=3.5)
 
 
-def _figure_data(groups: list[TrialGroup]) -> pd.DataFrame:
+def _figure_data(trial_groups: list[TrialGroup]) -> pd.DataFrame:
     rows = [
         (trial.id, group.strategy, group.condition, group.workers, trial.repeat, trial.time_to_target_s, trial.seconds)
-        for group in groups
+        for group in trial_groups
         for trial in group.trials
     ]
-    return pd.DataFrame(
-        rows, columns=["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]
-    )
+    columns = ["trial", "strategy", "condition", "workers", "repeat", "time_to_target_s", "seconds"]
+    return pd.DataFrame(rows, columns=columns)

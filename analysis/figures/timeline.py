@@ -1,4 +1,4 @@
-"""Figure `timeline`: step time against virtual time, with the events that the scenario declares."""
+"""Figure `timeline`: step time against virtual time, with the declared changes of links and workers shaded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
-from analysis.figures.drawing.style import (
-    FOREGROUND,
-    add_run_title_and_footer,
-    create_figure,
-    start_axes_at_zero,
-    strategy_colour,
-)
+from analysis.figures.drawing import style
 from analysis.metrics.event_outcomes import EventOutcome
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN, TrialResult
@@ -35,30 +29,28 @@ class TrialStepTimes:
 
     @property
     def display_name(self) -> str:
-        """Strategy, number of workers and condition of the trial, as `ring x4`."""
-        result = self.result
-        return f"{result.strategy} {TIMES_SIGN}{result.workers}" + (
-            f" · {result.condition}" if result.condition else ""
-        )
+        """Strategy, number of workers and swept values of a trial, for example `ring x4 · uplink 100mbit`."""
+        trial = self.result
+        return f"{trial.strategy} {TIMES_SIGN}{trial.workers}" + (f" · {trial.condition}" if trial.condition else "")
 
     @property
     def last_step_end_s(self) -> float:
         """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
-    def event_span_s(self, event: EventOutcome) -> tuple[float, float] | None:
+    def event_start_and_end_s(self, event_outcome: EventOutcome) -> tuple[float, float] | None:
         """Return begin and end of an event in virtual seconds; None if the event was never applied.
 
         An event that was not undone ends with the last step of the trial.
         """
-        if event.applied_s is None or event.applied_s > self.last_step_end_s:
+        if event_outcome.applied_s is None or event_outcome.applied_s > self.last_step_end_s:
             return None
-        return event.applied_s, self.last_step_end_s if event.ended_s is None else event.ended_s
+        return event_outcome.applied_s, self.last_step_end_s if event_outcome.ended_s is None else event_outcome.ended_s
 
     @property
     def step_time_ratio_during_events(self) -> float:
         """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
-        spans_s = [span_s for event in self.result.events if (span_s := self.event_span_s(event))]
+        spans_s = [span_s for event in self.result.events if (span_s := self.event_start_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
         for begin_s, end_s in spans_s:
@@ -68,16 +60,16 @@ class TrialStepTimes:
 
 
 def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
-    """Draw step time against virtual time, one panel per trial. Events are shaded from begin to end."""
+    """Draw step time against virtual time, one panel per trial; events such as worker slowdowns are shaded."""
     trials = _trials_with_events(run)
     if not trials:
         return None
-    figure, panels = create_figure(len(trials), 1, 1.1 + PANEL_HEIGHT_IN * len(trials), sharex="all")
+    figure, panels = style.create_figure(len(trials), 1, 1.1 + PANEL_HEIGHT_IN * len(trials), sharex="all")
     title = _figure_title(trials)
-    add_run_title_and_footer(figure, run.summary, title)
+    style.add_run_title_and_footer(figure, run.summary, title)
     for axes, trial in zip(panels, trials, strict=True):
-        _draw_panel(axes, trial, strategy_colour(run.summary, trial.result.strategy))
-    start_axes_at_zero(panels, x=True, y=True)
+        _draw_step_time_panel(axes, trial, style.strategy_colour(run.summary, trial.result.strategy))
+    style.start_axes_at_zero(panels, x=True, y=True)
     panels[-1].set_xlabel("virtual seconds since training began")
     caption = (
         "Median step over the workers, in the first repeat; where there are many steps, their running median. Shaded: "
@@ -101,9 +93,9 @@ def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
     return [trial for trial in candidates if any(trial is kept for kept in largest)]
 
 
-def _median_step_times_over_workers(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the median begin, end and duration of every step over the workers."""
-    by_step = steps.assign(end_s=steps["start_s"] + steps["step_s"]).groupby("step")
+def _median_step_times_over_workers(step_table: pd.DataFrame) -> pd.DataFrame:
+    """Return the begin, end and duration of every training step, each as the median over the workers."""
+    by_step = step_table.assign(end_s=step_table["start_s"] + step_table["step_s"]).groupby("step")
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
 
 
@@ -121,26 +113,26 @@ def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
     return f"{finding}, a step of {least.display_name} {format_number(least.step_time_ratio_during_events)} times"
 
 
-def _draw_panel(axes: Axes, trial: TrialStepTimes, colour: str) -> None:
-    steps, count = trial.steps, len(trial.steps)
+def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimes, colour: str) -> None:
+    steps, count = trial_step_times.steps, len(trial_step_times.steps)
     window = max(1, count // WINDOWS_PER_TRIAL) if count >= MIN_SMOOTHED_STEPS else 1
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
     axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
-    for event in trial.result.events:
-        if span_s := trial.event_span_s(event):
-            _shade_event(axes, event, span_s)
-    axes.set_title(trial.display_name)
+    for event in trial_step_times.result.events:
+        if span_s := trial_step_times.event_start_and_end_s(event):
+            _shade_event_duration(axes, event, span_s)
+    axes.set_title(trial_step_times.display_name)
     axes.set_ylabel("ms per step")
 
 
-def _shade_event(axes: Axes, event: EventOutcome, span_s: tuple[float, float]) -> None:
-    axes.axvspan(*span_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
-    nodes = event.nodes[0] if len(event.nodes) == 1 else f"{len(event.nodes)} nodes"
-    place = (span_s[0], 1.0)
-    label = f"{event.kind} {nodes}"
+def _shade_event_duration(axes: Axes, event_outcome: EventOutcome, start_and_end_s: tuple[float, float]) -> None:
+    axes.axvspan(*start_and_end_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
+    nodes = event_outcome.nodes[0] if len(event_outcome.nodes) == 1 else f"{len(event_outcome.nodes)} nodes"
+    place = (start_and_end_s[0], 1.0)
+    label = f"{event_outcome.kind} {nodes}"
     axes.annotate(
         label, place, (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top", fontsize=7.5,
-        color=FOREGROUND, annotation_clip=True,
+        color=style.FOREGROUND, annotation_clip=True,
     )  # fmt: skip
 
 
@@ -158,7 +150,5 @@ def _step_rows_with_events(trial: TrialStepTimes) -> pd.DataFrame:
 
 def _active_event_numbers(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
-    spans_s = ((event.number, trial.event_span_s(event)) for event in trial.result.events)
-    return " ".join(
-        str(event_number) for event_number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s
-    )
+    spans_s = ((event.number, trial.event_start_and_end_s(event)) for event in trial.result.events)
+    return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)

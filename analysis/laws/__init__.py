@@ -1,11 +1,11 @@
-"""Scaling laws: formulas with positive parameters, fit with intervals and tested on sizes held out of the fit.
+"""Scaling laws: formulas fitted to training times with intervals, and tested on sizes not used in the fit.
 
 base       base class of scaling laws, and their fit; `solver` fits many perturbed copies of a series at once
 amdahl gustafson usl log_n           classic laws of the time T(N) on N workers
 best_batch                           T(N) where the batch is always the best one
-critical_batch compute exchange      laws of parts of training: samples to target, seconds of a step, of an exchange
-parts                                T(N, batch), composed of the laws of such parts
-backtest   errors of a law on sizes held out of its fit; prediction bands are computed from these
+critical_batch step_time exchange    laws of single components: samples to target, seconds of a step, of an exchange
+training_time                        T(N, batch), composed of the laws of samples and step time
+backtest   errors of a law at sizes not used in its fit; prediction bands are computed from these
 """
 
 from typing import Annotated, TypeAlias
@@ -15,12 +15,12 @@ from pydantic import Field
 from analysis.laws.amdahl import AmdahlLaw
 from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
 from analysis.laws.best_batch import BestBatchLaw
-from analysis.laws.compute import StepTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.laws.exchange import ExchangeTimeLaw
 from analysis.laws.gustafson import GustafsonLaw
 from analysis.laws.log_n import LogarithmicLaw
-from analysis.laws.parts import CompositeLaw
+from analysis.laws.step_time import StepTimeLaw
+from analysis.laws.training_time import TrainingTimeLaw
 from analysis.laws.usl import UniversalScalabilityLaw
 
 AnyScalingLaw: TypeAlias = Annotated[
@@ -32,7 +32,7 @@ AnyScalingLaw: TypeAlias = Annotated[
     | CriticalBatchLaw
     | StepTimeLaw
     | ExchangeTimeLaw
-    | CompositeLaw,
+    | TrainingTimeLaw,
     Field(discriminator="kind"),
 ]
 
@@ -40,7 +40,6 @@ __all__ = [
     "AmdahlLaw",
     "AnyScalingLaw",
     "BestBatchLaw",
-    "CompositeLaw",
     "CriticalBatchLaw",
     "ExchangeTimeLaw",
     "GustafsonLaw",
@@ -51,5 +50,6 @@ __all__ = [
     "ScalingLaw",
     "SeriesColumns",
     "StepTimeLaw",
+    "TrainingTimeLaw",
     "UniversalScalabilityLaw",
 ]

@@ -1,4 +1,4 @@
-"""Amdahl's law of the time on N workers.
+"""Amdahl's law of the training time on N workers.
 
 Amdahl, Validity of the single processor approach to achieving large scale computing capabilities, 1967.
 """
@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class AmdahlLaw(ScalingLaw):
-    """Amdahl's law: time with a part a that is divided among workers and a serial part b; b / (a + b) is its share."""
+    """Amdahl's law: time T = a/N + b on N workers, with parallel work a, serial time b and serial share b / (a + b)."""
 
     kind: Literal["amdahl"] = "amdahl"
     formula: ClassVar[str] = "T = a/N + b"
@@ -24,5 +24,5 @@ class AmdahlLaw(ScalingLaw):
         a, b = (parameters[..., index, None] for index in range(2))
         return a / input_columns["workers"] + b
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * series["seconds"].min()])

@@ -1,7 +1,8 @@
-"""Backtests of scaling laws: their errors on sizes held out of the fit, from which prediction bands are computed.
+"""Backtests of scaling laws: errors of their predictions at numbers of workers that were not used in the fit.
 
-Noise and drift in the band of a series are estimated from the other series only: a law is fit to the smaller sizes of
-each and compared with its larger sizes. So no estimate uses the sizes on which a band is later tested.
+Prediction bands follow from these errors. Noise and drift in the band of a series are estimated from the other series:
+a law is fit to the smaller sizes of each and compared with its larger sizes. So no estimate uses the sizes on which a
+band is later tested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ DRIFT_GRID = np.linspace(0, 1, 101)
 
 @dataclass(frozen=True)
 class HoldoutError:
-    """Error of a law at one size that was held out of its fit."""
+    """Error of a scaling law at one number of workers that was not used to fit the law."""
 
     workers: float
     log_error: float  # ln(predicted / observed)
@@ -34,24 +35,24 @@ class HoldoutError:
 
 
 @dataclass(frozen=True)
-class BacktestRecord:
-    """Residuals and holdout errors of a law on one series."""
+class LawBacktestErrors:
+    """Residuals of a law fitted to one series of measurements, and its errors at sizes not used in the fit."""
 
     squared_residuals: float  # sum over the whole series
     degrees_of_freedom: int  # of these residuals
     holdout_errors: tuple[HoldoutError, ...]
 
 
-def split_series(series: SeriesColumns, size_column: str, largest_size: float) -> tuple[SeriesColumns, SeriesColumns]:
-    """Return the part of a series up to `largest_size`, and the part beyond."""
-    is_small = series[size_column] <= largest_size
+def split_series(series: SeriesColumns, size_column: str, max_size: float) -> tuple[SeriesColumns, SeriesColumns]:
+    """Split a series of measurements into those at sizes up to `max_size` and those at larger sizes."""
+    is_small = series[size_column] <= max_size
     small = {name: values[is_small] for name, values in series.items()}
     large = {name: values[~is_small] for name, values in series.items()}
     return small, large
 
 
-def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
-    """Fit a law to each beginning of a series and return its errors at the held-out larger sizes.
+def backtest_law(law: ScalingLaw, series: SeriesColumns) -> LawBacktestErrors:
+    """Fit a law to the smaller sizes of a series, for every possible split, and return its errors at the larger sizes.
 
     The beginning of a series has two sizes or more; one size or more is held out.
     """
@@ -64,25 +65,25 @@ def backtest(law: ScalingLaw, series: SeriesColumns) -> BacktestRecord:
         if _has_enough_observations(law, beginning)
         for error in _holdout_errors(law.fit(beginning, PILOT_NOISE, BACKTEST_DRAWS), held_out)
     ]
-    return BacktestRecord(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
+    return LawBacktestErrors(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
 
 
 def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
-    """Return whether there are as many observations as parameters without a prior."""
+    """Return whether a series has at least as many observations as the law has parameters without a prior."""
     return bool(law.observation_logarithms(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
 
 
-def _holdout_errors(fit: LawFit, held_out: SeriesColumns) -> list[HoldoutError]:
-    """Return the error of a fit at each size of a held-out series."""
-    sizes, observed = held_out[fit.law.inputs[0]], held_out[fit.law.output]
-    log_errors = np.log(fit.law.predict_output(fit.parameters, held_out) / observed)
-    variances = np.log(fit.draw_observations(held_out)).var(axis=0)
-    rows = zip(sizes, log_errors, variances, fit.log_distance_beyond_data(held_out), strict=True)
+def _holdout_errors(law_fit: LawFit, held_out_series: SeriesColumns) -> list[HoldoutError]:
+    """Return the prediction error of a fitted law at each size that was not used in the fit."""
+    sizes, observed = held_out_series[law_fit.law.inputs[0]], held_out_series[law_fit.law.output]
+    log_errors = np.log(law_fit.law.predict_output(law_fit.parameters, held_out_series) / observed)
+    variances = np.log(law_fit.simulate_observations(held_out_series)).var(axis=0)
+    rows = zip(sizes, log_errors, variances, law_fit.log_distance_beyond_range(held_out_series), strict=True)
     return [HoldoutError(*map(float, row)) for row in rows]
 
 
-def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
-    """Return the noise and the drift estimated from the backtests of several series.
+def estimate_residual_noise(records: Sequence[LawBacktestErrors]) -> ResidualNoise:
+    """Estimate the noise of measurements and the drift, a law's error beyond the fitted sizes, from several backtests.
 
     The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
     + drift^2 x distance. Errors of one series depend on each other, so together they count as one observation (the mean
@@ -92,15 +93,15 @@ def estimate_noise(records: Sequence[BacktestRecord]) -> ResidualNoise:
     sd = PILOT_NOISE.sd
     if degrees_of_freedom:
         sd = float(np.sqrt(sum(record.squared_residuals for record in records) / degrees_of_freedom))
-    log_likelihoods = (_drift_log_likelihood(record.holdout_errors) for record in records if record.holdout_errors)
+    log_likelihoods = (_log_likelihood_of_drift(record.holdout_errors) for record in records if record.holdout_errors)
     likelihood = np.exp(sum(log_likelihoods, np.zeros(DRIFT_GRID.size)))
     cumulative = np.cumsum(likelihood) / likelihood.sum()
     drift_sds = np.interp(np.linspace(0.01, 0.99, DRIFT_GRID.size), cumulative, DRIFT_GRID)
     return ResidualNoise(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
 
 
-def _drift_log_likelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
-    """Return the mean log likelihood of the errors of one series, for each drift of DRIFT_GRID."""
+def _log_likelihood_of_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
+    """Return the mean log likelihood of the prediction errors of one series for each candidate drift in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
     total_variance = variances + np.square(DRIFT_GRID)[:, None] * distances
@@ -109,7 +110,7 @@ def _drift_log_likelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
 
 @dataclass(frozen=True)
 class LawForecast:
-    """Prediction of a law at one observed size that was held out of its fit."""
+    """Prediction of a scaling law at one measured size that was not used to fit the law, with a 90 % band."""
 
     series: str
     law: str
@@ -126,14 +127,14 @@ class LawForecast:
         return self.predicted / self.observed - 1
 
     @property
-    def is_covered(self) -> bool:
-        """Whether the observed value lies inside the band."""
+    def is_inside_band(self) -> bool:
+        """Whether the observed value lies inside the 90 % band of the prediction."""
         return self.low <= self.observed <= self.high
 
 
 @dataclass(frozen=True)
 class ForecastScore:
-    """Accuracy and coverage of the forecasts of one law."""
+    """Accuracy of one law's forecasts, and share of measurements inside their 90 % bands."""
 
     law: str
     points: int
@@ -143,22 +144,22 @@ class ForecastScore:
     width: float  # median of upper / lower end of the band: a law can cover all points by too wide a band
 
 
-def score_forecasts(law_name: str, forecasts: Sequence[LawForecast]) -> ForecastScore:
-    """Return the accuracy and coverage of one law, from its forecasts among `forecasts`."""
-    of_law = [forecast for forecast in forecasts if forecast.law == law_name]
+def score_forecasts(law_name: str, law_forecasts: Sequence[LawForecast]) -> ForecastScore:
+    """Score the forecasts of one law, given the forecasts of all laws: their errors and the coverage of their bands."""
+    of_law = [forecast for forecast in law_forecasts if forecast.law == law_name]
     errors = np.abs([forecast.relative_error for forecast in of_law])
     return ForecastScore(
         law=law_name,
         points=len(of_law),
         median=float(np.median(errors)),
         worst=float(errors.max()),
-        covered=float(np.mean([forecast.is_covered for forecast in of_law])),
+        covered=float(np.mean([forecast.is_inside_band for forecast in of_law])),
         width=float(np.median([forecast.high / forecast.low for forecast in of_law])),
     )
 
 
 class LawComparison:
-    """Several laws fit to the smaller sizes of several series, to compare their forecasts of the larger ones.
+    """Comparison of scaling laws: each is fitted to the smaller sizes of several series and forecasts the larger sizes.
 
     Each law is fit to each series once.
     """
@@ -166,64 +167,55 @@ class LawComparison:
     def __init__(
         self, laws: Mapping[str, ScalingLaw], series: Mapping[str, SeriesColumns], largest_size: float = 64
     ) -> None:
-        """Set up the comparison; laws are fit to sizes up to `largest_size`."""
+        """Set up the comparison of laws that are fitted to numbers of workers up to `largest_size`."""
         self._laws, self._series, self._largest_size = laws, series, largest_size
-        self._records_by_law: dict[str, dict[str, BacktestRecord]] = {}
+        self._records_by_law: dict[str, dict[str, LawBacktestErrors]] = {}
         self._fits_by_law: dict[str, dict[str, LawFit]] = {}
 
-    def backtest_records(self, law_name: str) -> dict[str, BacktestRecord]:
-        """Return the backtests of a law by series, for sizes up to `largest_size`; too short series are left out."""
+    def backtest_records(self, law_name: str) -> dict[str, LawBacktestErrors]:
+        """Return a law's backtest for each series that is long enough, on sizes up to `largest_size`."""
         if law_name not in self._records_by_law:
-            law = self._laws[law_name]
-            fit_parts = {
-                name: split_series(series, law.inputs[0], self._largest_size)[0]
-                for name, series in self._series.items()
-            }
+            law, limit = self._laws[law_name], self._largest_size
+            fit_parts = {name: split_series(series, law.inputs[0], limit)[0] for name, series in self._series.items()}
             self._records_by_law[law_name] = {
-                name: backtest(law, series)
+                name: backtest_law(law, series)
                 for name, series in fit_parts.items()
                 if series[law.output].size and _has_enough_observations(law, series)
             }
         return self._records_by_law[law_name]
 
-    def fits_by_series(self, law_name: str) -> dict[str, LawFit]:
-        """Return the fits of a law by series; the noise of a fit comes from the other series only.
+    def law_fits_by_series(self, law_name: str) -> dict[str, LawFit]:
+        """Return the fit of a law to each series; the noise of measurements is estimated from the other series only.
 
         A series without enough sizes up to `largest_size` is fit to all sizes but its largest; `LawFit.size_range`
         records the sizes.
         """
         if law_name not in self._fits_by_law:
-            self._fits_by_law[law_name] = {name: self._fit_series(law_name, name) for name in self._series}
+            self._fits_by_law[law_name] = {name: self._fit_law_to_series(law_name, name) for name in self._series}
         return self._fits_by_law[law_name]
 
-    def _fit_series(self, law_name: str, series_name: str) -> LawFit:
+    def _fit_law_to_series(self, law_name: str, series_name: str) -> LawFit:
         law, records, series = self._laws[law_name], self.backtest_records(law_name), self._series[series_name]
         size_column = law.inputs[0]
         largest_size = self._largest_size if series_name in records else float(np.sort(series[size_column])[-2])
-        noise = estimate_noise([record for name, record in records.items() if name != series_name])
+        noise = estimate_residual_noise([record for name, record in records.items() if name != series_name])
         return law.fit(split_series(series, size_column, largest_size)[0], noise)
 
     def forecasts(self, law_name: str) -> list[LawForecast]:
-        """Return the forecasts of a law at every size of every series that was held out of its fit."""
+        """Return the forecasts of a law for every measured size that was not used to fit it, over all series."""
         return [
             forecast
-            for name, fit in self.fits_by_series(law_name).items()
+            for name, fit in self.law_fits_by_series(law_name).items()
             for forecast in forecast_held_out_sizes(law_name, name, fit, self._series[name])
         ]
 
 
 def forecast_held_out_sizes(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
-    """Return the forecasts of a fitted law for all sizes of a series above the sizes of the fit."""
+    """Return the forecasts of a fitted law for the measured sizes of a series that are larger than the fitted sizes."""
     largest_size = fit.size_range[1]
     _, held_out = split_series(series, fit.law.inputs[0], largest_size)
     if not held_out[fit.law.output].size:
         return []
     band = fit.prediction_band(held_out)
-    columns: tuple[Floats, ...] = (
-        held_out[fit.law.inputs[0]],
-        held_out[fit.law.output],
-        band.centre,
-        band.low,
-        band.high,
-    )
+    columns = (held_out[fit.law.inputs[0]], held_out[fit.law.output], band.centre, band.low, band.high)
     return [LawForecast(series_name, law_name, largest_size, *map(float, row)) for row in zip(*columns, strict=True)]

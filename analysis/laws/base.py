@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.laws.solver import solve_least_squares
 from analysis.statistics.centre import Floats
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 SeriesColumns = Mapping[str, Floats]  # columns of a series, shape (n,) each: workers, seconds, samples, batch, ...
 
@@ -28,7 +28,7 @@ MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly 
 
 @dataclass(frozen=True)
 class ResidualNoise:
-    """Random deviation of observations from a law, as sd of their logarithms: 0.1 is about 10 %.
+    """Random deviation of measurements from a scaling law: standard deviation of their logarithms; 0.1 is about 10 %.
 
     The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is that of a random
     walk of the logarithm from the largest of these sizes to e times that size.
@@ -41,15 +41,15 @@ class ResidualNoise:
 
 @dataclass(frozen=True)
 class PredictionBand:
-    """Predicted values with the lower and upper end of a band, shape (n,) each."""
+    """Values predicted by a scaling law, with the lower and upper end of their band, each of shape (n,)."""
 
     centre: Floats  # at the fitted parameters
     low: Floats
     high: Floats
 
 
-class ScalingLaw(Component, ABC):
-    """A formula that predicts the column `output` of a series from the columns `inputs`, all positive."""
+class ScalingLaw(ScenarioComponent, ABC):
+    """Formula that predicts one positive quantity (`output`) from others (`inputs`), for example time from workers."""
 
     formula: ClassVar[str]
     parameter_names: ClassVar[tuple[str, ...]]
@@ -62,25 +62,25 @@ class ScalingLaw(Component, ABC):
         """Return the predicted output, shape (..., n), for positive parameters of shape (..., parameters)."""
 
     @abstractmethod
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         """Return positive parameters to start the fit from, estimated from the series."""
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        """Return the logarithms of the observations that the law is fit to, shape (observations,)."""
+        """Return the logarithms of the measured values that the law is fitted to, shape (observations,)."""
         return np.log(series[self.output])
 
     def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
-        """Return the logarithms that the law predicts for `observation_logarithms`, shape (..., observations)."""
+        """Return the logarithms of the observations as the law predicts them, shape (..., observations)."""
         return np.log(self.predict_output(parameters, series))
 
     def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
-        """Return mean and sd of the prior of each parameter's logarithm; an infinite sd means no prior."""
+        """Return mean and sd of the prior distribution of each parameter's logarithm; an infinite sd means no prior."""
         return np.zeros(len(self.parameter_names)), np.full(len(self.parameter_names), inf)
 
     def fit(
         self, series: SeriesColumns, noise: ResidualNoise | None = None, draw_count: int = FIT_DRAWS, seed: int = 0
     ) -> "LawFit":
-        """Fit the law to a series: least-squares parameters, and `draw_count` draws of plausible parameters.
+        """Fit the law to a series of measurements: least-squares parameters, and random draws of plausible parameters.
 
         Args:
             series: columns of the series, with `inputs` and `output`.
@@ -92,11 +92,11 @@ class ScalingLaw(Component, ABC):
             ValueError: a column is missing or not positive, or the series has as many parameters as points and the
                 noise is unknown.
         """
-        self._check_series(series)
+        self._check_series_columns(series)
         return _fit_law(self, series, noise or ResidualNoise(), draw_count, np.random.default_rng(seed))
 
-    def _check_series(self, series: SeriesColumns) -> None:
-        """Raise ValueError if a column of the law is missing in the series or not positive."""
+    def _check_series_columns(self, series: SeriesColumns) -> None:
+        """Raise ValueError if a series lacks a column that the law needs, or has a value that is not positive."""
         for name in (*self.inputs, self.output):
             if name not in series:
                 raise ValueError(f"{self.kind} needs the column {name}; the series has {', '.join(series)}")
@@ -106,7 +106,7 @@ class ScalingLaw(Component, ABC):
 
 @dataclass(frozen=True)
 class LawFit:
-    """A scaling law fit to one series."""
+    """Scaling law fitted to one series of measurements, with random draws of plausible parameters."""
 
     law: ScalingLaw
     parameters: Floats  # (parameters,)
@@ -117,44 +117,44 @@ class LawFit:
     degrees_of_freedom: int  # residuals less the parameters without a prior
     size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
-    def draw_observations(self, columns: SeriesColumns, seed: int = 0) -> Floats:
-        """Return draws of new observations at given inputs, shape (draws, n).
+    def simulate_observations(self, input_columns: SeriesColumns, seed: int = 0) -> Floats:
+        """Simulate new measurements at the given inputs with the fitted law and its noise, shape (draws, n).
 
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
         generator = np.random.default_rng(seed)
-        log_predictions = np.log(self.law.predict_output(self.parameter_draws, columns))
+        log_predictions = np.log(self.law.predict_output(self.parameter_draws, input_columns))
         # One normal number per draw, the same at all sizes, so that bands are smooth.
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
-        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_beyond_data(columns)) * drift_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_beyond_range(input_columns)) * drift_factors
         return np.asarray(np.exp(log_predictions + noise + drift))
 
-    def prediction_band(self, columns: SeriesColumns, level_percent: float = 90) -> PredictionBand:
-        """Return the central `level_percent` of `draw_observations`, for one new observation at each size."""
-        tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
-        low, high = np.percentile(self.draw_observations(columns), tails, axis=0)
-        return PredictionBand(self.law.predict_output(self.parameters, columns), low, high)
+    def prediction_band(self, input_columns: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
+        """Return the band that holds the central `coverage_percent` of simulated new measurements at each size."""
+        tails = [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2]
+        low, high = np.percentile(self.simulate_observations(input_columns), tails, axis=0)
+        return PredictionBand(self.law.predict_output(self.parameters, input_columns), low, high)
 
-    def log_distance_beyond_data(self, columns: SeriesColumns) -> Floats:
-        """Return how far each size lies outside of the calibrated domain: ln(size / nearest end), 0 inside."""
-        size = columns[self.law.inputs[0]]
+    def log_distance_beyond_range(self, input_columns: SeriesColumns) -> Floats:
+        """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
+        size = input_columns[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
 
-    def parameter_interval(self, parameter_name: str, level_percent: float = 95) -> tuple[float, float]:
-        """Return the central `level_percent` of the draws of one parameter."""
+    def parameter_interval(self, parameter_name: str, coverage_percent: float = 95) -> tuple[float, float]:
+        """Return the interval that holds the central `coverage_percent` of the random draws of one parameter."""
         values = self.parameter_draws[:, self.law.parameter_names.index(parameter_name)]
-        low, high = np.percentile(values, [(100 - level_percent) / 2, (100 + level_percent) / 2])
+        low, high = np.percentile(values, [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2])
         return float(low), float(high)
 
     @property
     def unidentified_parameters(self) -> tuple[str, ...]:
-        """Parameters that the series does not identify: their 95 % interval spans more than UNIDENTIFIED_RATIO."""
+        """Names of parameters that the data do not determine: their 95 % interval spans a factor above 1000."""
         intervals = {name: self.parameter_interval(name) for name in self.law.parameter_names}
         return tuple(name for name, (low, high) in intervals.items() if high > UNIDENTIFIED_RATIO * low)
 
     @property
-    def aicc(self) -> float:
+    def akaike_criterion(self) -> float:
         """Akaike's information criterion, corrected for few points (Hurvich and Tsai 1989).
 
         n ln(RSS/n) + 2k + 2k(k+1)/(n-k-1) for n residuals and k parameters, the noise counted as one; infinite where
@@ -170,10 +170,10 @@ class LawFit:
 def _fit_law(
     law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, draw_count: int, generator: np.random.Generator
 ) -> LawFit:
-    """Fit a law to a series, then fit it to `draw_count` perturbed copies of the series."""
+    """Fit a law to measurements, then refit it to many randomly perturbed copies to estimate the uncertainty."""
     observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
-    initial = np.log(law.initial_parameters(series))[None]
+    initial = np.log(law.initial_fit_parameters(series))[None]
     noise_sd = np.array([noise.sd or 0.1])  # weighs points against priors while the noise of the series is unknown
     fitted = _fit_log_parameters(
         law, series, observations[None], prior_means[None], noise_sd, initial, high_precision=True
@@ -184,14 +184,8 @@ def _fit_law(
     noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, draw_count))
     observation_copies = observations + noise_sds[:, None] * generator.standard_normal((draw_count, observations.size))
     prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((draw_count, prior_means.size))
-    draws = _fit_log_parameters(
-        law,
-        series,
-        observation_copies,
-        prior_means + prior_shifts,
-        noise_sds,
-        np.repeat(fitted[None], draw_count, axis=0),
-    )
+    starts = np.repeat(fitted[None], draw_count, axis=0)
+    draws = _fit_log_parameters(law, series, observation_copies, prior_means + prior_shifts, noise_sds, starts)
     sizes = series[law.inputs[0]]
     return LawFit(
         law=law,
@@ -215,7 +209,7 @@ def _fit_log_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return the log parameters that fit each copy of the data by least squares, with one residual per prior."""
+    """Return the logarithms of the least-squares parameters for each copy of the data; each prior adds a residual."""
     _, prior_sds = law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
 
@@ -228,7 +222,7 @@ def _fit_log_parameters(
 
 
 def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
-    """Return the root of the sum of squared residuals of this fit and of those from which `noise` was estimated.
+    """Return the root of the summed squared residuals of a fit and of the earlier fits that gave the estimate `noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """

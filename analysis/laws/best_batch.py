@@ -1,4 +1,4 @@
-"""Law of the time on N workers where the batch is always the one that minimises the time.
+"""Law of the training time on N workers if the batch size is always the one with the shortest time.
 
 Samples to target grow with the batch B as S = S_min (1 + B/B_noise) (McCandlish et al., An Empirical Model of
 Large-Batch Training, 2018), a step takes t0 + c B/N, and T = S/B x step. The best batch is
@@ -19,7 +19,7 @@ from analysis.statistics.centre import Floats
 
 
 class BestBatchLaw(ScalingLaw):
-    """Law of the time on N workers with the fastest batch size; fit to times only, without batches or samples."""
+    """Law of the training time on N workers with the fastest batch size, fitted to times without batches or samples."""
 
     kind: Literal["best_batch"] = "best_batch"
     formula: ClassVar[str] = "T = (sqrt(a/N) + sqrt(b))^2"
@@ -31,5 +31,5 @@ class BestBatchLaw(ScalingLaw):
         a, b = (parameters[..., index, None] for index in range(2))
         return (np.sqrt(a / input_columns["workers"]) + np.sqrt(b)) ** 2
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.01 * series["seconds"].min()])

@@ -1,4 +1,4 @@
-"""Law of the samples to target as a function of the batch size.
+"""Law of the number of samples that training needs to reach its target, as a function of the batch size.
 
 McCandlish, Kaplan, Amodei et al., An Empirical Model of Large-Batch Training, 2018 (arXiv:1812.06162).
 """
@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class CriticalBatchLaw(ScalingLaw):
-    """Law of the samples to target with batch B: twice as many at B = B_noise as with the smallest batches."""
+    """Law of the samples to reach the target with batch size B: S_min for small B, twice as many for B = B_noise."""
 
     kind: Literal["critical_batch"] = "critical_batch"
     formula: ClassVar[str] = "S = S_min (1 + B/B_noise)"
@@ -24,5 +24,5 @@ class CriticalBatchLaw(ScalingLaw):
         min_samples, noise_batch = (parameters[..., index, None] for index in range(2))
         return min_samples * (1 + input_columns["batch"] / noise_batch)
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([series["samples"].min(), 2 * series["batch"].max()])

@@ -1,4 +1,4 @@
-"""α-β model of the time of an exchange (R. W. Hockney, Parallel Computing 20, 1994).
+"""α-β model of the time to exchange gradients (R. W. Hockney, Parallel Computing 20, 1994).
 
 Closed forms count both terms: the messages of the longest chain, and the seconds that bytes take on the declared links.
 """
@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class ExchangeTimeLaw(ScalingLaw):
-    """Law of the exchange time: alpha seconds for each of m messages in a row, and `stretch` times link seconds w."""
+    """Law of the gradient exchange time: alpha seconds for each of m messages, plus `stretch` x transfer time w."""
 
     kind: Literal["exchange"] = "exchange"
     formula: ClassVar[str] = "t = alpha m + stretch w"
@@ -24,6 +24,6 @@ class ExchangeTimeLaw(ScalingLaw):
         alpha, stretch = (parameters[..., index, None] for index in range(2))
         return alpha * input_columns["messages"] + stretch * input_columns["link_seconds"]
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         stretch = (series["exchange_seconds"] / series["link_seconds"]).min()
         return np.array([0.1 * (series["exchange_seconds"] / series["messages"]).min(), 0.9 * stretch])

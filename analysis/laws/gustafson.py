@@ -1,4 +1,4 @@
-"""Gustafson's law of the time on N workers (Gustafson, Reevaluating Amdahl's law, 1988)."""
+"""Gustafson's law of the training time on N workers (Gustafson, Reevaluating Amdahl's law, 1988)."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class GustafsonLaw(ScalingLaw):
-    """Law of the time where work grows with the workers: speedup S = s + (1 - s) N, serial share s = b / (1 + b)."""
+    """Gustafson's law for work that grows with N workers: speedup S = s + (1 - s) N, serial share s = b / (1 + b)."""
 
     kind: Literal["gustafson"] = "gustafson"
     formula: ClassVar[str] = "T = a/(N + b)"
@@ -21,5 +21,5 @@ class GustafsonLaw(ScalingLaw):
         a, b = (parameters[..., index, None] for index in range(2))
         return a / (input_columns["workers"] + b)
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).max(), 0.1 * series["workers"].min()])

@@ -1,4 +1,4 @@
-"""Amdahl's law with a logarithmic term for the rounds of a tree, as often fit to all-reduce."""
+"""Amdahl's law plus a term that grows with log N, for tree-shaped communication such as all-reduce."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,7 @@ from analysis.statistics.centre import Floats
 
 
 class LogarithmicLaw(ScalingLaw):
-    """Amdahl's law with a serial part that grows by c each time the number of workers grows by a factor of e."""
+    """Amdahl's law with a serial time b + c ln N that grows with the logarithm of the number of workers N."""
 
     kind: Literal["log_n"] = "log_n"
     formula: ClassVar[str] = "T = a/N + b + c ln N"
@@ -21,6 +21,6 @@ class LogarithmicLaw(ScalingLaw):
         a, b, c = (parameters[..., index, None] for index in range(3))
         return a / input_columns["workers"] + b + c * np.log(input_columns["workers"])
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         min_seconds = series["seconds"].min()
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * min_seconds, 0.03 * min_seconds])

@@ -1,4 +1,4 @@
-"""Least squares for many problems of the same shape at once (Levenberg 1944, Marquardt 1963)."""
+"""Non-linear least-squares solver for many problems of equal shape at once (Levenberg 1944, Marquardt 1963)."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def solve_least_squares(
     tolerance = FINE_RELATIVE_TOLERANCE if high_precision else RELATIVE_TOLERANCE
     lower, upper = initial_parameters - MAX_LOG_DISTANCE, initial_parameters + MAX_LOG_DISTANCE
     for _ in range(max_iterations):
-        moved = np.clip(parameters + _marquardt_step(residual_function, parameters, residuals, damping), lower, upper)
+        moved = np.clip(parameters + _damped_step(residual_function, parameters, residuals, damping), lower, upper)
         moved_residuals = residual_function(moved)
         moved_cost = (moved_residuals**2).sum(axis=1)
         is_better = moved_cost < cost
@@ -50,10 +50,8 @@ def solve_least_squares(
     return parameters
 
 
-def _marquardt_step(
-    residual_function: ResidualFunction, parameters: Floats, residuals: Floats, damping: Floats
-) -> Floats:
-    """Return the damped Gauss-Newton step of each problem, shape (problems, parameters)."""
+def _damped_step(residual_function: ResidualFunction, parameters: Floats, residuals: Floats, damping: Floats) -> Floats:
+    """Return the damped Gauss-Newton step of each least-squares problem, shape (problems, parameters)."""
     count = parameters.shape[1]
     moved = parameters + DIFFERENCE_STEP * np.eye(count)[:, None]  # (parameters, problems, parameters)
     slopes = (residual_function(moved) - residuals) / DIFFERENCE_STEP

@@ -1,4 +1,4 @@
-"""Universal scalability law of the time on N workers.
+"""Universal scalability law of the training time on N workers.
 
 Gunther, A simple capacity model of massively parallel transaction systems, 1993.
 """
@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class UniversalScalabilityLaw(ScalingLaw):
-    """Amdahl's law (contention s) with an additional cost for every pair of workers (coherency k)."""
+    """Universal scalability law: Amdahl's law with contention s, plus a cost k per pair of workers (coherency)."""
 
     kind: Literal["usl"] = "usl"
     formula: ClassVar[str] = "T = a (1 + s (N-1) + k N (N-1)) / N"
@@ -25,6 +25,6 @@ class UniversalScalabilityLaw(ScalingLaw):
         n = input_columns["workers"]
         return a * (1 + s * (n - 1) + k * n * (n - 1)) / n
 
-    def initial_parameters(self, series: SeriesColumns) -> Floats:
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         max_workers = series["workers"].max()
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 / max_workers, 0.01 / max_workers**2])

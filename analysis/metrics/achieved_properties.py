@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_peers_fill_link
-from analysis.checks.network.achieved_rates import flow_rate_error as flow_error
+from analysis.checks.network.achieved_rates import probe_rate_error as flow_error
 from analysis.checks.network.mechanisms import mechanism_of_link_property
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.checks.network.round_trips import measured_round_trips
@@ -24,7 +24,7 @@ ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 @dataclass(frozen=True)
 class AchievedProperty:
-    """Declared and achieved value of one property of a node, path or link; rows of several trials may be merged."""
+    """Declared and achieved value of one property, such as the delay of a path; may merge rows of several trials."""
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
     of: str  # the nodes or events that have the property, such as "workers"
@@ -37,19 +37,19 @@ class AchievedProperty:
 
 
 def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
-    """Return the achieved value of each declared property of a node, path or link, and of each event."""
+    """Return the achieved value of each declared property of the trial's nodes, network paths, links and events."""
     return (
         *_link_rate_properties(trial),
         *_shared_link_properties(trial),
-        *_path_properties(trial),
+        *_network_path_properties(trial),
         *_round_trip_properties(trial),
-        *_compute_phase_properties(trial),
+        *_compute_time_properties(trial),
         *_event_lateness_properties(trial),
     )
 
 
 def merge_achieved_properties(properties: Iterable[AchievedProperty]) -> tuple[AchievedProperty, ...]:
-    """Merge rows of the same property, nodes and declared value into one, in order of first appearance."""
+    """Merge rows of several trials that have the same property, nodes and declared value, in the given order."""
     rows_by_key: dict[tuple[str, str, float, str, str], list[AchievedProperty]] = {}
     for row in properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
@@ -67,57 +67,48 @@ def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for node in trial.plan.nodes:
         for direction in LINK_DIRECTIONS:
-            declared = getattr(node, f"{direction}_bps")
-            if declared:
-                link_shaping = shaping.get(node.name) or {}
-                achieved, error, how = _measure_link_rate(trial, node, direction, link_shaping)
-                of, by = (
-                    ROLE_NAMES.get(node.role, node.role),
-                    mechanism_of_link_property(link_shaping, "rate") or "unknown",
-                )
+            if declared := getattr(node, f"{direction}_bps"):
+                link = shaping.get(node.name) or {}
+                achieved, error, how = _measure_link_rate(trial, node, direction, link)
+                of, by = ROLE_NAMES.get(node.role, node.role), mechanism_of_link_property(link, "rate") or "unknown"
                 yield AchievedProperty(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
 def _measure_link_rate(
-    trial: TrialTable, node: PlannedNode, direction: str, link_shaping: dict[str, Any]
+    trial: TrialTable, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
     """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
 
     The rate of a probe flow is preferred, then the rate read back from the kernel, then the declared rate if Ensayo's
     own code shapes the link.
     """
-    if (error := flow_error(trial, node, direction)) is not None:
-        how = (
-            "probed with a flow"
-            if can_peers_fill_link(trial, node, direction)
-            else "probed by all peers, who can't fill it"
-        )
-        return float(link_shaping[f"achieved_{direction}_bps"]), error, how
-    declared = float(getattr(node, f"{direction}_bps"))
-    if (read_back := link_shaping.get(f"read_back_{direction}_bps")) is not None:
+    if (error := flow_error(trial, node, link_direction)) is not None:
+        can_fill = can_peers_fill_link(trial, node, link_direction)
+        how = "probed with a flow" if can_fill else "probed by all peers, who can't fill it"
+        return float(shaping_record[f"achieved_{link_direction}_bps"]), error, how
+    declared = float(getattr(node, f"{link_direction}_bps"))
+    if (read_back := shaping_record.get(f"read_back_{link_direction}_bps")) is not None:
         return float(read_back), float(read_back) / declared - 1, "read back"
-    shaped_in_code = link_shaping.get("rung") in IN_CODE_MECHANISMS
+    shaped_in_code = shaping_record.get("rung") in IN_CODE_MECHANISMS
     return (declared, 0.0, BY_CONSTRUCTION) if shaped_in_code else (None, None, "not at all")
 
 
 def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the declared and achieved rate of each shared link, and the mechanism that enforced it."""
+    """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
-    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None)
+    by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None) or "unknown"
     for link in shared_link_rates(trial):
         achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
         if achieved is None and by in IN_CODE_MECHANISMS:
             achieved, error, how = link.declared_bps, 0.0, BY_CONSTRUCTION
-        yield AchievedProperty(
-            "shared link", "groups", link.declared_bps, achieved, error, "bit/s", by or "unknown", how
-        )
+        yield AchievedProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
-def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield delay, jitter and loss of paths that the transport or shaper enforces in code.
+def _network_path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+    """Yield delay, jitter and loss of the network paths that Ensayo's own code enforces.
 
-    Of paths that the kernel shapes, round trips are probed instead.
+    For paths that the kernel shapes, round trips are probed instead.
     """
     shaping = trial.status.get("shaping") or {}
     for path in trial.plan.network.paths:
@@ -125,7 +116,7 @@ def _path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
         properties = (
             ("delay", path.delay_s, "s", "delay"),
             ("jitter", jitter_s, "s", "delay"),
-            ("loss", path.mean_loss_share, "%", "loss"),
+            ("loss", path.lost_packet_share, "%", "loss"),
         )
         for what, declared, unit, enforced_property in properties:
             by = mechanism_of_link_property(shaping.get(path.target) or {}, enforced_property)
@@ -137,13 +128,13 @@ def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
         mechanism = mechanism_of_link_property(shaping.get(trip.source) or {}, "delay") or "unknown"
-        error = trip.error_s / trip.declared_s if trip.declared_s else None
+        error = trip.deviation_from_declared_s / trip.declared_s if trip.declared_s else None
         by = mechanism if trip.declared_s else "nothing"
         yield AchievedProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
 
 
-def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
-    """Yield the declared and measured mean compute time of each paced worker.
+def _compute_time_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+    """Yield the declared and measured mean compute time of each worker whose compute time the scenario sets.
 
     Workers whose speed is declared to vary, or changes by an event, are left out.
     """
@@ -160,7 +151,7 @@ def _compute_phase_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
 
 
 def _mean_without_nan(values: Floats) -> float:
-    """Return the mean of the values that are not NaN; NaN without any."""
+    """Return the mean of the values that are not NaN; NaN if all values are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 

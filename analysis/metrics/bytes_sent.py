@@ -1,4 +1,4 @@
-"""Payload bytes that each node sent in a trial, counted by the nodes and computed from the schedule."""
+"""Payload bytes that each node sent in a trial, as counted by the nodes, and as expected from the plan."""
 
 from math import ceil
 
@@ -7,36 +7,36 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Return the payload bytes that each node sent: its counter at `node_stop`, else the sum over its steps."""
+    """Return the payload bytes that each node sent, as counted by the node, else the sum over its training steps."""
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
 def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
-    """Return the payload bytes that each node should have sent: bytes per step x steps, and the bytes of a hand-over.
+    """Return the payload bytes that each node should have sent, by the plan: for its steps and a strategy switch.
 
-    A hand-over is the transfer of training state at a switch between strategies. A shard owner sends replies to other
-    workers, so the bytes of its replies are multiplied by the mean number of steps of these workers. For an aborted
-    hand-over, the bytes sent until then are expected, but no more than planned.
+    A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
+    of its replies are multiplied by the mean number of steps of these workers. For an aborted state transfer, the bytes
+    sent until then are expected, but no more than planned.
     """
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
         computing = [name for name in workers if name not in phase.promoted_workers]
-        steps = dict.fromkeys(computing, 0) | _step_counts_in_whole_rounds(phase, plan.exchange_period)
+        steps = dict.fromkeys(computing, 0) | _round_up_step_counts(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _node_step_bytes(count, reply_bytes, node, steps)
-    hand_over = _hand_over_bytes(trial, expected)
+            expected[node] += _node_bytes(count, reply_bytes, node, steps)
+    hand_over = _state_transfer_bytes(trial, expected)
     return {node: round(count + hand_over.get(node, 0)) for node, count in expected.items()}
 
 
-def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
-    """Return the payload bytes by node of the hand-over between two strategies; empty without a hand-over.
+def _state_transfer_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
+    """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
-    Workers record the bytes that they sent in an aborted hand-over. Servers do not: their hand-over bytes are the bytes
-    that they sent beyond `step_bytes` (the expected bytes of all steps, by node), but no more than planned.
+    Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
+    sent beyond `step_bytes` (the expected bytes of all steps, by node), but no more than planned.
     """
     after, switch = trial.plan.second_phase, trial.switch_record
     if after is None or switch is None:
@@ -47,27 +47,25 @@ def _hand_over_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[st
         return {}
     sent = bytes_sent(trial)
     by_servers = {node: sent.get(node, 0) - step_bytes[node] for node in trial.plan.shard_owners if node in step_bytes}
-    partial_bytes = {**switch.hand_over_bytes_sent, **by_servers}
+    partial_bytes = {**switch.transfer_bytes_sent, **by_servers}
     return {node: min(max(0, partial_bytes.get(node, 0)), planned) for node, planned in after.hand_over_bytes.items()}
 
 
-def _step_counts_in_whole_rounds(phase: TrainingPhase, steps_per_round: int) -> dict[str, int]:
-    """Return the steps of each worker, rounded up to whole rounds of `steps_per_round` steps.
+def _round_up_step_counts(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
+    """Return the number of steps of each worker, rounded up to a multiple of the steps per exchange.
 
-    A worker that stops within a round exchanges once more, and sends as many bytes as at the end of a round.
+    A worker that stops between two exchanges exchanges once more, and sends as many bytes as in any exchange.
     """
-    counts = phase.steps.groupby("node").size().items()
-    return {str(node): ceil(count / steps_per_round) * steps_per_round for node, count in counts}
+    counts = training_phase.steps.groupby("node").size().items()
+    return {str(node): ceil(count / steps_per_exchange) * steps_per_exchange for node, count in counts}
 
 
-def _node_step_bytes(
-    bytes_per_step: float, reply_bytes_per_step: float, node_name: str, steps_by_worker: dict[str, int]
-) -> float:
-    """Return the bytes that a node sends in all steps of a training phase.
+def _node_bytes(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
+    """Return the bytes that a node sends in all steps before or after a strategy switch (of a training phase).
 
-    Of its `bytes_per_step`, `reply_bytes_per_step` are replies, which it sends once per step of the other workers.
+    Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.
     """
     others = [count for name, count in steps_by_worker.items() if name != node_name]
     mean_steps_of_others = sum(others) / len(others) if others else 0
-    own_bytes = (bytes_per_step - reply_bytes_per_step) * steps_by_worker.get(node_name, 0)
-    return own_bytes + reply_bytes_per_step * mean_steps_of_others
+    own_bytes = (bytes_per_step - reply_bytes) * steps_by_worker.get(node_name, 0)
+    return own_bytes + reply_bytes * mean_steps_of_others

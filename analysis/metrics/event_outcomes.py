@@ -22,7 +22,7 @@ class EventOutcome:
 
 
 def event_outcomes(trial: TrialTable) -> list[EventOutcome]:
-    """Return the outcome of every planned event of a trial, in the order of the plan."""
+    """Return when every planned event of a trial, such as a slowdown, took place, in the order of the plan."""
     return [_event_outcome(trial, event.number) for event in trial.plan.events]
 
 
@@ -42,5 +42,5 @@ def _event_outcome(trial: TrialTable, event_number: int) -> EventOutcome:
     )
 
 
-def _column_max(rows: pd.DataFrame, column: str) -> float | None:
-    return float(rows[column].astype(float).max()) if len(rows) else None
+def _column_max(event_rows: pd.DataFrame, column: str) -> float | None:
+    return float(event_rows[column].astype(float).max()) if len(event_rows) else None

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable
 
-from analysis.metrics.step_seconds import steps_in_whole_rounds
+from analysis.metrics.step_seconds import steps_of_complete_exchanges
 from analysis.reading.run_table import TrialTable
 from analysis.reading.training_phases import training_phases
 
 
 def predicted_median_step_s(trial: TrialTable) -> float | None:
-    """Return the median step time that the closed form predicts, in seconds; None where nothing is predicted.
+    """Return the median step time that the strategy's closed form (formula) predicts; None without a prediction.
 
-    For a trial that switched strategies it is the mean of both predictions, weighted by the steps of each strategy.
+    It is in seconds. For a trial that switched strategies it is the mean of both predictions, weighted by the steps of
+    each strategy.
     """
     weighted = [(phase.predicted.median_step_s, len(phase.steps)) for phase in training_phases(trial)]
     has_steps = any(count for _, count in weighted)
@@ -18,19 +19,20 @@ def predicted_median_step_s(trial: TrialTable) -> float | None:
 
 
 def predicted_mean_step_s(trial: TrialTable) -> float | None:
-    """Return the mean step time that the closed form predicts, in seconds, over the steps in whole rounds.
+    """Return the mean step time that the strategy's closed form (formula) predicts for a trial, in seconds.
 
-    None where no round is whole, since closed forms predict whole rounds only, or where nothing is predicted.
+    The mean is over rounds: all steps up to an exchange. None where no round is whole, since closed forms predict whole
+    rounds only, or where nothing is predicted.
     """
     exchanges_every = trial.plan.exchange_period
     return _weighted_mean_s(
-        (phase.predicted.mean_step_s, len(steps_in_whole_rounds(phase.steps, exchanges_every)))
+        (phase.predicted.mean_step_s, len(steps_of_complete_exchanges(phase.steps, exchanges_every)))
         for phase in training_phases(trial)
     )
 
 
 def _weighted_mean_s(seconds_and_counts: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the mean of seconds weighted by counts; None if all counts are 0, or seconds with a count are unknown."""
+    """Return the mean of several times in seconds, weighted by counts; None if no count or not every time is known."""
     counted = [(seconds, count) for seconds, count in seconds_and_counts if count]
     if not counted or any(seconds is None for seconds, _ in counted):
         return None

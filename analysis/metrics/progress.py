@@ -4,7 +4,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def steps_done(trial: TrialTable) -> int:
-    """Return the number of steps of the worker that did most steps; synchronous workers all do the same number."""
+    """Return the largest number of training steps of a worker; synchronous workers all do the same number."""
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 

@@ -1,7 +1,8 @@
-"""Speedup curves: speedup S, efficiency E' and its factors over the number of workers (`statistics.efficiency`).
+"""Speedup curves: speedup and efficiency of each strategy over the number of workers (`statistics.efficiency`).
 
-T is the time to target where base and all points reach it, else the seconds for the samples that all of them completed;
-`SpeedupCurve.of` records which. N counts workers without servers; `efficiency_with_servers` counts both.
+S is the speedup, E' the efficiency. T is the time to target where base and all points reach it, else the seconds for
+the samples that all of them completed; `SpeedupCurve.of` records which. N counts workers without servers;
+`efficiency_with_servers` counts both.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from analysis.results.trial_result import (
     find_baseline,
     have_same_seeds,
 )
-from analysis.statistics.bootstrap import centre_interval, ratio_interval, resample_olympic_means
-from analysis.statistics.centre import Floats, median_by_rank, olympic_mean
+from analysis.statistics.bootstrap import confidence_interval, ratio_interval, resample_olympic_means
+from analysis.statistics.centre import Floats, median_or_infinity, olympic_mean
 from analysis.statistics.efficiency import speedup, split_efficiency
 
 ONE_WORKER = "one worker alone"
@@ -27,7 +28,7 @@ ONE_WORKER = "one worker alone"
 
 @dataclass(frozen=True)
 class SpeedupBase:
-    """Base of a speedup curve: the strategy and number of workers that its points are compared with."""
+    """Base of a speedup curve: the strategy and number of workers that all speedups are relative to."""
 
     workers: int
     seconds: float
@@ -53,14 +54,14 @@ class SpeedupPoint:
     seconds_ci: tuple[float, float] | None  # of the olympic mean; None where nothing was repeated
     seconds_median: float
 
-    def rate_efficiency(self, base: SpeedupBase) -> float:
-        """Return the measured gain in samples per second and worker, compared with `base`."""
-        return self.rate_speedup / (self.workers / base.workers)
+    def throughput_efficiency(self, speedup_base: SpeedupBase) -> float:
+        """Return the samples per second and worker of this point divided by those of the base of the curve."""
+        return self.rate_speedup / (self.workers / speedup_base.workers)
 
 
 @dataclass(frozen=True)
 class SpeedupCurve:
-    """Speedup of one strategy under one condition over the number of workers."""
+    """Speedup of one strategy over the number of workers, with all other swept values fixed."""
 
     strategy: str
     base: SpeedupBase
@@ -73,41 +74,42 @@ class SpeedupCurve:
 
     @property
     def display_name(self) -> str:
-        """Name of the strategy, with "by samples" where times are not times to the target."""
+        """Name of the strategy; with "by samples" if the curve compares times per sample, not times to the target."""
         return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
 
     @property
     def description(self) -> str:
-        """Name of the strategy with the condition of the curve, if there is one."""
+        """Name of the strategy, with the swept values of the curve in parentheses if there are any."""
         return f"{self.strategy} ({self.condition})" if self.condition else self.strategy
 
     @property
     def base_description(self) -> str:
-        """Description of the base in a sentence, such as "ring on 2 workers"."""
+        """Description of the run that speedups are relative to, such as "ring on 2 workers"."""
         if self.base.strategy != self.strategy and self.base.workers == 1:
             return ONE_WORKER
         return f"{self.base.strategy} on {format_worker_count(self.base.workers)}"
 
     @property
     def has_predictions(self) -> bool:
-        """Whether closed forms predict the speedup of every point."""
+        """Whether the strategy's closed form (formula) predicts the speedup of every point of the curve."""
         return len(self.points) > 1 and all(point.predicted_speedup for point in self.points)
 
 
-def speedup_curves(groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
-    """Return one speedup curve per strategy and condition.
+def speedup_curves(trial_groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
+    """Return one speedup curve per strategy and combination of the other swept values.
 
     A curve with a trial that took no time is left out, since it has no ratios.
     """
-    keys = dict.fromkeys((group.strategy, group.condition) for group in groups if not group.is_baseline)
+    keys = dict.fromkeys((group.strategy, group.condition) for group in trial_groups if not group.is_baseline)
     curves = (
-        _speedup_curve([group for group in groups if (group.strategy, group.condition) == key], groups) for key in keys
+        _make_curve([each for each in trial_groups if (each.strategy, each.condition) == key], trial_groups)
+        for key in keys
     )
     return tuple(curve for curve in curves if curve)
 
 
-def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
-    """Return the speedup curve of the groups of one strategy and condition; `groups` also contain the baseline."""
+def _make_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
+    """Return the speedup curve of one strategy's groups of trials; `all_groups` also contain its baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
@@ -117,7 +119,7 @@ def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGro
     base_times = _repeat_times_s(base, time_metric, sample_budget)
     if not all(each.all() for each in (base_times, *times.values())):
         return None
-    draws = _speedup_draws(base_times, times, base if base in curve_groups else None, paired=paired)
+    draws = _bootstrap_speedups(base_times, times, base if base in curve_groups else None, paired=paired)
     first = curve_groups[0]
     return SpeedupCurve(
         strategy=first.strategy,
@@ -134,26 +136,26 @@ def _speedup_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGro
     )
 
 
-def _repeat_times_s(group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
-    """Return the seconds of each repeat, by seed: to the target, or for the sample budget."""
-    return group.times_s(time_metric) * (sample_budget if time_metric == "time_to_samples" else 1)
+def _repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
+    """Return the seconds that each repeat takes to its target or for a number of samples, in the order of seeds."""
+    return trial_group.trial_times_s(time_metric) * (sample_budget if time_metric == "time_to_samples" else 1)
 
 
-def _speedup_draws(
-    base_times: Floats, times: dict[int, Floats], own_base: TrialGroup | None, *, paired: bool
+def _bootstrap_speedups(
+    base_times: Floats, times_by_workers: dict[int, Floats], base_in_curve: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
-    """Return bootstrap draws of the speedup over the repeats, by number of workers; empty where nothing was repeated.
+    """Return speedups of resampled repeats (bootstrap), by number of workers; empty where nothing was repeated.
 
     Numerator and denominator are both resampled, paired by seed or independently. A strategy that is its own base has
     a speedup of 1 there by definition.
     """
-    if base_times.size == 1 and all(each.size == 1 for each in times.values()):
+    if base_times.size == 1 and all(each.size == 1 for each in times_by_workers.values()):
         return {}
-    means = resample_olympic_means([base_times, *times.values()], paired=paired)
+    means = resample_olympic_means([base_times, *times_by_workers.values()], paired=paired)
     with np.errstate(invalid="ignore"):  # if both sides missed the target, the unknown ratio ranks highest
         ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
-    draws = {workers: ratios[:, column] for column, workers in enumerate(times, start=1)}
-    return draws | ({own_base.workers: np.ones(len(means))} if own_base else {})
+    draws = {workers: ratios[:, column] for column, workers in enumerate(times_by_workers, start=1)}
+    return draws | ({base_in_curve.workers: np.ones(len(means))} if base_in_curve else {})
 
 
 def _speedup_point(
@@ -161,9 +163,8 @@ def _speedup_point(
 ) -> SpeedupPoint:
     seconds = float(olympic_mean(times))
     statistical = base.samples_to_target / group.samples_to_target if time_metric == "time_to_target" else None
-    factors = split_efficiency(
-        group.workers / base.workers, speedup(float(olympic_mean(base_times)), seconds), statistical
-    )
+    ratio = speedup(float(olympic_mean(base_times)), seconds)
+    factors = split_efficiency(group.workers / base.workers, ratio, statistical)
     return SpeedupPoint(
         workers=group.workers,
         speedup=factors.speedup,
@@ -178,18 +179,18 @@ def _speedup_point(
         efficiency_by_speed=_efficiency_by_declared_speed(group, base, factors.speedup),
         rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
         predicted_speedup=_predicted_speedup(group, base),
-        seconds_ci=centre_interval(times),
-        seconds_median=median_by_rank(times),
+        seconds_ci=confidence_interval(times),
+        seconds_median=median_or_infinity(times),
     )
 
 
-def _predicted_speedup(group: TrialGroup, base: TrialGroup) -> float | None:
-    """Return the speedup in samples per second that the closed forms predict; None where a prediction is missing."""
-    seconds, base_seconds = (each.predicted_seconds_per_sample for each in (group, base))
+def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float | None:
+    """Return the speedup that the strategy's closed form predicts, in samples per second; None if unpredicted."""
+    seconds, base_seconds = (each.predicted_seconds_per_sample for each in (trial_group, base_group))
     return base_seconds / seconds if seconds and base_seconds else None
 
 
-def _efficiency_by_declared_speed(group: TrialGroup, base: TrialGroup, speedup: float) -> float | None:
-    """Return the speedup divided by the ratio of declared speeds; None where a speed is not declared."""
-    speed, base_speed = (each.trials[0].declared_samples_per_second for each in (group, base))
+def _efficiency_by_declared_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
+    """Return the speedup per declared compute speed of the workers; None where a speed is not declared."""
+    speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

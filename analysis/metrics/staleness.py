@@ -6,7 +6,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def staleness_statistics(trial: TrialTable) -> dict[str, Any] | None:
-    """Return mean, maximum and histogram of the staleness of gradients on the first shard.
+    """Return mean, maximum and histogram of the staleness of the gradients that the first server applied.
 
     The staleness of a gradient is the number of updates applied between the worker's pull of the parameters and its
     push of the gradient. With n equal workers and no waiting its mean tends to n - 1 (Zhang et al., Staleness-aware
@@ -16,8 +16,5 @@ def staleness_statistics(trial: TrialTable) -> dict[str, Any] | None:
     if staleness.empty:
         return None
     counts = staleness.value_counts().sort_index()
-    return {
-        "mean": float(staleness.mean()),
-        "max": int(staleness.max()),
-        "histogram": {str(updates): int(count) for updates, count in counts.items()},
-    }
+    histogram = {str(updates): int(count) for updates, count in counts.items()}
+    return {"mean": float(staleness.mean()), "max": int(staleness.max()), "histogram": histogram}

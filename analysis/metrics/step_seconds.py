@@ -11,7 +11,7 @@ StepStatistic = Literal["median", "median round", "mean"]
 
 
 def step_time_statistics(trial: TrialTable) -> dict[str, float] | None:
-    """Return mean, median and 95th percentile of the step time over all workers and steps (linear interpolation)."""
+    """Return mean, median and 95th percentile of the time of a training step, over all steps of all workers."""
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
         return None
@@ -19,7 +19,7 @@ def step_time_statistics(trial: TrialTable) -> dict[str, float] | None:
 
 
 def typical_step_s(trial: TrialTable) -> float | None:
-    """Return the typical step time of a trial in seconds, to compare with the closed form's prediction.
+    """Return the median step time of a trial (mean if speeds vary), to compare with the predicted step time.
 
     It is `mean_or_median_step_s` of the mean step times of all rounds. A round is all steps up to an exchange, for most
     strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
@@ -36,48 +36,49 @@ def typical_step_s(trial: TrialTable) -> float | None:
 
 
 def typical_step_statistic(plan: PlanView) -> StepStatistic:
-    """Return which statistic of the steps `typical_step_s` computes for this plan."""
-    if plan.has_varying_speeds:
+    """Return whether `typical_step_s` is a median or a mean of the step times for a plan."""
+    if plan.has_varying_worker_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
-def mean_or_median_step_s(steps: pd.DataFrame, plan: PlanView) -> float:
-    """Return the median of the column `step_s`; where speeds vary, its mean over steps on whole batches.
+def mean_or_median_step_s(step_rows: pd.DataFrame, plan: PlanView) -> float:
+    """Return the median step time in seconds; where workers' speeds vary, the mean over steps on whole batches.
 
     Closed forms predict the mean where speeds vary.
     """
-    seconds = steps["step_s"].astype(float)
-    return float(seconds[_have_whole_batches(steps)].mean() if plan.has_varying_speeds else seconds.median())
+    seconds = step_rows["step_s"].astype(float)
+    return float(seconds[_is_whole_batch(step_rows)].mean() if plan.has_varying_worker_speeds else seconds.median())
 
 
-def steps_in_whole_rounds(steps: pd.DataFrame, steps_per_round: int) -> pd.DataFrame:
-    """Return the steps that closed forms describe: rounds of `steps_per_round` steps, each on a whole batch.
+def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
+    """Return the training steps of complete rounds: all steps up to an exchange, each on a whole batch.
 
-    An epoch's last batch is often smaller. Empty where no round is whole, as when workers exchange once per epoch.
+    Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
+    whole, as when workers exchange once per epoch.
     """
-    on_whole_batch = _have_whole_batches(steps)
-    if steps_per_round == 1 or steps.empty:
-        return steps[on_whole_batch]
-    rounds = [steps["node"], steps["step"] // steps_per_round]
-    return steps[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_round]
+    on_whole_batch = _is_whole_batch(step_rows)
+    if steps_per_exchange == 1 or step_rows.empty:
+        return step_rows[on_whole_batch]
+    rounds = [step_rows["node"], step_rows["step"] // steps_per_exchange]
+    return step_rows[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_exchange]
 
 
 def step_phase_seconds(trial: TrialTable) -> dict[str, float] | None:
-    """Return the mean seconds per step of each step phase, over all workers; None without steps.
+    """Return the mean seconds of each phase of a step, such as compute, over all workers; None without steps.
 
-    Steps are those of `steps_in_whole_rounds`, for which `predicted_mean_step_s` predicts the sum; without a whole
+    Steps are those of `steps_of_complete_exchanges`, whose sum `predicted_mean_step_s` predicts; without a whole
     round they are all steps, and nothing is predicted. `exchange` is exposed communication, `wait` the time blocked on
     peers that were not ready; the two never overlap. other = mean(step) - sum of the phases, at least 0.
     """
     if trial.steps.empty:
         return None
-    in_whole_rounds = steps_in_whole_rounds(trial.steps, trial.plan.exchange_period)
+    in_whole_rounds = steps_of_complete_exchanges(trial.steps, trial.plan.exchange_period)
     steps = trial.steps if in_whole_rounds.empty else in_whole_rounds
     means = {phase: float(steps[f"{phase}_s"].astype(float).mean()) for phase in STEP_PHASES}
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
 
 
-def _have_whole_batches(steps: pd.DataFrame) -> "pd.Series[bool]":
-    """Return for each step whether it had as many samples as the largest step of its worker."""
-    return steps["samples"] >= steps.groupby("node", observed=True)["samples"].transform("max")
+def _is_whole_batch(step_rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return for each training step whether it had as many samples as the largest step of the same worker."""
+    return step_rows["samples"] >= step_rows.groupby("node", observed=True)["samples"].transform("max")

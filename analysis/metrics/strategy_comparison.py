@@ -1,4 +1,4 @@
-"""Comparisons of strategies, paired by seed, and the check for strategies that need too few samples."""
+"""Comparisons of the times of strategies, paired by seed, and the check for strategies that need too few samples."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from analysis.results.trial_result import (
 )
 from analysis.statistics.convergence_check import ConvergenceCheck, compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired import PairedComparison, compare_paired_times
+from analysis.statistics.paired_comparison import PairedComparison, compare_paired_times
 
 
 @dataclass(frozen=True)
 class StrategyDifference:
-    """Difference between two strategies with the same number of workers and condition, paired by their shared seeds."""
+    """Difference in time between two strategies with equal workers and swept values, paired by shared seeds."""
 
     faster: TrialGroup  # by the mean over all its repeats
     slower: TrialGroup
@@ -31,19 +31,19 @@ class StrategyDifference:
 
     @property
     def has_unpaired_repeats(self) -> bool:
-        """Whether some repeats have no partner with the same seed, for example because its trial failed."""
+        """Whether some repeats have no partner with the same seed, for example because a trial failed."""
         return self.comparison.pairs < max(len(self.faster.trials), len(self.slower.trials))
 
 
-def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference, ...]:
-    """Compare every two groups that differ in their strategy only and share two seeds or more.
+def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyDifference, ...]:
+    """Compare the times of every two groups of trials that differ only in strategy and share two seeds or more.
 
     Times are times to the target where one of the two groups reached it, else seconds per sample. Groups whose trials
     took no time are left out.
     """
-    members = [group for group in groups if not group.is_baseline]
+    members = [group for group in trial_groups if not group.is_baseline]
     pairs = [pair for pair in combinations(members, 2) if _are_comparable_groups(*pair)]
-    compared = [_compare_group_pair(*pair) for pair in pairs]
+    compared = [_compare_pair(*pair) for pair in pairs]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyDifference(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
@@ -51,42 +51,40 @@ def compare_strategies(groups: Sequence[TrialGroup]) -> tuple[StrategyDifference
 def find_strategy_difference(
     first_group: TrialGroup, second_group: TrialGroup, differences: Iterable[StrategyDifference]
 ) -> StrategyDifference | None:
-    """Return the difference between two groups, given in either order; None if they share fewer than two seeds."""
+    """Return the difference in time of two groups of trials, in either order; None with fewer than two shared seeds."""
     names = {first_group.name, second_group.name}
     return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
 
 
-def check_samples_to_target(groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
-    """Compare the samples to target of every repeated group with those of its baseline, by `TrialGroup.name`.
+def check_samples_to_target(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
+    """Compare the samples that each repeated strategy needs to the target with those that one worker needs.
 
-    p-values are adjusted for all groups (Holm). A group that needs significantly fewer samples is suspicious: with
-    more workers a model does not learn more from each sample. A group whose baseline is missing, ran once or missed the
-    target is left out; `explain_unchecked_groups` returns the reason.
+    Keys are `TrialGroup.name`; p-values are adjusted for all groups of trials (Holm). A group that needs significantly
+    fewer samples is suspicious: with more workers a model does not learn more from each sample. A group whose baseline
+    is missing, ran once or missed the target is left out; `explain_missing_baselines` returns the reason.
     """
-    checks = {
-        group.name: _check_group_convergence(group, groups)
-        for group in _repeated_groups(groups)
-        if not _missing_baseline_reason(group, groups)
-    }
+    comparable = (
+        group for group in _repeated_groups(trial_groups) if not _missing_baseline_reason(group, trial_groups)
+    )
+    checks = {group.name: _compare_samples_with_baseline(group, trial_groups) for group in comparable}
     adjusted = holm_adjust(np.array([check.p_value for check in checks.values()]))
     return {name: replace(check, p_value=float(p)) for (name, check), p in zip(checks.items(), adjusted, strict=True)}
 
 
-def explain_unchecked_groups(groups: Sequence[TrialGroup]) -> str:
-    """Return why `check_samples_to_target` left out repeated groups that reached the target; else an empty text."""
-    reasons = dict.fromkeys(
-        _missing_baseline_reason(group, groups) for group in _repeated_groups(groups) if group.has_reached_target
-    )
+def explain_missing_baselines(trial_groups: Sequence[TrialGroup]) -> str:
+    """Return why `check_samples_to_target` could not check some strategies that reached the target; else empty."""
+    repeated_groups = (group for group in _repeated_groups(trial_groups) if group.has_reached_target)
+    reasons = dict.fromkeys(_missing_baseline_reason(group, trial_groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
 
 
-def _repeated_groups(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    return [group for group in groups if not group.is_baseline and len(group.trials) > 1]
+def _repeated_groups(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+    return [group for group in trial_groups if not group.is_baseline and len(group.trials) > 1]
 
 
-def _missing_baseline_reason(group: TrialGroup, groups: Sequence[TrialGroup]) -> str:
-    """Return why a group has no baseline to be compared with; empty where it has one."""
-    baseline = find_baseline(group, groups)
+def _missing_baseline_reason(trial_group: TrialGroup, all_groups: Sequence[TrialGroup]) -> str:
+    """Return why a group of trials has no usable baseline on one worker; empty where it has one."""
+    baseline = find_baseline(trial_group, all_groups)
     if baseline is None:
         return "no baseline"
     if len(baseline.trials) == 1:
@@ -94,33 +92,29 @@ def _missing_baseline_reason(group: TrialGroup, groups: Sequence[TrialGroup]) ->
     return "" if np.isfinite(baseline.samples_to_target_by_seed).all() else "a baseline that missed its target"
 
 
-def _check_group_convergence(group: TrialGroup, groups: Sequence[TrialGroup]) -> ConvergenceCheck:
-    pair = (group, *filter(None, [find_baseline(group, groups)]))
+def _compare_samples_with_baseline(trial_group: TrialGroup, all_groups: Sequence[TrialGroup]) -> ConvergenceCheck:
+    pair = (trial_group, *filter(None, [find_baseline(trial_group, all_groups)]))
     samples, baseline_samples = (each.samples_to_target_by_seed for each in pair)
     rounding_step, baseline_rounding_step = (each.evaluation_interval_samples for each in pair)
     return compare_samples_with_reference(samples, baseline_samples, (rounding_step, baseline_rounding_step))
 
 
 def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
-    """Return whether two groups have the same condition, workers and seeds, and all their trials took time."""
+    """Return whether two groups of trials have equal swept values, workers and seeds, and all trials took time."""
     if (first.condition, first.workers) != (second.condition, second.workers):
         return False
     time_metric, pair = choose_time_metric((first, second)), restrict_to_shared_seeds(first, second)
-    return have_same_seeds(pair) and all(group.times_s(time_metric).all() for group in pair)
+    return have_same_seeds(pair) and all(group.trial_times_s(time_metric).all() for group in pair)
 
 
-def _compare_group_pair(
-    first: TrialGroup, second: TrialGroup
-) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
-    """Return the faster and the slower of two groups, the time metric, and their paired comparison."""
+def _compare_pair(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+    """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
     time_metric = choose_time_metric((first, second))
     faster, slower = first, second
     if first.mean_time_s(time_metric) > second.mean_time_s(time_metric):
         faster, slower = second, first
     paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
-    comparison = compare_paired_times(
-        paired_faster.times_s(time_metric),
-        paired_slower.times_s(time_metric),
-        (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric)),
-    )
+    times = (paired_faster.trial_times_s(time_metric), paired_slower.trial_times_s(time_metric))
+    intervals_s = (paired_faster.evaluation_interval_s(time_metric), paired_slower.evaluation_interval_s(time_metric))
+    comparison = compare_paired_times(*times, intervals_s)
     return faster, slower, time_metric, comparison

@@ -6,7 +6,7 @@ from analysis.reading.run_table import TrialTable
 
 
 def first_target_evaluation(trial: TrialTable) -> "pd.Series[float] | None":
-    """Return the first evaluation that reached the target, as a row of `evals`; None without a reached target."""
+    """Return the first evaluation that reached the training target, as a row of `evals`; None if none did."""
     target = trial.plan.target
     if target is None:
         return None
@@ -20,10 +20,10 @@ def first_target_evaluation(trial: TrialTable) -> "pd.Series[float] | None":
 
 
 def time_to_target_s(trial: TrialTable) -> float | None:
-    """Return the seconds from `run_start` to the first evaluation that reached the target, evaluations included.
+    """Return the seconds from the start of training to the first evaluation that reached the target.
 
-    None where the target was not reached. Source: MLPerf Training rules, "the clock runs from data access to target
-    quality".
+    From the log event `run_start`, evaluations included. None where the target was not reached. Source: MLPerf Training
+    rules, "the clock runs from data access to target quality".
     """
     evaluation = first_target_evaluation(trial)
     return None if evaluation is None else float(evaluation["time_s"])

@@ -28,7 +28,7 @@ MIN_STABLE_RAND_INDEX = 0.9  # mean over pairs of seeds; 1: equal clusters, 0: a
 
 
 @dataclass(frozen=True)
-class ClusterPartition:
+class ClusterAssignment:
     """Assignment of systems to k clusters, with the quality of the assignment."""
 
     k: int
@@ -41,34 +41,35 @@ class ClusterPartition:
         """Whether k-means fits with other seeds find nearly the same clusters."""
         return self.stability >= MIN_STABLE_RAND_INDEX
 
+    def members(self, systems: Sequence[ComparedResult], label: int) -> list[ComparedResult]:
+        """Return the systems of one cluster; `systems` are all systems of the partition."""
+        return [system for system, own_label in zip(systems, self.labels, strict=True) if own_label == label]
+
 
 @dataclass(frozen=True)
 class Clustering:
-    """Partitions of the same systems into different numbers of clusters, by increasing k."""
+    """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
 
-    partitions: tuple[ClusterPartition, ...]
+    assignments: tuple[ClusterAssignment, ...]
 
     @property
-    def best_partition(self) -> ClusterPartition:
-        """Partition with the largest mean silhouette."""
-        return max(self.partitions, key=lambda each: each.silhouette)
+    def best_assignment(self) -> ClusterAssignment:
+        """Assignment to clusters that has the largest mean silhouette of all that were tried."""
+        return max(self.assignments, key=lambda each: each.silhouette)
 
 
 def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
-    """Return the features log2 N, log2 S and E' of each system, standardised to mean 0 and variance 1.
+    """Return log2 of accelerators, log2 of speedup, and efficiency of each system, standardised to variance 1.
 
-    A constant feature is 0. N and S are logarithmic, because otherwise each very large system would be its own cluster.
+    Means are 0; a constant feature is 0. Without logarithms, each very large system would be its own cluster.
     """
-    raw = np.array(
-        [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
-    )
+    rows = [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
+    raw = np.array(rows)
     spread = raw.std(axis=0)
     return np.asarray((raw - raw.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def cluster_systems(
-    systems: Sequence[ComparedResult], cluster_counts: Sequence[int] = CLUSTER_COUNTS
-) -> Clustering | None:
+def cluster_systems(systems: Sequence[ComparedResult], counts: Sequence[int] = CLUSTER_COUNTS) -> Clustering | None:
     """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
 
     Numbers of clusters above half the number of different systems are left out.
@@ -76,20 +77,20 @@ def cluster_systems(
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
     with threadpool_limits(1):  # more threads do not help with a few dozen points
-        partitions = tuple(_make_partition(points, systems, k) for k in cluster_counts if 2 * k <= different)
+        partitions = tuple(_assign_clusters(points, systems, k) for k in counts if 2 * k <= different)
     return Clustering(partitions) if partitions else None
 
 
-def _make_partition(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterPartition:
+def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterAssignment:
     fits = [KMeans(cluster_count, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
     tightest = min(fits, key=lambda fit: float(fit.inertia_))
     labelings = [_number_clusters_by_size(fit.labels_, systems) for fit in fits]
     labels = labelings[fits.index(tightest)]
-    return ClusterPartition(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
+    return ClusterAssignment(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
 
 
 def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
-    """Number clusters by the mean log N of their systems, so that a partition has the same labels on every host."""
+    """Number clusters by the mean log size of their systems, so that equal clusters have equal labels on every host."""
     members: dict[int, list[int]] = {}
     for index, label in enumerate(cluster_labels):
         members.setdefault(label, []).append(index)
@@ -98,9 +99,9 @@ def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[Co
     return tuple(order.index(label) for label in cluster_labels)
 
 
-def mean_rand_index(labelings: Iterable[ClusterLabels]) -> float:
-    """Return the mean adjusted Rand index over all pairs of labelings. The index of two equal labelings is 1."""
-    count_of = Counter(labelings)
+def mean_rand_index(cluster_labelings: Iterable[ClusterLabels]) -> float:
+    """Return the mean adjusted Rand index over all pairs of cluster labelings, which is 1 if all are equal."""
+    count_of = Counter(cluster_labelings)
     pairs = sum(count_of.values()) * (sum(count_of.values()) - 1) / 2
     equal = sum(count * (count - 1) / 2 for count in count_of.values())  # the index of an equal pair is 1
     unequal = sum(count_of[a] * count_of[b] * float(adjusted_rand_score(a, b)) for a, b in combinations(count_of, 2))

@@ -9,26 +9,8 @@ from functools import cache
 
 import numpy as np
 
-from analysis.laws import (
-    AmdahlLaw,
-    BestBatchLaw,
-    CompositeLaw,
-    GustafsonLaw,
-    LawFit,
-    LogarithmicLaw,
-    ResidualNoise,
-    ScalingLaw,
-    UniversalScalabilityLaw,
-)
-from analysis.laws.backtest import (
-    PILOT_NOISE,
-    BacktestRecord,
-    ForecastScore,
-    LawComparison,
-    LawForecast,
-    forecast_held_out_sizes,
-    score_forecasts,
-)
+from analysis import laws
+from analysis.laws import backtest
 from analysis.mlperf.series import ScalingSeries
 
 MAX_FITTED_ACCELERATORS = 64  # largest size that laws are fitted to
@@ -36,100 +18,94 @@ MIN_SCORED_ACCELERATORS = 512  # smallest size at which forecasts are judged
 MIN_FITTED_SIZES = 3  # per series: as many as classic laws have parameters
 
 BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH = "best batch", "parts, batch known", "parts, batch chosen"
-LAWS: dict[str, ScalingLaw] = {
-    "Amdahl": AmdahlLaw(),
-    "Gustafson": GustafsonLaw(),
-    "+ log N": LogarithmicLaw(),
-    "USL": UniversalScalabilityLaw(),
-    BEST_BATCH: BestBatchLaw(),
-    PARTS_KNOWN_BATCH: CompositeLaw(),
-    PARTS_CHOSEN_BATCH: CompositeLaw(batch="best"),
+LAWS: dict[str, laws.ScalingLaw] = {
+    "Amdahl": laws.AmdahlLaw(),
+    "Gustafson": laws.GustafsonLaw(),
+    "+ log N": laws.LogarithmicLaw(),
+    "USL": laws.UniversalScalabilityLaw(),
+    BEST_BATCH: laws.BestBatchLaw(),
+    PARTS_KNOWN_BATCH: laws.TrainingTimeLaw(),
+    PARTS_CHOSEN_BATCH: laws.TrainingTimeLaw(batch="best"),
 }
 OWN_LAWS = (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH)
 
 
 @dataclass(frozen=True)
 class LawEvaluation:
-    """Fits, forecasts and backtests of scaling laws on all series that have enough sizes."""
+    """Fits, forecasts and backtests of scaling laws on all workloads with results at enough system sizes."""
 
     series: tuple[ScalingSeries, ...]  # those with at least MIN_FITTED_SIZES sizes to fit
-    fits: Mapping[str, Mapping[str, LawFit]]  # by law and series
-    forecasts: tuple[LawForecast, ...]  # one for each law and size above the fitted ones
-    backtests: Mapping[str, Mapping[str, BacktestRecord]]  # backtests up to SHOWN, by law and series
+    fits: Mapping[str, Mapping[str, laws.LawFit]]  # by law and series
+    forecasts: tuple[backtest.LawForecast, ...]  # one for each law and size above the fitted ones
+    backtests: Mapping[str, Mapping[str, backtest.LawBacktestErrors]]  # backtests up to SHOWN, by law and series
 
     @property
-    def scored_forecasts(self) -> tuple[LawForecast, ...]:
+    def scored_forecasts(self) -> tuple[backtest.LawForecast, ...]:
         """Forecasts for large systems (512 accelerators or more) by laws fitted to small systems (64 or fewer)."""
         return tuple(filter(is_scored_forecast, self.forecasts))
 
     @property
-    def law_scores(self) -> tuple[ForecastScore, ...]:
+    def law_scores(self) -> tuple[backtest.ForecastScore, ...]:
         """Score of each law over its forecasts for large systems; empty without such forecasts."""
-        return tuple(score_forecasts(law, self.scored_forecasts) for law in self.fits) if self.scored_forecasts else ()
+        scored = self.scored_forecasts
+        return tuple(backtest.score_forecasts(law, scored) for law in self.fits) if scored else ()
 
-    def forecasts_of(self, law_name: str, benchmark: str) -> tuple[LawForecast, ...]:
-        """Return the forecasts of one law for the series of one benchmark."""
+    def forecasts_of(self, law_name: str, benchmark: str) -> tuple[backtest.LawForecast, ...]:
+        """Return the training times that one scaling law forecasts for one MLPerf workload."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
     def band_coverage_without_drift(self, law_name: str) -> float:
-        """Return the share of large systems inside a law's 90 % bands, computed without the drift of the law.
+        """Return the share of large systems inside a law's 90 % bands if its error beyond the fitted sizes is ignored.
 
-        Drift is the error of a law beyond the fitted sizes. Earlier versions of Ensayo computed bands without drift.
+        This error is called drift. Earlier versions of Ensayo computed bands without drift.
         """
-        columns = {each.benchmark: each.columns_for_law_fits for each in self.series}
-        rigid = {
-            name: replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
-            for name, fit in self.fits[law_name].items()
-        }
-        forecasts = [
-            each for name, fit in rigid.items() for each in forecast_held_out_sizes(law_name, name, fit, columns[name])
-        ]
-        return float(np.mean([each.is_covered for each in forecasts if is_scored_forecast(each)]))
+        columns = {each.benchmark: each.law_fit_columns for each in self.series}
+        forecasts: list[backtest.LawForecast] = []
+        for name, fit in self.fits[law_name].items():
+            rigid_fit = replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
+            forecasts += backtest.forecast_held_out_sizes(law_name, name, rigid_fit, columns[name])
+        return float(np.mean([each.is_inside_band for each in forecasts if is_scored_forecast(each)]))
 
 
-def is_scored_forecast(law_forecast: LawForecast) -> bool:
-    """Return whether a forecast counts in the score of a law.
+def is_scored_forecast(law_forecast: backtest.LawForecast) -> bool:
+    """Return whether a forecast counts in the score of a law: fitted to small systems, for a large one.
 
-    The law must be fitted to small sizes, and the forecast must be for a large size.
+    Small: up to MAX_FITTED_ACCELERATORS. Large: MIN_SCORED_ACCELERATORS or more.
     """
     return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_SCORED_ACCELERATORS
 
 
 def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
-    """Return whether a series has at least MIN_FITTED_SIZES sizes that laws are fitted to.
+    """Return whether a series has at least MIN_FITTED_SIZES numbers of accelerators that laws can be fitted to.
 
     Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
     sizes except the largest.
     """
-    fitted = [
-        count for count in series.accelerator_counts if count <= MAX_FITTED_ACCELERATORS
-    ] or series.accelerator_counts[:-1]
+    counts = series.accelerator_counts
+    fitted = [count for count in counts if count <= MAX_FITTED_ACCELERATORS] or counts[:-1]
     return len(fitted) >= MIN_FITTED_SIZES
 
 
 @cache
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
-    """Fit scaling laws to all series that have enough sizes, and compute forecasts and backtests."""
+    """Fit scaling laws to all workloads with results at enough system sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
-    contest = LawComparison(
-        {law: LAWS[law] for law in law_names},
-        {each.benchmark: each.columns_for_law_fits for each in fittable},
-        MAX_FITTED_ACCELERATORS,
-    )
+    columns = {each.benchmark: each.law_fit_columns for each in fittable}
+    contest = backtest.LawComparison({law: LAWS[law] for law in law_names}, columns, MAX_FITTED_ACCELERATORS)
     return LawEvaluation(
         series=fittable,
-        fits={law: contest.fits_by_series(law) for law in law_names},
+        fits={law: contest.law_fits_by_series(law) for law in law_names},
         forecasts=tuple(each for law in law_names for each in contest.forecasts(law)),
         backtests={law: contest.backtest_records(law) for law in law_names},
     )
 
 
 @cache
-def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: ScalingLaw) -> dict[str, LawFit]:
-    """Fit a law to all sizes of each series. The noise is estimated from the residuals of all series together."""
-    first_noise = ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first_fits = [law.fit(each.columns_for_law_fits, first_noise) for each in series]
+def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: laws.ScalingLaw) -> dict[str, laws.LawFit]:
+    """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
+    first_noise = laws.ResidualNoise(sd=0.1, degrees_of_freedom=1)
+    first_fits = [law.fit(each.law_fit_columns, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)
     squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
-    pooled = ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else PILOT_NOISE
-    return {each.benchmark: law.fit(each.columns_for_law_fits, pooled) for each in series}
+    pooled = laws.ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else backtest.PILOT_NOISE
+    return {each.benchmark: law.fit(each.law_fit_columns, pooled) for each in series}

@@ -31,7 +31,7 @@ class ComparedResult:
 
     @property
     def efficiency(self) -> float:
-        """Efficiency E': speedup / relative size. Above 1 if accelerators are faster than those of the reference."""
+        """Efficiency: speedup / relative number of accelerators; above 1 if these are faster than the reference's."""
         return split_efficiency(self.relative_size, self.speedup, None).efficiency
 
 
@@ -41,5 +41,5 @@ def choose_reference_result(results: Iterable[MlperfResult]) -> MlperfResult:
 
 
 def compare_with_reference(results: Iterable[MlperfResult], reference: MlperfResult) -> tuple[ComparedResult, ...]:
-    """Pair every result with the reference result. The reference is one of the results; its S and E' are 1."""
+    """Pair every result with the reference result, which is one of them and has speedup 1 and efficiency 1."""
     return tuple(ComparedResult(result, reference) for result in results)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import figure_style
+from analysis.figures.drawing.style import figure_style_context
 from analysis.mlperf.chapters import CHAPTER_NEEDS, CHAPTERS, Chapter, unanswered_questions_chapter
 from analysis.mlperf.reading.results import write_results_csv
 from analysis.mlperf.study import MlperfStudy
@@ -16,12 +16,12 @@ from analysis.reading.parallel import ProcessPool
 from analysis.report.report import load_template, write_figure_panel
 
 
-def make_chapters(study: MlperfStudy) -> Iterator[Chapter]:
+def make_chapters(mlperf_study: MlperfStudy) -> Iterator[Chapter]:
     """Yield each chapter that the results have data for. The last but one lists the unanswered questions, if any."""
     need_by_title: dict[str, str] = {}
     for write_chapter in CHAPTERS:
-        with figure_style():
-            chapter = write_chapter(study)
+        with figure_style_context():
+            chapter = write_chapter(mlperf_study)
         if chapter is None:
             need_by_title |= [CHAPTER_NEEDS[write_chapter]]
         is_last = write_chapter is CHAPTERS[-1]  # the chapter on sources stays at the end of the page
@@ -29,10 +29,10 @@ def make_chapters(study: MlperfStudy) -> Iterator[Chapter]:
         yield from filter(None, (unanswered, chapter))
 
 
-def write_study_report(
-    study: MlperfStudy, chapters: Iterable[Chapter], out_folder: Path, process_pool: ProcessPool | None = None
+def write_mlperf_report(
+    mlperf_study: MlperfStudy, chapters: Iterable[Chapter], out_folder: Path, process_pool: ProcessPool | None = None
 ) -> Path:
-    """Write the report folder of a study and return the path of the report page.
+    """Write the report on a study of MLPerf results to a folder and return the path of the report page.
 
     Equal studies give identical bytes. If a pool of processes is given, it saves the figures of each chapter while the
     next chapter is computed; otherwise the current process saves the figures.
@@ -41,12 +41,11 @@ def write_study_report(
     collected: list[Chapter] = []
     save = partial(write_figure_panel, folder=out_folder / "figures")
     panels = (process_pool or ProcessPool(single_process=True)).map(save, _collect_drawings(chapters, collected))
-    _write_tables(study, collected, out_folder)
+    _write_chapter_tables(mlperf_study, collected, out_folder)
     page = out_folder / "report.html"
     panel_by_name = {each.name: each for each in panels}
-    html = load_template("mlperf/study.html.j2").render(
-        chapters=collected, panels=panel_by_name, source=study.results.source_name
-    )
+    template = load_template("mlperf/study.html.j2")
+    html = template.render(chapters=collected, panels=panel_by_name, source=mlperf_study.results.source_name)
     page.write_text(html, encoding="utf-8")
     return page
 
@@ -58,9 +57,9 @@ def _collect_drawings(chapters: Iterable[Chapter], collected_chapters: list[Chap
         yield from chapter.figures
 
 
-def _write_tables(study: MlperfStudy, chapters: Iterable[Chapter], out_folder: Path) -> None:
+def _write_chapter_tables(mlperf_study: MlperfStudy, chapters: Iterable[Chapter], out_folder: Path) -> None:
     (out_folder / "tables").mkdir(exist_ok=True)
-    write_results_csv(study.results.rows, out_folder / "results.csv")
+    write_results_csv(mlperf_study.results.rows, out_folder / "results.csv")
     for table in (table for chapter in chapters for table in chapter.tables):
         path = out_folder / "tables" / f"{table.name}.csv"
         table.data.to_csv(path, index=False, float_format="%.9g", lineterminator="\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.laws import SeriesColumns
-from analysis.laws.parts import add_step_columns
+from analysis.laws.training_time import add_step_time_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
@@ -66,11 +66,11 @@ class ScalingSeries:
 
     @property
     def accelerator_counts(self) -> list[int]:
-        """Number of accelerators of each size."""
+        """Number of accelerators of each system in the series, in increasing order."""
         return [size.accelerators for size in self.sizes]
 
     @property
-    def columns_for_law_fits(self) -> SeriesColumns:
+    def law_fit_columns(self) -> SeriesColumns:
         """Columns that scaling laws are fitted to: columns of the series, local batch and seconds of a step.
 
         If samples are counted in epochs, the seconds of a step are those of as many epochs as the batch has samples.
@@ -80,7 +80,7 @@ class ScalingSeries:
             column: np.array([getattr(size, field) for size in self.sizes], dtype=float)
             for column, field in field_by_column.items()
         }
-        return add_step_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
+        return add_step_time_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
     def efficiency_factors(self) -> tuple[EfficiencyFactors, ...]:
         """Return speedup, efficiency and the factors of efficiency for each size, relative to the smallest size."""
@@ -93,7 +93,7 @@ class ScalingSeries:
         )
 
     def simulated_speedups(self) -> Floats:
-        """Return speedups of simulated runs for intervals (a parametric bootstrap), shape (draws, sizes).
+        """Return speedups of simulated repeats for confidence intervals (parametric bootstrap), shape (draws, sizes).
 
         A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
         mean of `runs` log-normal times with the relative spread `run_spread`.
@@ -104,14 +104,13 @@ class ScalingSeries:
             olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
             for index, size in enumerate(self.sizes)
         ]
-        seconds = np.stack(means, axis=1) * self.columns_for_law_fits["seconds"]
-        draws = seconds[:, :1] / seconds
-        return np.asarray(draws)
+        seconds = np.stack(means, axis=1) * self.law_fit_columns["seconds"]
+        return np.asarray(seconds[:, :1] / seconds)
 
 
-def shipped_series_for(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return the shipped series if a study is about the shipped results; otherwise an empty tuple."""
-    return read_shipped_series() if study.results.is_shipped else ()
+def shipped_series_for(mlperf_study: MlperfStudy) -> tuple[ScalingSeries, ...]:
+    """Return the scaling series shipped with Ensayo if a study is about the shipped results; otherwise nothing."""
+    return read_shipped_series() if mlperf_study.results.is_shipped_with_ensayo else ()
 
 
 def read_shipped_series() -> tuple[ScalingSeries, ...]:
@@ -121,12 +120,12 @@ def read_shipped_series() -> tuple[ScalingSeries, ...]:
 
 @cache
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
-    """Read all scaling series from a CSV file."""
+    """Read scaling series (times by number of accelerators, one series per workload) from a CSV file."""
     with csv_path.open(encoding="utf-8", newline="") as file:
         rows = [SeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)
-    return tuple(_make_series([row for row in rows if row.benchmark == name]) for name in names)
+    return tuple(_make_scaling_series([row for row in rows if row.benchmark == name]) for name in names)
 
 
-def _make_series(rows: Sequence[SeriesCsvRow]) -> ScalingSeries:
-    return ScalingSeries(tuple(rows), rows[0].accelerator)
+def _make_scaling_series(csv_rows: Sequence[SeriesCsvRow]) -> ScalingSeries:
+    return ScalingSeries(tuple(csv_rows), csv_rows[0].accelerator)

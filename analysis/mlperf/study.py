@@ -1,4 +1,4 @@
-"""Input of the chapters: results grouped by workload and compared with the reference result of the workload."""
+"""Study of MLPerf Training results: results grouped by workload and compared with the workload's reference."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ WORKLOAD_NAMES = {
 
 
 @dataclass(frozen=True)
-class StudyWorkload:
+class WorkloadResults:
     """All systems with a result for one workload, compared with the reference system of the workload."""
 
     benchmark: str
@@ -42,18 +42,18 @@ class StudyWorkload:
 
 @dataclass(frozen=True, eq=False)  # compared by identity: chapters cache derived values per study object
 class MlperfStudy:
-    """Results of all workloads, from which every chapter is computed."""
+    """MLPerf Training results grouped by workload, from which every chapter of the report is computed."""
 
     results: MlperfResults
-    workloads: tuple[StudyWorkload, ...]
+    workloads: tuple[WorkloadResults, ...]
 
 
 def make_study(results: MlperfResults) -> MlperfStudy:
-    """Return a study of results, in which every result is compared with the reference result of its workload."""
+    """Return a study of MLPerf results, in which every result is compared with the reference result of its workload."""
     return MlperfStudy(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
 
 
-def _make_workload(results: MlperfResults, benchmark: str) -> StudyWorkload:
-    rows = results.rows_of(benchmark)
+def _make_workload(mlperf_results: MlperfResults, benchmark: str) -> WorkloadResults:
+    rows = mlperf_results.results_of(benchmark)
     reference = choose_reference_result(rows)
-    return StudyWorkload(benchmark, reference, compare_with_reference(rows, reference))
+    return WorkloadResults(benchmark, reference, compare_with_reference(rows, reference))

@@ -1,4 +1,4 @@
-"""Conversion of the row batches in a node log to arrays and data frames, and the batches that cannot be used."""
+"""Conversion of logged rows of numbers to arrays and data frames, with a list of lines that cannot be used."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -18,16 +18,16 @@ INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 
 
 def read_row_batches(
-    log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
+    node_log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
 ) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
-    """Return the rows logged under `event_key`, shape (rows, columns), and the lines that cannot be used.
+    """Return rows of numbers that a node logged in events `event_key`, and the log lines that cannot be used.
 
-    A value that was not logged is NaN. Every batch names its columns, in any order; nodes of another version may log
-    other columns. A batch is left out and reported if it lacks a required column, has rows of different length, or
-    has a value that NumPy cannot convert to a number.
+    The array has shape (rows, columns), with NaN for values that were not logged. A batch names its columns, in any
+    order; nodes of another version may log other columns. A batch is left out and reported if it lacks a required
+    column, has rows of different length, or has a value that NumPy cannot convert to a number.
     """
     decoded = {
-        event.line_number: _decode_row_batch(event, required_columns) for event in log.events_with_key(event_key)
+        event.line_number: _decode_batch(event, required_columns) for event in node_log.events_with_key(event_key)
     }
     unusable = tuple(
         UnusableLogLine(number, f"{event_key} {problem}")
@@ -35,22 +35,19 @@ def read_row_batches(
         if isinstance(problem, str)
     )
     usable = [batch for batch in decoded.values() if isinstance(batch, RowBatch)]
-    by_columns = [
-        (names, [batch.rows for batch in run]) for names, run in groupby(usable, key=lambda each: each.columns)
-    ]
-    parts = [_select_columns(names, np.vstack(rows), columns) for names, rows in by_columns]
+    runs = groupby(usable, key=lambda batch: batch.columns)
+    parts = [_select_columns(names, np.vstack([batch.rows for batch in run]), columns) for names, run in runs]
     return np.vstack(parts) if parts else np.empty((0, len(columns))), unusable
 
 
-def rows_to_frame(rows: Floats, columns: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame of the rows; columns listed in INTEGER_COLUMNS are int64 if all their values are known."""
-    named = zip(columns, np.ascontiguousarray(rows.T), strict=True)
-    return pd.DataFrame(
-        {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
-    )
+def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFrame:
+    """Return a data frame of rows of numbers; columns in INTEGER_COLUMNS are int64 if all their values are known."""
+    named = zip(column_names, np.ascontiguousarray(rows.T), strict=True)
+    table = {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
+    return pd.DataFrame(table)
 
 
-def _decode_row_batch(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
+def _decode_batch(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
     """Return the row batch of a log event, or a text that states why the batch cannot be used."""
     try:
         batch = event.value if isinstance(event.value, RowBatch) else decode_row_batch(event.value)

@@ -36,35 +36,33 @@ class FileDamage:
 
     def __str__(self) -> str:
         """Return `file:line: problem`, the format of compilers, so that editors can jump to the line."""
-        location = f"{self.file}:{self.line}" if self.line else self.file
-        return (
-            f"trials/{self.trial_name}/{location}: {self.problem}" if self.trial_name else f"{location}: {self.problem}"
-        )
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"trials/{self.trial_name}/{place}: {self.problem}" if self.trial_name else f"{place}: {self.problem}"
 
 
 def read_or_report_damage(
-    folder: TrialFolder, read_function: Callable[[TrialFolder], ReadResult]
+    trial_folder: TrialFolder, read: Callable[[TrialFolder], ReadResult]
 ) -> ReadResult | FileDamage:
     """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
     The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
     """
     try:
-        return read_function(folder)
+        return read(trial_folder)
     except ValidationError as error:
-        path = folder.plan_path if error.title == PlanView.__name__ else folder.status_path
-        return FileDamage(folder.path.name, path.name, None, _describe_validation_error(error))
+        path = trial_folder.plan_path if error.title == PlanView.__name__ else trial_folder.status_path
+        return FileDamage(trial_folder.path.name, path.name, None, _describe_validation_error(error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # raised for unexpected log contents
         problem = (
             f"cannot be interpreted ({type(error).__name__} at {_code_location_of_error(error)}: {error}); "
             "perhaps written by another version"
         )
-        return FileDamage(folder.path.name, "logs", None, problem)
+        return FileDamage(trial_folder.path.name, "logs", None, problem)
 
 
-def _describe_validation_error(error: ValidationError, *parent_keys: str) -> str:
-    """Return the first problem of the error with its key in the file; `parent_keys` stand above the validated value."""
-    first = error.errors()[0]
+def _describe_validation_error(validation_error: ValidationError, *parent_keys: str) -> str:
+    """Return the first problem that validation found, with its key in the file; `parent_keys` precede this key."""
+    first = validation_error.errors()[0]
     key = ".".join(map(str, (*parent_keys, *first["loc"]))) or "the file"
     return f"{key}: {first['msg']}; empty, cut off or written by another version"
 
@@ -78,22 +76,20 @@ def _code_location_of_error(error: Exception) -> str:
     return f"{path.relative_to(packages) if own_frames else path.name}:{line}"
 
 
-def find_run_file_damage(folder: RunFolder) -> tuple[FileDamage, ...]:
+def find_run_file_damage(run_folder: RunFolder) -> tuple[FileDamage, ...]:
     """Return the damage of the files outside of trials, such as manifest.json, and the missing plans of trials."""
-    problems = [("manifest.json", None if folder.manifest else "not a JSON object: empty or cut off")]
-    problems += [(name, None if folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
-    absent = [name for name, _ in problems if not (folder.path / name).is_file()]
-    damaged = [
-        FileDamage("", name, None, "missing" if name in absent else problem) for name, problem in problems if problem
-    ]
-    without_plan = (FileDamage(name, "plan.json", None, "missing") for name in folder.trials_without_plan)
-    return (*damaged, *_find_published_damage(folder), *without_plan)
+    problems = [("manifest.json", None if run_folder.manifest else "not a JSON object: empty or cut off")]
+    problems += [(name, None if run_folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
+    absent = [name for name, _ in problems if not (run_folder.path / name).is_file()]
+    damaged = [FileDamage("", name, None, "missing" if name in absent else text) for name, text in problems if text]
+    without_plan = (FileDamage(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan)
+    return (*damaged, *_find_published_damage(run_folder), *without_plan)
 
 
-def _find_published_damage(folder: RunFolder) -> Iterator[FileDamage]:
+def _find_published_damage(run_folder: RunFolder) -> Iterator[FileDamage]:
     """Yield damage in the section `published` of scenario.yaml; a file that was cut off is often still valid YAML."""
     try:
-        folder.read_published_results()
+        run_folder.read_published_results()
     except ValidationError as error:
         yield FileDamage("", "scenario.yaml", None, _describe_validation_error(error, "published"))
 
@@ -101,8 +97,8 @@ def _find_published_damage(folder: RunFolder) -> Iterator[FileDamage]:
 def find_trial_file_damage(
     folder: TrialFolder,
     plan: PlanView,
-    status: Mapping[str, Any],
-    logs: Mapping[str, NodeLog],
+    trial_status: Mapping[str, Any],
+    node_logs: Mapping[str, NodeLog],
     unusable_batches: Mapping[str, tuple[UnusableLogLine, ...]],
 ) -> tuple[FileDamage, ...]:
     """Return all damage of a trial whose plan can be read.
@@ -110,9 +106,9 @@ def find_trial_file_damage(
     A log that is missing, empty, or has fewer steps than its node counted is damage only where the engine reported
     success. `unusable_batches` are the log lines with unusable rows, by node name.
     """
-    succeeded = status.get("status") == "success"
-    damages = list(_find_status_damage(folder, status))
-    for node_name, log in logs.items():
+    succeeded = trial_status.get("status") == "success"
+    damages = list(_find_status_damage(folder, trial_status))
+    for node_name, log in node_logs.items():
         lines = [*log.unusable_lines, *unusable_batches.get(node_name, ()), *_find_non_finite_values(log)]
         problems: list[tuple[int | None, str]] = [(line.line_number, line.problem) for line in lines]
         if succeeded and not log.events and not lines:
@@ -125,72 +121,69 @@ def find_trial_file_damage(
     if succeeded:
         reported = {damage.file for damage in damages if not damage.is_divergence}
         unreported = {file: node for node in plan.nodes if (file := f"logs/{node.name}.log") not in reported}
-        lost = {file: _describe_lost_records(node, logs) for file, node in unreported.items()}
+        lost = {file: _describe_lost_records(node, node_logs) for file, node in unreported.items()}
         damages += [FileDamage(folder.path.name, file, None, problem) for file, problem in lost.items() if problem]
     return tuple(damages)
 
 
-def _find_status_damage(folder: TrialFolder, status: Mapping[str, Any]) -> Iterator[FileDamage]:
-    if not status:
-        problem = "empty or cut off" if folder.status_path.is_file() else "missing"
+def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, Any]) -> Iterator[FileDamage]:
+    if not trial_status:
+        state = "empty or cut off" if trial_folder.status_path.is_file() else "missing"
         yield FileDamage(
-            folder.path.name, folder.status_path.name, None, f"{problem}: how the trial ended is not known"
+            trial_folder.path.name, trial_folder.status_path.name, None, f"{state}: how the trial ended is not known"
         )
 
 
-def _describe_lost_records(node: PlannedNode, logs: Mapping[str, NodeLog]) -> str:
-    """Return which records are missing in the log of a node whose lines can all be read; empty if none is missing."""
-    log = logs.get(node.name)
+def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, NodeLog]) -> str:
+    """Return which records a node's log lacks although all its lines can be read; an empty text if it lacks none."""
+    log = node_logs.get(planned_node.name)
     if log is None:
         return "missing"
-    if node.role == "coordinator":
-        return _describe_lost_switch(log, logs)
+    if planned_node.role == "coordinator":
+        return _describe_lost_strategy_switch(log, node_logs)
     stop_event = log.last_event("node_stop")
     if stop_event is None:
         return "no node_stop event: the last lines are lost"
-    return _describe_lost_steps(log, stop_event) if node.role == "worker" else ""
+    return _describe_lost_steps(log, stop_event) if planned_node.role == "worker" else ""
 
 
-def _describe_lost_steps(log: NodeLog, stop_event: LogEvent) -> str:
+def _describe_lost_steps(worker_log: NodeLog, stop_event: LogEvent) -> str:
     """Return how many steps are missing in the log of a worker; an empty text if none is missing.
 
     A worker logs the number of its steps in `node_stop`. Workers of older versions do not, but log at least one step.
     """
-    logged = sum(len(_batch_rows(event)) for event in log.events_with_key("node_steps"))
+    logged = sum(len(_rows_of_step_event(event)) for event in worker_log.events_with_key("node_steps"))
     counted = stop_event.value.get("steps") if isinstance(stop_event.value, dict) else None
     if counted is None:
         return "" if logged else "no node_steps event"
     return "" if logged == counted else f"node_steps has {logged} steps, but node_stop counts {counted}: lines are lost"
 
 
-def _batch_rows(event: LogEvent) -> Sized:
-    rows: Sized = event.value.rows if isinstance(event.value, RowBatch) else event.value["rows"]
+def _rows_of_step_event(step_event: LogEvent) -> Sized:
+    rows: Sized = step_event.value.rows if isinstance(step_event.value, RowBatch) else step_event.value["rows"]
     return rows
 
 
-def _describe_lost_switch(coordinator_log: NodeLog, logs: Mapping[str, NodeLog]) -> str:
+def _describe_lost_strategy_switch(coordinator_log: NodeLog, node_logs: Mapping[str, NodeLog]) -> str:
     """Return a text if other nodes logged a switch between strategies that is missing in the coordinator's log."""
-    switched_nodes = [node_name for node_name, log in logs.items() if log.events_with_key("node_switch")]
-    outcomes = [
-        *coordinator_log.events_with_key("switch_committed"),
-        *coordinator_log.events_with_key("switch_aborted"),
-    ]
+    switched_nodes = [node_name for node_name, log in node_logs.items() if log.events_with_key("node_switch")]
+    outcomes = coordinator_log.events_with_key("switch_committed") + coordinator_log.events_with_key("switch_aborted")
     if not switched_nodes or outcomes:
         return ""
     names = ", ".join(switched_nodes)
     return f"no switch_committed or switch_aborted event, but {names} logged node_switch: lines are lost"
 
 
-def _find_non_finite_values(log: NodeLog) -> Iterator[UnusableLogLine]:
+def _find_non_finite_values(node_log: NodeLog) -> Iterator[UnusableLogLine]:
     """Yield the log lines of the first step and of the first evaluation that have NaN or infinity."""
     for key, describe in (("node_steps", _describe_non_finite_step), ("eval_metrics", _describe_non_finite_metric)):
-        problems = ((event.line_number, describe(event)) for event in log.events_with_key(key))
+        problems = ((event.line_number, describe(event)) for event in node_log.events_with_key(key))
         yield from [UnusableLogLine(line_number, problem) for line_number, problem in problems if problem][:1]
 
 
-def _describe_non_finite_step(event: LogEvent) -> str:
-    value = event.value
-    if event.is_finite:  # testing every number would take as long as reading it
+def _describe_non_finite_step(step_event: LogEvent) -> str:
+    value = step_event.value
+    if step_event.is_finite:  # testing every number would take as long as reading it
         return ""
     if not isinstance(value, dict) or not {"columns", "rows"} <= value.keys():
         return ""
@@ -202,16 +195,16 @@ def _describe_non_finite_step(event: LogEvent) -> str:
     return ""
 
 
-def _describe_non_finite_metric(event: LogEvent) -> str:
-    if not isinstance(event.value, dict):
+def _describe_non_finite_metric(evaluation_event: LogEvent) -> str:
+    if not isinstance(evaluation_event.value, dict):
         return ""
-    metric = next((name for name, value in event.value.items() if _is_non_finite(value)), None)
-    return f"{metric} is {event.value[metric]}{_divergence_message_suffix('loss')}" if metric else ""
+    metric = next((name for name, value in evaluation_event.value.items() if _is_non_finite(value)), None)
+    return f"{metric} is {evaluation_event.value[metric]}{_divergence_message_suffix('loss')}" if metric else ""
 
 
 def _is_non_finite(value: object) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
-def _divergence_message_suffix(column: str) -> str:
-    return DIVERGED_SUFFIX if column == "loss" else ""
+def _divergence_message_suffix(column_name: str) -> str:
+    return DIVERGED_SUFFIX if column_name == "loss" else ""

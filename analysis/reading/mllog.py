@@ -43,7 +43,7 @@ class RowBatch:
     __hash__ = None  # type: ignore[assignment] # a batch is not hashable, like a list
 
 
-def decode_row_batch(logged_value: Any) -> RowBatch:
+def decode_row_batch(value: Any) -> RowBatch:
     """Decode a value logged as `{"columns": [name, ...], "rows": [[number or null, ...], ...]}`.
 
     Every entry that NumPy converts to a float counts as a number.
@@ -51,9 +51,7 @@ def decode_row_batch(logged_value: Any) -> RowBatch:
     Raises:
         ValueError: the value is not a batch. The message continues a sentence that begins with the event's key.
     """
-    columns, rows = (
-        (logged_value.get("columns"), logged_value.get("rows")) if isinstance(logged_value, dict) else (None, None)
-    )
+    columns, rows = (value.get("columns"), value.get("rows")) if isinstance(value, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(rows, list):
         raise ValueError("has no lists `columns` and `rows`")  # noqa: TRY004 - wrong content of a log, not a wrong argument
     names = tuple(map(str, columns))
@@ -123,16 +121,14 @@ class NodeLog:
 def parse_log_lines(lines: Iterable[str]) -> NodeLog:
     """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
-    return NodeLog(
-        tuple(each for each in parsed if isinstance(each, LogEvent)),
-        tuple(each for each in parsed if isinstance(each, UnusableLogLine)),
-    )
+    events = tuple(each for each in parsed if isinstance(each, LogEvent))
+    return NodeLog(events, tuple(each for each in parsed if isinstance(each, UnusableLogLine)))
 
 
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
-        fields, is_finite = _load_json(json_text)
+        fields, is_finite = _load_json_with_finiteness(json_text)
     except ValueError as error:
         problem = "cut off in the middle" if _is_cut_off(json_text) else f"not valid JSON: {error}"
         return UnusableLogLine(line_number, problem)
@@ -151,7 +147,7 @@ def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return UnusableLogLine(line_number, "not an event: a JSON object with `key` and a numeric `time_ms` is needed")
-    return _check_event(event)
+    return _check_event_fields(event)
 
 
 def _is_cut_off(json_text: str) -> bool:
@@ -171,7 +167,7 @@ def _decode_logged_value(value: Any) -> Any:
     return value
 
 
-def _load_json(json_text: str) -> tuple[Any, bool]:
+def _load_json_with_finiteness(json_text: str) -> tuple[Any, bool]:
     """Return the decoded JSON, and whether all its numbers are finite.
 
     orjson is many times as fast as other parsers, which matters for long logs.
@@ -182,7 +178,7 @@ def _load_json(json_text: str) -> tuple[Any, bool]:
         return from_json(json_text), False  # accepts NaN and infinity, and names the place of an error
 
 
-def _check_event(event: LogEvent) -> LogEvent | UnusableLogLine:
+def _check_event_fields(event: LogEvent) -> LogEvent | UnusableLogLine:
     """Return the event, or an unusable line if its time is not finite or its metadata is not a JSON object."""
     if not math.isfinite(event.time_ms):
         problem = f"not an event: time_ms should be a finite number, not {event.time_ms}"

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class ProcessPool:
-    """Pool of this process and one helper process for each other core; helpers end with the `with` block.
+    """Process pool of this process and one helper process per further core; helpers end with the `with` block.
 
     Helpers start with the first task. They are new processes that neither copy this process's memory nor import its
     main module, so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items
@@ -38,12 +38,10 @@ class ProcessPool:
 
     def __init__(self, *, single_process: bool = False) -> None:
         """Create the pool; with `single_process`, or on one core, it has no helper processes."""
-        helper_count = 0 if single_process else _usable_cores() - 1
+        helper_count = 0 if single_process else _usable_core_count() - 1
         self._helpers = None
         if helper_count:
-            self._helpers = ProcessPoolExecutor(
-                helper_count, initializer=_prepare_helper_process, initargs=(os.getpid(),)
-            )
+            self._helpers = ProcessPoolExecutor(helper_count, initializer=_prepare_helper, initargs=(os.getpid(),))
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +79,7 @@ class ProcessPool:
 
 
 def create_process_pool(log_bytes: int) -> ProcessPool:
-    """Return a pool for reading logs of this size; small logs are read without helper processes."""
+    """Return a process pool for reading logs of `log_bytes` bytes; small logs are read without helper processes."""
     return ProcessPool(single_process=log_bytes < PARALLEL_LOG_BYTES)
 
 
@@ -90,7 +88,7 @@ def _import_in_helper_process(module_name: str) -> None:
     import_module(module_name)
 
 
-def _prepare_helper_process(parent_pid: int) -> None:
+def _prepare_helper(parent_pid: int) -> None:
     """Make a helper process end together with its parent, and end quickly.
 
     A helper whose parent was killed would wait for tasks for ever, so it checks whether its parent is alive. When a
@@ -106,6 +104,6 @@ def _exit_with_parent(parent_pid: int) -> None:
     os._exit(1)
 
 
-def _usable_cores() -> int:
+def _usable_core_count() -> int:
     """Return the number of cores that this process may use."""
     return (os.process_cpu_count() if hasattr(os, "process_cpu_count") else None) or len(os.sched_getaffinity(0))

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 from services.cluster.events import PlannedEvent
 from services.cluster.network import Network
-from services.collectives import Schedule
+from services.collectives import TransferSchedule
 from services.scenario.scenario import FidelityLimits
 from services.scenario.target import QualityTarget
-from services.strategies.cost_model import StepPrediction
+from services.strategies.cost_model import StepTimePrediction
 
-NO_PREDICTION = StepPrediction(compute_s=0.0, exchange_s=0.0, formula="")
+NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
 class PlanSection(BaseModel):
@@ -26,7 +26,7 @@ class PlanSection(BaseModel):
 
 
 class PlannedNode(PlanSection):
-    """Declared properties of one node; None where nothing was declared."""
+    """Properties that the scenario declares for one node; None where it declares nothing."""
 
     name: str
     role: str
@@ -35,22 +35,22 @@ class PlannedNode(PlanSection):
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     buffer_bytes: int | None = None  # of the port that sends to the node
-    variation: dict[str, Any] | None = None  # of a paced worker's speed
+    variation: dict[str, Any] | None = None  # of a worker's emulated compute speed
     cpus: float = 1.0  # share of a core that the node's container may use
 
     @property
     def is_slowed_by_cpu_quota(self) -> bool:
-        """Whether the node is a worker whose declared speed is set by its CPU quota alone."""
+        """Whether the node is a worker that is slowed by a CPU quota and has no emulated compute speed."""
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
-class PlanAfterSwitch(PlanSection):
-    """Parts of the plan that hold after one strategy has been replaced by another."""
+class PlanAfterStrategySwitch(PlanSection):
+    """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     bytes_per_step: dict[str, float] = {}
     reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
-    predicted: StepPrediction = NO_PREDICTION
+    predicted: StepTimePrediction = NO_PREDICTION
     is_synchronous: bool = True
     worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
     latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
@@ -58,7 +58,7 @@ class PlanAfterSwitch(PlanSection):
 
     @property
     def promoted_workers(self) -> tuple[str, ...]:
-        """Names of the workers that are only servers after the switch."""
+        """Names of the workers that only act as servers after the strategy switch."""
         return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
 
@@ -91,15 +91,15 @@ class PlanView(PlanSection):
     bytes_per_step: dict[str, float] = {}  # node -> payload bytes that it sends in one step
     # worker that owns shards -> payload bytes that it sends as replies to the other workers in one step
     reply_bytes_per_step: dict[str, float] = {}
-    predicted: StepPrediction = NO_PREDICTION
+    predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
     saturation_workers: float | None = (
         None  # number of workers that saturate the servers' links in asynchronous training
     )
-    second_phase: PlanAfterSwitch | None = None  # for a strategy that switches
+    second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
     vector_bytes: int = 0
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
-    schedule: Schedule = Schedule()  # of a collective; without rounds for other strategies
+    schedule: TransferSchedule = TransferSchedule()  # of a collective; without rounds for other strategies
     strategy: dict[str, Any] = {}
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
@@ -108,13 +108,13 @@ class PlanView(PlanSection):
     fidelity: FidelityLimits = FidelityLimits()
 
     @property
-    def has_varying_speeds(self) -> bool:
-        """Whether the speed of a worker varies from step to step."""
+    def has_varying_worker_speeds(self) -> bool:
+        """Whether the emulated compute speed of any worker varies from step to step."""
         return any(node.variation for node in self.nodes if node.role == "worker")
 
     @property
     def synchrony(self) -> Literal["synchronous", "asynchronous"]:
-        """Synchronous if all replicas have equal parameters after every step.
+        """Return "synchronous" if all replicas have equal parameters after every step, otherwise "asynchronous".
 
         A strategy that switches has the synchrony of its first strategy.
         """
@@ -129,23 +129,23 @@ class PlanView(PlanSection):
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
-    def longest_chain_message_count(self) -> float:
-        """Number of messages in the longest chain of dependent transfers of the collective."""
-        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.edges, 1.0))
+    def longest_message_chain(self) -> float:
+        """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
+        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.rank_pairs, 1.0))
 
     @property
     def exchange_without_latency_s(self) -> float:
-        """Predicted seconds of an exchange without the latency of messages: transfer times and path delays."""
-        return self.predicted.exchange_s - self.alpha_s * self.longest_chain_message_count
+        """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
+        return self.predicted.exchange_s - self.alpha_s * self.longest_message_chain
 
     @property
-    def swept_condition(self) -> tuple[tuple[str, str | int | float], ...]:
-        """Swept keys and values except the number of workers; only trials of one condition are compared."""
+    def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:
+        """Swept scenario keys and values except the number of workers; only trials with equal values are compared."""
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
 
     @property
     def declared_samples_per_second(self) -> float | None:
-        """Sum of the workers' declared throughputs; None if any worker is not paced."""
+        """Sum of the workers' declared compute speeds, in samples/s; None if a worker has no declared speed."""
         throughputs = [node.throughput for node in self.nodes if node.role == "worker"]
         known = [throughput for throughput in throughputs if throughput is not None]
         return sum(known) if known and len(known) == len(throughputs) else None

@@ -31,9 +31,9 @@ def parse_json_object(text: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def write_json(path: Path, content: object) -> Path:
+def write_json(path: Path, json_value: object) -> Path:
     """Write the content as indented JSON and return the path."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(json_value, indent=2) + "\n", encoding="utf-8")
     return path
 
 
@@ -59,22 +59,22 @@ class TrialFolder:
         return self.path / "status.json"
 
     @property
-    def fidelity_path(self) -> Path:
+    def fidelity_verdict_path(self) -> Path:
         """Path of fidelity.json: the verdict on the trial, written by the analysis."""
         return self.path / "fidelity.json"
 
     @property
-    def events_path(self) -> Path:
+    def engine_events_path(self) -> Path:
         """Path of events.jsonl: changes of links that the engine applied during the trial, one JSON object per line."""
         return self.path / "events.jsonl"
 
     @property
-    def result_path(self) -> Path:
+    def merged_log_path(self) -> Path:
         """Path of result.txt: the log lines of all nodes, merged by time."""
         return self.path / "result.txt"
 
     @property
-    def steps_path(self) -> Path:
+    def step_csv_path(self) -> Path:
         """Path of steps.csv: one row per worker and training step."""
         return self.path / "steps.csv"
 
@@ -100,7 +100,7 @@ class RunFolder:
         return tuple(TrialFolder(plan_path.parent) for plan_path in sorted(self.path.glob("trials/*/plan.json")))
 
     @property
-    def log_bytes(self) -> int:
+    def total_log_bytes(self) -> int:
         """Total size of the node logs of all trials, in bytes."""
         return sum(path.stat().st_size for folder in self.trial_folders for path in folder.log_paths)
 
@@ -132,12 +132,12 @@ class RunFolder:
         return tuple(str(name) for name in names if not self.trial_folder(str(name)).path.is_dir())
 
     @property
-    def figures_path(self) -> Path:
+    def figures_folder_path(self) -> Path:
         """Path of the folder of figures and their tables."""
         return self.path / "figures"
 
     @property
-    def exports_path(self) -> Path:
+    def exports_folder_path(self) -> Path:
         """Path of the folder of exports for other tools."""
         return self.path / "exports"
 
@@ -158,15 +158,15 @@ class RunFolder:
 
     @property
     def published_results(self) -> tuple[PublishedCurve, ...]:
-        """Published results that the scenario quotes; empty if they cannot be read."""
+        """Published speedups of other studies that the scenario quotes; empty if they cannot be read."""
         try:
             return self.read_published_results()
         except ValidationError:
             return ()
 
     @property
-    def scenario_question(self) -> str:
-        """Question that the scenario answers: the first comment of scenario.yaml, up to its first empty line."""
+    def first_scenario_comment(self) -> str:
+        """First comment of scenario.yaml up to an empty line; it states the question that the scenario answers."""
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:
@@ -176,7 +176,7 @@ class RunFolder:
         return " ".join(comment)
 
     def read_published_results(self) -> tuple[PublishedCurve, ...]:
-        """Read the published results that the scenario quotes.
+        """Read the speedups of other studies that the scenario quotes in its section `published`.
 
         Raises:
             ValidationError: the section `published` was cut off or written by another version.

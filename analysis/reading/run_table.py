@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_row_batches, rows_to_frame
+from analysis.reading.batches import read_row_batches, rows_to_data_frame
 from analysis.reading.damage import FileDamage, find_run_file_damage, find_trial_file_damage
 from analysis.reading.mllog import NodeLog, UnusableLogLine
 from analysis.reading.plan_view import PlanView, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
-from analysis.reading.switch_record import StrategySwitchRecord, read_switch_record
-from analysis.reading.trial_status import validate_status
-from analysis.reading.waiting import split_waiting_time
+from analysis.reading.switch_record import StrategySwitchRecord, read_strategy_switch
+from analysis.reading.trial_status import validate_trial_status
+from analysis.reading.waiting import split_wait_from_exchange
 from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
 
 STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
@@ -35,7 +35,7 @@ EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 @dataclass(frozen=True)
 class TrialTable:
-    """Data of one trial: its plan, its status, and data frames of what the nodes logged.
+    """Data of one trial: its plan, its status, and data frames read from the logs of its nodes.
 
     - `status`: content of status.json, how the trial ended as the engine reports it.
     - `steps`: columns node, rank and READ_STEP_COLUMNS; a row per worker and step.
@@ -45,7 +45,7 @@ class TrialTable:
     - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
-    - `admission`: dilation that the host needs, as decided before the run; empty if nothing was decided.
+    - `admission`: time dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
@@ -61,13 +61,13 @@ class TrialTable:
     run_stop: dict[str, Any]
     params_sha256: str | None
     unusable_line_count: int
-    admission: dict[str, Any]
+    capacity_check: dict[str, Any]
     switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
     damage: tuple[FileDamage, ...] = ()
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether part of the trial's record is lost, so that its numbers would be wrong."""
+        """Whether part of the trial's files is lost or damaged, so that its numbers would be wrong."""
         return any(not damage.is_divergence for damage in self.damage)
 
 
@@ -101,27 +101,27 @@ class RunTable:
         return _concatenate_trial_frames((trial.plan.trial, trial.updates) for trial in self.trials)
 
 
-def read_logs(folder: TrialFolder) -> dict[str, NodeLog]:
+def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
     """Read the logs of all nodes of a trial; return them by node name."""
-    return {path.stem: mllog.read_log(path) for path in folder.log_paths}
+    return {path.stem: mllog.read_log(path) for path in trial_folder.log_paths}
 
 
-def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -> TrialTable:
+def read_trial(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog] | None = None) -> TrialTable:
     """Read one trial from its folder, and its logs unless they are given. Tables without logged rows are empty."""
-    plan, status = read_plan(folder.plan_path), validate_status(read_json(folder.status_path))
-    logs = read_logs(folder) if logs is None else logs
-    coordinator_log = logs.get("coordinator", NodeLog(()))
+    plan, status = read_plan(trial_folder.plan_path), validate_trial_status(read_json(trial_folder.status_path))
+    node_logs = read_node_logs(trial_folder) if node_logs is None else node_logs
+    coordinator_log = node_logs.get("coordinator", NodeLog(()))
     start_s, end_s = (_last_event_time_s(coordinator_log, key) for key in ("run_start", "run_stop"))
     zero_s = start_s or 0.0
-    switch_record = read_switch_record(logs, zero_s) if plan.second_phase else None
+    switch_record = read_strategy_switch(node_logs, zero_s) if plan.second_phase else None
     run_stop, sha256 = coordinator_log.last_event("run_stop"), coordinator_log.last_event("params_sha256")
-    steps, unusable_batches = _build_step_table(plan, switch_record, logs, zero_s)
+    steps, unusable_batches = _build_step_table(plan, switch_record, node_logs, zero_s)
     first_owner = next(iter(plan.shard_owners), "")
-    first_owner_log = logs.get(first_owner, NodeLog(()))
+    first_owner_log = node_logs.get(first_owner, NodeLog(()))
     rows, unusable_updates = read_row_batches(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
     if unusable_updates:
         unusable_batches |= {first_owner: unusable_updates}
-    updates = rows_to_frame(rows, UPDATE_COLUMNS)
+    updates = rows_to_data_frame(rows, UPDATE_COLUMNS)
     evals = _build_evaluation_table(coordinator_log, zero_s)
     return TrialTable(
         plan=plan,
@@ -129,22 +129,22 @@ def read_trial(folder: TrialFolder, logs: Mapping[str, NodeLog] | None = None) -
         steps=steps,
         evals=evals,
         updates=updates.assign(time_s=updates["time_s"].astype(float) - zero_s),
-        parameter_hashes=_build_parameter_hash_table(logs),
-        nodes=_build_node_table(logs),
-        events=_build_event_table(logs, folder.events_path),
+        parameter_hashes=_build_parameter_hash_table(node_logs),
+        nodes=_build_node_table(node_logs),
+        events=_build_event_table(node_logs, trial_folder.engine_events_path),
         seconds=end_s - start_s if start_s is not None and end_s is not None else None,
         run_stop=dict(run_stop.metadata) if run_stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
-        unusable_line_count=sum(log.unusable_line_count for log in logs.values()),
-        admission=folder.run_folder.manifest.get("admission") or {},
+        unusable_line_count=sum(log.unusable_line_count for log in node_logs.values()),
+        capacity_check=trial_folder.run_folder.manifest.get("admission") or {},
         switch_record=switch_record,
-        damage=find_trial_file_damage(folder, plan, status, logs, unusable_batches),
+        damage=find_trial_file_damage(trial_folder, plan, status, node_logs, unusable_batches),
     )
 
 
-def _last_event_time_s(log: NodeLog, key: str) -> float | None:
+def _last_event_time_s(node_log: NodeLog, event_key: str) -> float | None:
     """Return the timestamp of the last event with this key, in seconds."""
-    event = log.last_event(key)
+    event = node_log.last_event(event_key)
     return event.time_ms / 1000 if event else None
 
 
@@ -161,29 +161,23 @@ def _build_step_table(
     if not names:
         return pd.DataFrame(columns=["node", "rank", *READ_STEP_COLUMNS]), unusable
     row_counts = [len(rows) for rows, _ in read.values()]
-    steps = rows_to_frame(np.vstack([rows for rows, _ in read.values()]), READ_STEP_COLUMNS)
+    steps = rows_to_data_frame(np.vstack([rows for rows, _ in read.values()]), READ_STEP_COLUMNS)
     name_codes = np.repeat(np.arange(len(names)), row_counts)
     steps.insert(0, "node", pd.Series(pd.Categorical.from_codes(name_codes, categories=pd.Index(names))))
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
     wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
     steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
-    return (_split_waiting_time_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
+    return (_split_waiting_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
 
 
-def _split_waiting_time_by_phase(
-    plan: PlanView, switch_record: StrategySwitchRecord | None, steps: pd.DataFrame
-) -> pd.DataFrame:
-    """Return the steps with their waiting time computed again for the synchronous training phases."""
+def _split_waiting_by_phase(plan: PlanView, record: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the step table with waiting times computed anew for training phases with synchronous workers."""
     no_step = pd.Series(data=False, index=steps.index)
-    is_after = steps["start_s"] >= switch_record.second_strategy_begins_s if switch_record else no_step
+    is_after = steps["start_s"] >= record.second_strategy_start_s if record else no_step
     phases = [(steps[~is_after], plan.synchrony == "synchronous")]
     if plan.second_phase:
         phases.append((steps[is_after], plan.second_phase.is_synchronous))
-    split = [
-        split_waiting_time(of_phase) if is_synchronous else of_phase
-        for of_phase, is_synchronous in phases
-        if len(of_phase)
-    ]
+    split = [split_wait_from_exchange(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]
     return pd.concat(split).sort_index() if len(split) > 1 else split[0]
 
 
@@ -207,10 +201,10 @@ def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.Data
     return _convert_to_numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value"))
 
 
-def _build_parameter_hash_table(logs: Mapping[str, NodeLog]) -> pd.DataFrame:
+def _build_parameter_hash_table(node_logs: Mapping[str, NodeLog]) -> pd.DataFrame:
     rows = [
         (node_name, event.metadata.get("step"), event.value)
-        for node_name, log in logs.items()
+        for node_name, log in node_logs.items()
         for event in log.events_with_key("node_hash")
     ]
     if not_text := next((value for _, _, value in rows if not isinstance(value, str)), None):
@@ -218,10 +212,10 @@ def _build_parameter_hash_table(logs: Mapping[str, NodeLog]) -> pd.DataFrame:
     return _convert_to_numbers(pd.DataFrame(rows, columns=["node", "step", "sha256"]), ("step",))
 
 
-def _build_node_table(logs: Mapping[str, NodeLog]) -> pd.DataFrame:
+def _build_node_table(node_logs: Mapping[str, NodeLog]) -> pd.DataFrame:
     rows = [
         {"node": node_name, **(start.value if (start := log.last_event("node_start")) else {}), **stop.value}
-        for node_name, log in logs.items()
+        for node_name, log in node_logs.items()
         if (stop := log.last_event("node_stop")) and isinstance(stop.value, dict)
     ]
     columns = dict.fromkeys(["node", *NODE_COUNTERS, *(key for row in rows for key in row)])
@@ -234,11 +228,11 @@ def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataF
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
 
 
-def _build_event_table(logs: Mapping[str, NodeLog], engine_events_path: Path) -> pd.DataFrame:
+def _build_event_table(node_logs: Mapping[str, NodeLog], engine_events_path: Path) -> pd.DataFrame:
     """Return the table of applied events: first those that nodes applied themselves, then the engine's link changes."""
     by_nodes = [
         {"nodes": (node_name,), **event.value}
-        for node_name, log in logs.items()
+        for node_name, log in node_logs.items()
         for event in log.events_with_key("event_applied")
     ]
     by_engine = [parse_json_object(line) for line in _read_lines(engine_events_path)]
@@ -252,7 +246,7 @@ def _read_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
 
 
-def _concatenate_trial_frames(frames: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+def _concatenate_trial_frames(frames_by_trial: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     """Return one frame of all trials' frames, with the trial's name in the column `trial`."""
-    with_trial = [frame.assign(trial=trial_name) for trial_name, frame in frames if not frame.empty]
+    with_trial = [frame.assign(trial=trial_name) for trial_name, frame in frames_by_trial if not frame.empty]
     return pd.concat(with_trial, ignore_index=True) if with_trial else pd.DataFrame()

@@ -1,4 +1,4 @@
-"""Record of a switch between strategies, read from the coordinator's log."""
+"""Record of a switch from one training strategy to another, read from the coordinator's log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ TIMESTAMP_ERROR_S = 2e-6  # two timestamps of the same moment may differ by thei
 
 @dataclass(frozen=True)
 class StrategySwitchRecord:
-    """Planned switch between strategies: evaluations of its rule, and its outcome; times are virtual seconds."""
+    """Strategy switch of a trial: evaluations of the rule that triggers it, and its outcome, in virtual seconds."""
 
     rule_points: tuple[dict[str, Any], ...]  # value and threshold of the rule at every evaluation
-    committed: dict[str, Any] | None = None  # step, version, samples, digests, and seconds of the hand-over
+    committed: dict[str, Any] | None = None  # step, version, samples, digests, and seconds that the switch took
     committed_s: float = inf
     abort_reason: str = ""  # empty if the switch was not aborted
-    hand_over_bytes_sent: dict[str, int] = field(default_factory=dict)  # worker -> payload bytes sent before an abort
+    transfer_bytes_sent: dict[str, int] = field(default_factory=dict)  # worker -> payload bytes sent before an abort
 
     @property
-    def second_strategy_begins_s(self) -> float:
+    def second_strategy_start_s(self) -> float:
         """Earliest start of a step of the second strategy, in virtual seconds; infinite if training never switched."""
         return self.committed_s - TIMESTAMP_ERROR_S
 
@@ -35,42 +35,38 @@ class StrategySwitchRecord:
         return f"aborted: {self.abort_reason}" if self.abort_reason else NEVER_SWITCHED
 
 
-def read_switch_record(logs: Mapping[str, NodeLog], run_start_s: float) -> StrategySwitchRecord | None:
-    """Read the switch between strategies from the logs of a trial; the time of the run's start is a Unix timestamp.
+def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -> StrategySwitchRecord | None:
+    """Read the strategy switch of a trial from the logs of its nodes; `run_start_s` is a Unix timestamp.
 
     Return None if the coordinator's log was cut off, so that it shows neither a switch nor the end of the run.
     """
-    coordinator = logs.get("coordinator", NodeLog(()))
+    coordinator = node_logs.get("coordinator", NodeLog(()))
     committed, aborted = coordinator.last_event("switch_committed"), coordinator.last_event("switch_aborted")
     if not (committed or aborted or coordinator.last_event("run_stop")):
         return None
     points = tuple(_parse_switch_rule_evaluation(event) for event in coordinator.events_with_key("switch_rule"))
     if committed is None:
         reason = str(aborted.value["reason"]) if aborted else ""
-        return StrategySwitchRecord(points, abort_reason=reason, hand_over_bytes_sent=_read_hand_over_bytes(logs))
-    return StrategySwitchRecord(points, _parse_switch_commit(committed), committed.time_ms / 1000 - run_start_s)
+        return StrategySwitchRecord(points, abort_reason=reason, transfer_bytes_sent=_read_transfer_bytes(node_logs))
+    return StrategySwitchRecord(points, _parse_strategy_switch(committed), committed.time_ms / 1000 - run_start_s)
 
 
-def _parse_switch_commit(event: LogEvent) -> dict[str, Any]:
+def _parse_strategy_switch(commit_event: LogEvent) -> dict[str, Any]:
     """Return the value of an event `switch_committed`; raise LookupError, TypeError or ValueError for wrong numbers."""
-    numbers = {name: convert(event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
-    return {**event.value, **numbers, "loaded": bool(event.value["loaded"])}
+    numbers = {name: convert(commit_event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
+    return {**commit_event.value, **numbers, "loaded": bool(commit_event.value["loaded"])}
 
 
-def _read_hand_over_bytes(logs: Mapping[str, NodeLog]) -> dict[str, int]:
-    """Return the payload bytes that each node sent for the hand-over between strategies, by node name."""
-    events = {node_name: log.last_event("node_switch") for node_name, log in logs.items()}
+def _read_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
+    """Return the payload bytes that each node sent to transfer training state in a strategy switch, by node name."""
+    events = {node_name: log.last_event("node_switch") for node_name, log in node_logs.items()}
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
-def _parse_switch_rule_evaluation(event: LogEvent) -> dict[str, Any]:
+def _parse_switch_rule_evaluation(rule_event: LogEvent) -> dict[str, Any]:
     """Return value and threshold of the switch rule at one evaluation; raise LookupError or TypeError if wrong."""
-    known = [event.value[name] for name in ("value", "threshold") if event.value.get(name) is not None]
+    known = [rule_event.value[name] for name in ("value", "threshold") if rule_event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):
         raise TypeError(f"switch_rule: value and threshold should be numbers, not {known}")
-    return {
-        **event.value,
-        "fires": bool(event.value["fires"]),
-        "epoch": event.metadata.get("epoch_num"),
-        "step": event.metadata.get("step"),
-    }
+    epoch, step = rule_event.metadata.get("epoch_num"), rule_event.metadata.get("step")
+    return {**rule_event.value, "fires": bool(rule_event.value["fires"]), "epoch": epoch, "step": step}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.reading.plan_view import PlanView
 from analysis.reading.run_table import TrialTable
-from services.strategies.cost_model import StepPrediction
+from services.strategies.cost_model import StepTimePrediction
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class TrainingPhase:
 
     name: Literal["", "before", "after"]  # relative to the switch; empty if the strategy does not switch
     steps: pd.DataFrame
-    predicted: StepPrediction
+    predicted: StepTimePrediction
     bytes_per_step: dict[str, float]
     reply_bytes_per_step: dict[str, float]
     synchrony: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
-    promoted_workers: tuple[str, ...] = ()  # workers that are only servers
+    promoted_workers: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
     def sample_count(self) -> int:
@@ -29,18 +29,18 @@ class TrainingPhase:
         return int(self.steps["samples"].sum())
 
 
-def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
+def training_phases(trial_table: TrialTable) -> tuple[TrainingPhase, ...]:
     """Return the training phases of a trial in which at least one step was done, in their order."""
-    plan, record = trial.plan, trial.switch_record
-    seconds = trial.seconds or 0.0
+    plan, record = trial_table.plan, trial_table.switch_record
+    seconds = trial_table.seconds or 0.0
     if plan.second_phase is None or record is None or not record.committed:
-        return (_phase_of_first_strategy(plan, "", trial.steps, seconds),)
-    is_after = trial.steps["start_s"] >= record.second_strategy_begins_s
+        return (_first_phase(plan, "", trial_table.steps, seconds),)
+    is_after = trial_table.steps["start_s"] >= record.second_strategy_start_s
     first_end_s = record.committed_s - float(record.committed["seconds"])
-    first = _phase_of_first_strategy(plan, "before", trial.steps[~is_after], first_end_s)
+    first = _first_phase(plan, "before", trial_table.steps[~is_after], first_end_s)
     second = TrainingPhase(
         name="after",
-        steps=trial.steps[is_after],
+        steps=trial_table.steps[is_after],
         predicted=plan.second_phase.predicted,
         bytes_per_step=plan.second_phase.bytes_per_step,
         reply_bytes_per_step=plan.second_phase.reply_bytes_per_step,
@@ -51,9 +51,7 @@ def training_phases(trial: TrialTable) -> tuple[TrainingPhase, ...]:
     return tuple(phase for phase in (first, second) if len(phase.steps))
 
 
-def _phase_of_first_strategy(
-    plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float
-) -> TrainingPhase:
+def _first_phase(plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float) -> TrainingPhase:
     """Return the phase of the strategy that the trial starts with."""
     return TrainingPhase(
         name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.synchrony, seconds

@@ -1,4 +1,4 @@
-"""Writer of a trial's record: result.txt and steps.csv, made from the node logs."""
+"""Writer of result.txt (merged log lines) and steps.csv (a row per worker and step), made from the node logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTable, read_logs
+from analysis.reading.run_table import TrialTable, read_node_logs
 
 SIGNIFICANT_DIGITS = 9
 PLAIN_RANGE = (1e-4, 1e8)  # absolute values that `%.9g` writes without an exponent, also after rounding
@@ -21,62 +21,62 @@ POWERS_OF_TEN = np.array([float(f"1e{place}") for place in range(SIGNIFICANT_DIG
 TIE_TOLERANCE = 1e-6  # in units of the last digit; products of this size are exact within 6e-8
 
 
-def write_trial_record(folder: TrialFolder, trial: TrialTable, logs: Mapping[str, NodeLog] | None = None) -> None:
+def write_log_and_steps(folder: TrialFolder, trial: TrialTable, logs: Mapping[str, NodeLog] | None = None) -> None:
     """Write result.txt and steps.csv of one trial; read the logs if they are not given.
 
     Writing the same trial again gives the same bytes.
     """
-    write_merged_log(folder, read_logs(folder) if logs is None else logs)
+    write_merged_log(folder, read_node_logs(folder) if logs is None else logs)
     write_step_csv(folder, trial)
 
 
-def write_merged_log(folder: TrialFolder, logs: Mapping[str, NodeLog]) -> Path:
+def write_merged_log(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog]) -> Path:
     """Write result.txt, the merged log lines of all nodes, and return its path."""
-    with folder.result_path.open("w", encoding="utf-8") as result:
-        result.writelines(merge_log_lines(logs))
-    return folder.result_path
+    with trial_folder.merged_log_path.open("w", encoding="utf-8") as result:
+        result.writelines(merge_log_lines(node_logs))
+    return trial_folder.merged_log_path
 
 
-def merge_log_lines(logs: Mapping[str, NodeLog]) -> Iterator[str]:
+def merge_log_lines(node_logs: Mapping[str, NodeLog]) -> Iterator[str]:
     """Return the log lines of all nodes, sorted by time.
 
     MLCommons' compliance checker accepts the merged log: only the coordinator prints the keys that it requires. The
     sort is stable and `coordinator` is the first name, so lines of the same time keep a fixed order.
     """
-    events = [event for _, log in sorted(logs.items()) for event in log.events]
+    events = [event for _, log in sorted(node_logs.items()) for event in log.events]
     events.sort(key=lambda event: event.time_ms)
     return (f"{event.format_line()}\n" for event in events)
 
 
-def write_step_csv(folder: TrialFolder, trial: TrialTable) -> Path:
+def write_step_csv(trial_folder: TrialFolder, trial_table: TrialTable) -> Path:
     """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds; return its path."""
-    steps = trial.steps.sort_values(["rank", "step"], kind="stable")
-    with folder.steps_path.open("wb") as file:
+    steps = trial_table.steps.sort_values(["rank", "step"], kind="stable")
+    with trial_folder.step_csv_path.open("wb") as file:
         file.write(",".join(steps.columns).encode() + b"\n")
         file.writelines(_format_csv_rows(steps))
-    return folder.steps_path
+    return trial_folder.step_csv_path
 
 
-def _format_csv_rows(steps: pd.DataFrame) -> Iterator[bytes]:
+def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
     """Yield the CSV rows of each worker as one text, with nine significant digits; an unknown value is empty.
 
     A CSV row is what a JSON array has between its brackets, so orjson writes the rows; `to_csv` takes twenty times as
     long.
     """
-    node_columns = [name for name in ("node", "rank") if name in steps]
-    columns = [_format_column(steps[name].to_numpy()) for name in steps.columns.drop(node_columns)]
-    rows = list(zip(*_join_constant_columns(columns, len(steps)), strict=True))
-    begins = np.flatnonzero(steps["node"].ne(steps["node"].shift())).tolist()
-    for begin, end in pairwise([*begins, len(steps)]):
-        prefix = "".join(f"{steps[name].iloc[begin]}," for name in node_columns).encode()
+    node_columns = [name for name in ("node", "rank") if name in step_table]
+    columns = [_format_csv_column(step_table[name].to_numpy()) for name in step_table.columns.drop(node_columns)]
+    rows = list(zip(*_join_constant_columns(columns, len(step_table)), strict=True))
+    begins = np.flatnonzero(step_table["node"].ne(step_table["node"].shift())).tolist()
+    for begin, end in pairwise([*begins, len(step_table)]):
+        prefix = "".join(f"{step_table[name].iloc[begin]}," for name in node_columns).encode()
         text = orjson.dumps(rows[begin:end])[2:-2].replace(b"],[", b"\n" + prefix)
         yield prefix + text.translate(None, b'"') + b"\n"
 
 
-def _join_constant_columns(columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
+def _join_constant_columns(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
     """Yield the columns; neighbouring columns with one constant value each become a single column of text."""
     constants: list[str] = []
-    for cells in columns:
+    for cells in csv_columns:
         if isinstance(cells, str):
             constants.append(cells)
             continue
@@ -88,7 +88,7 @@ def _join_constant_columns(columns: Sequence[list[Any] | str], row_count: int) -
         yield [",".join(constants)] * row_count
 
 
-def _format_column(values: NDArray[Any]) -> list[Any] | str:
+def _format_csv_column(values: NDArray[Any]) -> list[Any] | str:
     """Return the cells of a column: numbers that JSON writes as `%.9g` does, and texts for all other values.
 
     A column with one constant value is returned as a single text. Why a rounded number may stay a number: the quotient

@@ -18,7 +18,7 @@ NUMBER_ERRORS = {"float_type", "int_type"}
 NULLABLE_SECTIONS = {"reason", "timings_s", "exit_codes", "shaping", "throttling", "host"}
 
 
-def validate_status(status: Mapping[str, Any]) -> dict[str, Any]:
+def validate_trial_status(trial_status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of status.json unchanged if every known key has the right type.
 
     Keys may be missing or unknown, and a number may be null. A number in quotation marks is an error, because checks
@@ -28,19 +28,19 @@ def validate_status(status: Mapping[str, Any]) -> dict[str, Any]:
         ValidationError: a known key has another type.
     """
     try:
-        TrialOutcome.model_validate_json(json.dumps(status), strict=True)
+        TrialOutcome.model_validate_json(json.dumps(trial_status), strict=True)
     except ValidationError as error:
-        if damage := [_repeat_error(each) for each in error.errors() if not _is_tolerated(each)]:
+        if damage := [_copy_error_details(each) for each in error.errors() if not _is_tolerated_error(each)]:
             raise ValidationError.from_exception_data(error.title, damage, input_type="json") from None
-    return dict(status)
+    return dict(trial_status)
 
 
-def _is_tolerated(error: ErrorDetails) -> bool:
-    if error["type"] in OTHER_VERSION_ERRORS:
+def _is_tolerated_error(error_details: ErrorDetails) -> bool:
+    if error_details["type"] in OTHER_VERSION_ERRORS:
         return True
-    is_section = len(error["loc"]) == 1 and error["loc"][0] in NULLABLE_SECTIONS
-    return error["input"] is None and (is_section or error["type"] in NUMBER_ERRORS)
+    is_section = len(error_details["loc"]) == 1 and error_details["loc"][0] in NULLABLE_SECTIONS
+    return error_details["input"] is None and (is_section or error_details["type"] in NUMBER_ERRORS)
 
 
-def _repeat_error(error: ErrorDetails) -> InitErrorDetails:
+def _copy_error_details(error: ErrorDetails) -> InitErrorDetails:
     return InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))

@@ -8,13 +8,13 @@ tables show when the last worker of a step began its exchange. Until then, an ea
 import pandas as pd
 
 
-def split_waiting_time(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps of a synchronous trial with `wait_s` and `exchange_s` computed again, in virtual seconds.
+def split_wait_from_exchange(step_table: pd.DataFrame) -> pd.DataFrame:
+    """Return the step table of a synchronous trial with exchange time split anew into `exchange_s` and `wait_s`.
 
-    The sum of both columns stays as it was logged.
+    Both are in virtual seconds. Their sum stays as it was logged.
     """
-    exchange_begins_s = steps["start_s"] + steps["data_s"] + steps["compute_s"]
-    last_begins_s = exchange_begins_s.groupby(steps["step"]).transform("max")
-    total_s = steps["exchange_s"] + steps["wait_s"]
+    exchange_begins_s = step_table["start_s"] + step_table["data_s"] + step_table["compute_s"]
+    last_begins_s = exchange_begins_s.groupby(step_table["step"]).transform("max")
+    total_s = step_table["exchange_s"] + step_table["wait_s"]
     wait_s = (last_begins_s - exchange_begins_s).clip(lower=0.0, upper=total_s)
-    return steps.assign(wait_s=wait_s, exchange_s=total_s - wait_s)
+    return step_table.assign(wait_s=wait_s, exchange_s=total_s - wait_s)

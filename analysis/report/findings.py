@@ -1,4 +1,4 @@
-"""Main finding of a run: the first sentence of its report, chosen by which properties the scenario varied.
+"""Main finding of a run: the first sentence of its report, chosen by which settings the scenario varied.
 
 Each finding is a function of the summary of a run. It returns a sentence, or an empty string where the finding does
 not apply to the run. The first function of `FINDING_FUNCTIONS` that returns a sentence gives the main finding. If no
@@ -10,19 +10,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.metrics.switch import (
+from analysis.metrics.strategy_switch import (
+    describe_median_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
-    describe_switch_repeats,
     median_switch_result,
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.swept_conditions import groups_across_conditions, seconds_per_sample, shorten_conditions
+from analysis.results.swept_values import groups_by_swept_values, seconds_per_sample, shorten_swept_values
 from analysis.results.trial_result import TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired import paired_t_test
+from analysis.statistics.paired_comparison import paired_t_test_p_value
 
 TIE_RATIO = 1.05  # ratio of times up to which single runs count as equally fast: MLPerf's runs spread by about 7 %
 MIN_CURVE_POINTS = 3  # least number of points of a curve whose growth is described
@@ -35,71 +35,66 @@ FindingFunction = Callable[[RunSummary], str]
 
 
 def main_finding(summary: RunSummary) -> str:
-    """Return the first sentence of `FINDING_FUNCTIONS` that applies, without its full stop; empty where none does."""
+    """Return the main finding of a run as a sentence without full stop; empty where no kind of finding applies."""
     return next((sentence for finding in FINDING_FUNCTIONS if (sentence := finding(summary))), "")
 
 
-def switch_finding(summary: RunSummary) -> str:
-    """Return a sentence on whether a switch between strategies paid, and how long each strategy takes.
+def strategy_switch_finding(summary: RunSummary) -> str:
+    """Return a sentence on whether a switch between strategies saved time, and how long each strategy takes.
 
-    Applies to at most MAX_LISTED strategies under one condition. Of more strategies, only the fastest is reported.
+    Applies to at most MAX_LISTED strategies with one combination of swept values. Of more strategies, only the fastest
+    is reported.
     """
-    switched = [group for group in summary.groups if any(trial.switch for trial in group.trials)]
-    if not switched or len(summary.conditions) > 1 or len(summary.strategies) > MAX_LISTED:
+    switched = [group for group in summary.trial_groups if any(trial.switch for trial in group.trials)]
+    if not switched or len(summary.swept_values) > 1 or len(summary.strategies) > MAX_LISTED:
         return ""
     largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
-    rivals = [group for group in summary.groups if group.workers == largest.workers and not group.is_baseline]
-    return "; ".join(filter(None, [describe_group_switch(largest), _describe_group_times(rivals, summary.target)]))
+    rivals = [group for group in summary.trial_groups if group.workers == largest.workers and not group.is_baseline]
+    return "; ".join(filter(None, [strategy_switch_text(largest), _describe_strategy_times(rivals, summary.target)]))
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the condition with the best final accuracy, and the fastest condition that is as accurate.
+    """Return a sentence on the swept values with the best accuracy, and on the fastest that are as accurate.
 
-    Applies to one strategy under several repeated conditions, without a target.
+    Applies to one strategy with several repeated combinations of swept values, without a target.
     """
-    by_strategy = groups_across_conditions(summary)
+    by_strategy = groups_by_swept_values(summary)
     if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
         return ""
     groups = [group for group in by_strategy[0] if all(ACCURACY_METRIC in trial.final for trial in group.trials)]
-    if len(groups) < len(by_strategy[0]) or any(
-        len(group.trials) == 1 or not seconds_per_sample(group) for group in groups
-    ):
+    if len(groups) < len(by_strategy[0]) or not all(group.trials[1:] and seconds_per_sample(group) for group in groups):
         return ""
     best = max(groups, key=_mean_accuracy)
-    as_accurate = _groups_as_accurate_as(best, groups)
-    others = join_names(shorten_conditions(group.condition for group in as_accurate if group is not best))
+    as_accurate = _equally_accurate_groups(best, groups)
+    others = join_names(shorten_swept_values(group.condition for group in as_accurate if group is not best))
     fastest = min(as_accurate, key=seconds_per_sample)
     accuracy = format_number(_mean_accuracy(best))
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
     if fastest is best:
-        has_faster = any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups)
-        reason = (
-            "every condition that takes less time differs significantly"
-            if has_faster
-            else "no other condition takes less time"
-        )
+        reason = "no other condition takes less time"
+        if any(seconds_per_sample(group) < seconds_per_sample(best) for group in groups):
+            reason = "every condition that takes less time differs significantly"
         return f"{best_text}; {reason}"
     repeats = min(len(group.trials) for group in as_accurate)
     equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
     fastest_text = f"{fastest.condition} ({format_number(_mean_accuracy(fastest))})"
-    time_text = (
-        f"the same samples take {format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))} of the time"
-    )
+    share = format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))
+    time_text = f"the same samples take {share} of the time"
     return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
 
 
 def time_to_target_finding(summary: RunSummary) -> str:
-    """Return a sentence on the time to the target under each condition.
+    """Return a sentence on how long training to the target takes with each combination of swept values.
 
-    Applies to one strategy under three conditions or more, with a target that one of them reached.
+    Applies to one strategy with three combinations or more, with a target that one of them reached.
     """
-    by_strategy = groups_across_conditions(summary)
+    by_strategy = groups_by_swept_values(summary)
     if not summary.target or len(by_strategy) != 1:
         return ""
     groups = by_strategy[0]
     if len(groups) < MIN_CURVE_POINTS or not any(group.has_reached_target for group in groups):
         return ""
-    conditions = shorten_conditions(group.condition for group in groups)
+    conditions = shorten_swept_values(group.condition for group in groups)
     parts = [
         f"{_describe_duration(group.time_to_target_s)} with {condition}"
         for condition, group in zip(conditions, groups, strict=True)
@@ -108,12 +103,12 @@ def time_to_target_finding(summary: RunSummary) -> str:
 
 
 def final_metric_finding(summary: RunSummary) -> str:
-    """Return a sentence on how many trials reach the target, and the range of their final metric.
+    """Return a sentence on how many trials reach the training target, and the range of their final metric.
 
-    Applies to several strategies under one condition, with a target that is neither accuracy nor loss.
+    Applies to several strategies with one combination of swept values, with a target that is neither accuracy nor loss.
     """
     metric = (summary.target or ACCURACY_METRIC).split()[0]
-    if metric in (ACCURACY_METRIC, LOSS_METRIC) or len(summary.strategies) == 1 or len(summary.conditions) > 1:
+    if metric in (ACCURACY_METRIC, LOSS_METRIC) or len(summary.strategies) == 1 or len(summary.swept_values) > 1:
         return ""
     trials = [trial for trial in summary.trials if trial.is_finished and metric in trial.final]
     if not trials:
@@ -125,15 +120,16 @@ def final_metric_finding(summary: RunSummary) -> str:
 
 
 def predicted_speedup_finding(summary: RunSummary) -> str:
-    """Return a sentence on measured and predicted speedup; applies to scenarios with published results."""
+    """Return a sentence on measured and predicted speedup, for scenarios that quote published speedups."""
     predicted = [curve for curve in summary.curves if curve.has_predictions]
     return describe_predicted_speedups(predicted) if summary.published and predicted else ""
 
 
-def efficiency_by_condition_finding(summary: RunSummary) -> str:
-    """Return a sentence on the efficiency under each condition, and whether hardware or learning caused the loss.
+def efficiency_by_sweep_finding(summary: RunSummary) -> str:
+    """Return a sentence on the efficiency with each combination of swept values, and what lowered it.
 
-    Applies to one strategy under several conditions, on three or more numbers of workers under each.
+    The cause is hardware or learning. Applies to one strategy with several combinations, on three or more numbers of
+    workers each.
     """
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if len(summary.strategies) != 1 or len({curve.condition for curve in curves}) < 2:  # noqa: PLR2004 -- to compare
@@ -147,37 +143,38 @@ def efficiency_by_condition_finding(summary: RunSummary) -> str:
     return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
 
 
-def fastest_in_all_cases_finding(summary: RunSummary) -> str:
-    """Return a sentence on the strategies that are the fastest, or within TIE_RATIO of it, in all cases.
+def always_fastest_finding(summary: RunSummary) -> str:
+    """Return a sentence on the strategies that are the fastest, or almost, with all swept values and workers.
 
-    Applies to several strategies under several conditions on several numbers of workers; each pair of these is a case.
+    Almost means within TIE_RATIO. Applies to several strategies with several combinations of swept values on several
+    numbers of workers; each pair of these is a case.
     """
-    members = [group for group in summary.groups if not group.is_baseline]
+    members = [group for group in summary.trial_groups if not group.is_baseline]
     by_case = {(group.condition, group.workers): list[TrialGroup]() for group in members}
     for group in members:
         by_case[group.condition, group.workers].append(group)
     cases = [groups for groups in by_case.values() if len(groups) > 1]
-    if len({group.workers for group in members}) <= 1 or len(summary.conditions) == 1 or len(cases) < len(by_case):
+    if len({group.workers for group in members}) <= 1 or len(summary.swept_values) == 1 or len(cases) < len(by_case):
         return ""
     if not all(seconds_per_sample(group) for group in members):
         return ""  # a trial that took no time has no ratio
-    fastest_everywhere = set.intersection(*(_fastest_strategies(groups) for groups in cases))
+    fastest_everywhere = set.intersection(*(_strategies_near_fastest(groups) for groups in cases))
     names = [name for name in summary.strategies if name in fastest_everywhere]
     subject = f"{join_names(names) or 'no strategy'} {'are' if len(names) > 1 else 'is'}"
-    slowest = max((_slowest_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
+    slowest = max((_slowest_trial_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
     within = f"within {format_percentage(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
-    return f"{subject} {within}; {_describe_slowest_group(slowest)}"
+    return f"{subject} {within}; {_describe_slowest_trial_group(slowest)}"
 
 
 def step_time_growth_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much longer a step becomes from the fewest to the most workers.
+    """Return a sentence on how much longer a training step takes on the most workers than on the fewest.
 
     Applies to synchronous strategies on three or more numbers of workers with the same batch per worker, without a
-    target and under one condition.
+    target and with one combination of swept values.
     """
-    members = [group for group in summary.groups if not group.is_baseline]
+    members = [group for group in summary.trial_groups if not group.is_baseline]
     trials = [trial for group in members for trial in group.trials]
-    if summary.target or len({group.workers for group in members}) < MIN_CURVE_POINTS or len(summary.conditions) > 1:
+    if summary.target or len({group.workers for group in members}) < MIN_CURVE_POINTS or len(summary.swept_values) > 1:
         return ""
     worker_batches = [trial.samples / (trial.steps * trial.workers) if trial.steps else np.nan for trial in trials]
     has_same_batch = max(worker_batches) <= TIE_RATIO * min(worker_batches)
@@ -186,41 +183,40 @@ def step_time_growth_finding(summary: RunSummary) -> str:
     return describe_step_time_growth(summary, members[0].condition)
 
 
-def worker_increase_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much each curve gains from the last increase of the number of workers.
+def gain_of_more_workers_finding(summary: RunSummary) -> str:
+    """Return a sentence on how much faster each strategy gets by the last increase of the number of workers.
 
-    Applies to at most MAX_LISTED curves of three points or more, without a target.
+    Applies to at most MAX_LISTED speedup curves of three points or more, without a target.
     """
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if summary.target or not curves or len(curves) > MAX_LISTED:
         return ""
-    return "; ".join(_describe_worker_increase(curve, _saturating_workers(curve, summary)) for curve in curves)
+    return "; ".join(_describe_gain_and_saturation(curve, _link_saturating_workers(curve, summary)) for curve in curves)
 
 
 def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
     """Return a sentence on the efficiency of each strategy compared with one worker alone.
 
-    Applies to a single number of workers beside one worker alone, without a target and under one condition.
+    Applies to a single number of workers beside one worker alone, without a target and with one combination of swept
+    values.
     """
     curves = [curve for curve in summary.curves if curve.base_description == ONE_WORKER and len(curve.points) == 1]
     worker_counts = {curve.points[0].workers for curve in curves}
-    if summary.target or len(worker_counts) != 1 or len(curves) < len(summary.curves) or len(summary.conditions) > 1:
+    if summary.target or len(worker_counts) != 1 or len(curves) < len(summary.curves) or len(summary.swept_values) > 1:
         return ""
     ranked = sorted(curves, key=lambda curve: -curve.points[0].efficiency)
     shown = ranked if len(ranked) <= MAX_LISTED else [ranked[0], ranked[-1]]
-    parts = join_names(
-        f"{curve.description} keeps {format_percentage(curve.points[0].efficiency, 1)}" for curve in shown
-    )
+    parts = join_names(f"{each.description} keeps {format_percentage(each.points[0].efficiency, 1)}" for each in shown)
     rest = "" if len(ranked) <= MAX_LISTED else ", the others values in between,"
     return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
 
 
 def completion_finding(summary: RunSummary) -> str:
-    """Return a sentence on how many trials finished.
+    """Return a sentence on how many trials of the run finished.
 
     Applies to runs of several strategies that vary nothing else and have neither a target nor a baseline.
     """
-    is_varied = len(summary.conditions) > 1 or len({trial.workers for trial in summary.trials}) > 1
+    is_varied = len(summary.swept_values) > 1 or len({trial.workers for trial in summary.trials}) > 1
     if is_varied or summary.target or any(trial.baseline for trial in summary.trials) or len(summary.strategies) == 1:
         return ""
     finished = [trial for trial in summary.trials if trial.is_finished]
@@ -230,57 +226,52 @@ def completion_finding(summary: RunSummary) -> str:
 
 
 FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
-    switch_finding,
+    strategy_switch_finding,
     equal_accuracy_finding,
     time_to_target_finding,
     final_metric_finding,
     predicted_speedup_finding,
-    efficiency_by_condition_finding,
-    fastest_in_all_cases_finding,
+    efficiency_by_sweep_finding,
+    always_fastest_finding,
     step_time_growth_finding,
-    worker_increase_finding,
+    gain_of_more_workers_finding,
     efficiency_over_one_worker_finding,
     completion_finding,
 )
 
 
-def describe_group_switch(group: TrialGroup) -> str:
-    """Return a sentence on whether the switch of a group took place and paid, from its median repeat."""
+def strategy_switch_text(group: TrialGroup) -> str:
+    """Return whether a strategy's switch took place and saved time, from its median repeat, as a sentence."""
     switches = [trial.switch for trial in group.trials if trial.switch]
-    repeats = "; ".join(filter(None, (describe_switch_repeats(switches), describe_switch_outcomes(switches))))
+    repeats = "; ".join(filter(None, (describe_median_repeat(switches), describe_switch_outcomes(switches))))
     return f"{group.description}: {describe_strategy_switch(median_switch_result(switches), group.workers)} ({repeats})"
 
 
-def describe_last_worker_increase(curve: SpeedupCurve) -> str:
-    """Return the gain of a curve from its last increase of workers, or the number beyond which it gains nothing.
+def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
+    """Return how much faster a strategy gets by the last increase of workers, or which number is enough.
 
-    Empty for curves of fewer than three points.
+    Empty for speedup curves of fewer than three points.
     """
-    if len(curve.points) < MIN_CURVE_POINTS:
+    if len(speedup_curve.points) < MIN_CURVE_POINTS:
         return ""
-    before, last = curve.points[-2:]
-    best = max(curve.points, key=lambda point: point.speedup)
+    before, last = speedup_curve.points[-2:]
+    best = max(speedup_curve.points, key=lambda point: point.speedup)
     if best.workers < last.workers:
-        more_workers = (
-            f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
-        )
+        limit = f"more than {format_worker_count(best.workers)} {'does' if best.workers == 1 else 'do'} not pay off"
         loss = format_number(best.speedup / last.speedup)
-        return f"{curve.description}: {more_workers}; {last.workers} take {loss} times as long"
+        return f"{speedup_curve.description}: {limit}; {last.workers} take {loss} times as long"
     increase = f"from {before.workers} to {format_worker_count(last.workers)}"
     gain = format_number(last.speedup / before.speedup)
-    return f"{curve.description}: {increase} it gets {gain} times as fast"
+    return f"{speedup_curve.description}: {increase} it gets {gain} times as fast"
 
 
-def describe_step_time_growth(summary: RunSummary, condition: str) -> str:
-    """Return how much longer a step takes on the most workers than on the fewest, for each strategy.
+def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
+    """Return how much longer a training step takes on the most workers than on the fewest, for each strategy.
 
-    Empty where no step becomes longer by MIN_CAUSE_RATIO.
+    Empty where no step takes longer by MIN_CAUSE_RATIO.
     """
-    groups = [
-        group
-        for group in summary.groups
-        if group.condition == condition and not group.is_baseline and group.median_step_s
-    ]
+    candidates = (group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline)
+    groups = [group for group in candidates if group.median_step_s]
     if not groups:
         return ""
     fewest, most = min(group.workers for group in groups), max(group.workers for group in groups)
@@ -295,21 +286,21 @@ def describe_step_time_growth(summary: RunSummary, condition: str) -> str:
     return f"{workers}, a step of {first} becomes {format_number(ratios[first])} times as long{rest}"
 
 
-def describe_predicted_speedups(curves: Sequence[SpeedupCurve]) -> str:
-    """Return measured and predicted speedup of two curves: of the largest speedup and of the worst prediction.
+def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
+    """Return measured and predicted speedup of two strategies: the fastest, and the one predicted worst.
 
     For example: "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form predicts
     9.40".
     """
-    largest = max(curves, key=lambda curve: curve.points[-1].rate_speedup)
-    worst_predicted = max(curves, key=_prediction_error_ratio)
+    largest = max(speedup_curves, key=lambda curve: curve.points[-1].rate_speedup)
+    worst_predicted = max(speedup_curves, key=_prediction_error_ratio)
     shown = [largest] if largest is worst_predicted else [largest, worst_predicted]
     return "; ".join(_compare_speedup_with_prediction(curve) for curve in shown)
 
 
-def describe_efficiency_loss(point: SpeedupPoint) -> str:
-    """Return whether more of the efficiency was lost in hardware or in learning (statistical efficiency)."""
-    statistical, hardware = point.statistical_efficiency, point.hardware_efficiency
+def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
+    """Return whether hardware or learning (statistical efficiency) lowered the efficiency more, as a clause."""
+    statistical, hardware = speedup_point.statistical_efficiency, speedup_point.hardware_efficiency
     if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
         return "all of the loss in hardware"
     if hardware <= statistical:
@@ -317,27 +308,27 @@ def describe_efficiency_loss(point: SpeedupPoint) -> str:
     return f"mostly lost in learning ({format_percentage(statistical)}; hardware {format_percentage(hardware)})"
 
 
-def _compare_speedup_with_prediction(curve: SpeedupCurve) -> str:
-    """Return measured and predicted speedup on the most workers of a curve."""
-    last = curve.points[-1]
+def _compare_speedup_with_prediction(speedup_curve: SpeedupCurve) -> str:
+    """Return a strategy's measured and predicted speedup on its most workers, as a clause."""
+    last = speedup_curve.points[-1]
     measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
-    where = f"{curve.description} on {format_worker_count(last.workers)}"
-    speedup = f"{measured} times the samples per second of {curve.base_description}"
+    where = f"{speedup_curve.description} on {format_worker_count(last.workers)}"
+    speedup = f"{measured} times the samples per second of {speedup_curve.base_description}"
     return f"{where}: {speedup}, the closed form predicts {predicted}"
 
 
-def _prediction_error_ratio(curve: SpeedupCurve) -> float:
-    """Return by which factor the closed form is wrong on the most workers, as a ratio above 1."""
-    ratio = curve.points[-1].rate_speedup / (curve.points[-1].predicted_speedup or np.nan)
+def _prediction_error_ratio(speedup_curve: SpeedupCurve) -> float:
+    """Return the factor (at least 1) by which predicted and measured speedup differ on the most workers."""
+    ratio = speedup_curve.points[-1].rate_speedup / (speedup_curve.points[-1].predicted_speedup or np.nan)
     return float(max(ratio, 1 / ratio))
 
 
-def _describe_group_times(groups: Sequence[TrialGroup], target: str | None) -> str:
-    """Return the time of each group, the fastest first; groups that missed the target come last."""
-    if len(groups) == 1:
+def _describe_strategy_times(trial_groups: Sequence[TrialGroup], target: str | None) -> str:
+    """Return the time that each strategy takes, the fastest first; strategies that missed the target come last."""
+    if len(trial_groups) == 1:
         return ""
-    time_metric = choose_time_metric(groups)
-    ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
+    time_metric = choose_time_metric(trial_groups)
+    ranked = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))
     task, factor = (f"to reach {target}", 1.0) if time_metric == "time_to_target" else ("for 1,000 samples", 1e3)
     durations = (f"{group.strategy} {_describe_duration(factor * group.mean_time_s(time_metric))}" for group in ranked)
     return f"{task}, {', '.join(durations)}"
@@ -347,89 +338,83 @@ def _describe_duration(seconds: float) -> str:
     return f"takes {format_number(seconds)} s" if np.isfinite(seconds) else "misses it"
 
 
-def _mean_accuracy(group: TrialGroup) -> float:
-    return float(np.mean([trial.final[ACCURACY_METRIC] for trial in group.trials]))
+def _mean_accuracy(trial_group: TrialGroup) -> float:
+    return float(np.mean([trial.final[ACCURACY_METRIC] for trial in trial_group.trials]))
 
 
-def _groups_as_accurate_as(best: TrialGroup, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups whose accuracy does not differ significantly from the best, over the same seeds (Holm)."""
-    others = [group for group in groups if group is not best]
+def _equally_accurate_groups(best: TrialGroup, trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+    """Return the groups of trials whose accuracy does not differ significantly from that of the best group."""
+    others = [group for group in trial_groups if group is not best]
     p_values = holm_adjust(np.array([_accuracy_p_value(best, group) for group in others]))
-    return [group for group in groups if group is best or p_values[others.index(group)] >= SIGNIFICANCE_LEVEL]
+    return [group for group in trial_groups if group is best or p_values[others.index(group)] >= SIGNIFICANCE_LEVEL]
 
 
-def _accuracy_p_value(best: TrialGroup, other: TrialGroup) -> float:
-    """Return the p-value of a paired t-test that two groups have the same accuracy.
+def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
+    """Return the p-value of a paired t-test that two groups of trials have the same accuracy.
 
     Pairs are the seeds that finished in both groups. Differences are tested, not ratios: an accuracy may be zero.
     """
     best_by_seed, other_by_seed = (
-        {trial.seed: trial.final[ACCURACY_METRIC] for trial in group.trials} for group in (best, other)
+        {trial.seed: trial.final[ACCURACY_METRIC] for trial in group.trials} for group in (best_group, other_group)
     )
     shared_seeds = sorted(best_by_seed.keys() & other_by_seed.keys())
-    return paired_t_test(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
+    return paired_t_test_p_value(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
 
 
-def _describe_kept_efficiency(curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
-    """Return the efficiency on the most workers of a curve: "26% with batch fixed, all of the loss in hardware".
+def _describe_kept_efficiency(speedup_curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
+    """Return a strategy's efficiency on the most workers: "26% with batch fixed, all of the loss in hardware".
 
-    The number of workers is named where it differs between curves. Where the target was missed on some number of
-    workers, the loss is not split into hardware and learning.
+    The number of workers is named where it differs between speedup curves. Where the target was missed on some number
+    of workers, the loss is not split into hardware and learning.
     """
-    last = curve.points[-1]
+    last = speedup_curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(worker_counts) > 1 else ""
-    efficiency = f"{format_percentage(last.efficiency)} with {curve.condition}{workers}"
-    if target and curve.of == "time_to_samples":
+    efficiency = f"{format_percentage(last.efficiency)} with {speedup_curve.condition}{workers}"
+    if target and speedup_curve.of == "time_to_samples":
         return f"{efficiency} by samples only, since not every number of workers reaches the target"
     is_whole = last.efficiency >= 1 - NEGLIGIBLE_LOSS
     return efficiency if is_whole else f"{efficiency}, {describe_efficiency_loss(last)}"
 
 
-def _fastest_strategies(groups: Sequence[TrialGroup]) -> set[str]:
-    """Return the strategies that are within TIE_RATIO of the fastest group."""
-    time_metric = choose_time_metric(groups)
-    fastest_s = min(group.mean_time_s(time_metric) for group in groups)
-    return {group.strategy for group in groups if group.mean_time_s(time_metric) <= TIE_RATIO * fastest_s}
+def _strategies_near_fastest(trial_groups: Sequence[TrialGroup]) -> set[str]:
+    """Return the strategies whose time is at most TIE_RATIO times that of the fastest group of trials."""
+    time_metric = choose_time_metric(trial_groups)
+    fastest_s = min(group.mean_time_s(time_metric) for group in trial_groups)
+    return {group.strategy for group in trial_groups if group.mean_time_s(time_metric) <= TIE_RATIO * fastest_s}
 
 
-def _slowest_group(groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
-    """Return the slowest group, and the ratio of its time to that of the fastest group."""
-    time_metric = choose_time_metric(groups)
-    ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
+def _slowest_trial_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
+    """Return the slowest group of trials, and the ratio of its time to that of the fastest group."""
+    time_metric = choose_time_metric(trial_groups)
+    ranked = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))
     slowest_s, fastest_s = ranked[-1].mean_time_s(time_metric), ranked[0].mean_time_s(time_metric)
     return ranked[-1], slowest_s / fastest_s if fastest_s else np.nan
 
 
-def _describe_slowest_group(group_and_time_ratio: tuple[TrialGroup, float]) -> str:
+def _describe_slowest_trial_group(group_and_time_ratio: tuple[TrialGroup, float]) -> str:
     group, ratio = group_and_time_ratio
     if not np.isfinite(ratio):
         return f"{group.description} never reaches the target"
     return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"
 
 
-def _describe_worker_increase(curve: SpeedupCurve, saturating_workers: float | None) -> str:
-    """Return the gain of a curve from its last increase of workers, and how many workers fill the servers' links."""
-    increase = describe_last_worker_increase(curve)
+def _describe_gain_and_saturation(speedup_curve: SpeedupCurve, saturating_workers: float | None) -> str:
+    """Return what a strategy gains from more workers, and how many workers saturate the servers' links."""
+    increase = describe_gain_of_more_workers(speedup_curve)
     if saturating_workers is None:
         return increase
     return f"{increase} (closed form: {format_number(saturating_workers)} workers fill its servers' links)"
 
 
-def _saturating_workers(curve: SpeedupCurve, summary: RunSummary) -> float | None:
-    """Return the predicted number of workers that fill the servers' links, from a curve's largest trial."""
-    most = curve.points[-1].workers
+def _link_saturating_workers(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:
+    """Return the predicted number of workers that saturate the servers' links of a strategy; None if unpredicted."""
+    most = speedup_curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)
-    return next(
-        (
-            trial.saturates_at
-            for trial in trials
-            if (trial.strategy, trial.condition) == (curve.strategy, curve.condition)
-        ),
-        None,
-    )
+    key = (speedup_curve.strategy, speedup_curve.condition)
+    return next((trial.saturates_at for trial in trials if (trial.strategy, trial.condition) == key), None)
 
 
 def adds_information(sentence: str, earlier_sentences: Iterable[str]) -> bool:
-    """Return whether a sentence is not empty and not contained in one of the earlier sentences."""
+    """Return whether a sentence is neither empty nor contained in an earlier sentence of the report."""
     text = sentence.rstrip(".").lower()
     return bool(text) and not any(text in earlier.lower() for earlier in earlier_sentences)

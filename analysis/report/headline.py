@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.metrics.strategy_comparison import StrategyDifference, find_strategy_difference
-from analysis.report.findings import (
-    MAX_LISTED,
-    MIN_CAUSE_RATIO,
-    TIE_RATIO,
-    adds_information,
-    describe_group_switch,
-    describe_last_worker_increase,
-    describe_predicted_speedups,
-    describe_step_time_growth,
-    main_finding,
-)
+from analysis.report import findings
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
-from analysis.results.swept_conditions import condition_effects, describe_condition_effects, groups_across_conditions
+from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, swept_effects
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from services.scenario.published_curves import PublishedCurve
@@ -35,8 +25,8 @@ PHASE_VERBS = {"exchange": "exchanges for", "wait": "waits for", "compute": "com
 
 
 @dataclass(frozen=True)
-class WinnerComparison:
-    """The fastest group compared with the fastest group of another strategy."""
+class TwoFastestStrategies:
+    """The fastest group of trials (winner), compared with the fastest group of another strategy (rival)."""
 
     winner: TrialGroup
     rival: TrialGroup | None  # None where there is only one strategy
@@ -46,7 +36,10 @@ class WinnerComparison:
 
     @property
     def time_ratio(self) -> float:
-        """Time of the rival / time of the winner; infinite if the rival missed the target, NaN if the winner's is 0."""
+        """Time of the second fastest strategy (rival) / time of the fastest (winner).
+
+        Infinite if the rival missed the target, NaN if the time of the winner is 0.
+        """
         if self.rival is None:
             return 1.0
         winner_s, rival_s = (group.mean_time_s(self.time_metric) for group in (self.winner, self.rival))
@@ -54,9 +47,9 @@ class WinnerComparison:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the times of winner and rival do not differ clearly.
+        """Whether the times of the fastest strategy (winner) and the next (rival) are too close to call.
 
-        Decided by the paired test where there is one (as in the summary text), else by whether the ranges of their
+        The paired test decides where there is one (as in the summary text), else by whether the ranges of their
         repeats overlap; for single runs by whether the ratio is below TIE_RATIO.
         """
         if self.rival is None or not math.isfinite(self.time_ratio):
@@ -64,8 +57,8 @@ class WinnerComparison:
         if self.difference:
             return self.difference.p_adjusted >= SIGNIFICANCE_LEVEL
         if 1 in (len(self.winner.trials), len(self.rival.trials)):
-            return self.time_ratio < TIE_RATIO
-        return _ranges_overlap(self.winner, self.rival, self.time_metric)
+            return self.time_ratio < findings.TIE_RATIO
+        return _repeat_times_overlap(self.winner, self.rival, self.time_metric)
 
     @property
     def description(self) -> str:
@@ -81,121 +74,115 @@ class WinnerComparison:
 
     @property
     def _winner_achievement(self) -> str:
-        """Predicate of the winner, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
+        """Predicate of the sentence on the fastest strategy, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
         if self.time_metric == "time_to_target":
             repeats = len(self.winner.trials)
             mean = f" ({'olympic ' * (repeats > UNTRIMMED_REPEATS)}mean of {repeats} repeats)" if repeats > 1 else ""
             return f"reaches {self.target} first, in {format_number(self.winner.time_to_target_s)} s{mean}"
-        sample_s = self.winner.mean_time_s(self.time_metric)
-        return (
-            f"trains fastest, {format_number(1 / sample_s)} samples per second" if sample_s else "takes no virtual time"
-        )
+        time_s = self.winner.mean_time_s(self.time_metric)
+        return f"trains fastest, {format_number(1 / time_s)} samples per second" if time_s else "takes no virtual time"
 
 
-def compare_winner_with_rival(summary: RunSummary) -> WinnerComparison | None:
-    """Compare the fastest finished group with its rival: by time to target if a group reached it, else per sample.
+def compare_winner_with_rival(summary: RunSummary) -> TwoFastestStrategies | None:
+    """Compare the fastest strategy of a run with the fastest other strategy (its rival).
 
-    None where no trial finished.
+    Times are times to the target if a group of trials reached it, else per sample. None where no trial finished.
     """
-    return _compare_winner_among(summary.groups, summary)
+    return _compare_two_fastest_groups(summary.trial_groups, summary)
 
 
-def _compare_winner_among(groups: Sequence[TrialGroup], summary: RunSummary) -> WinnerComparison | None:
-    time_metric = choose_time_metric(groups)
-    ranked = sorted(groups, key=lambda group: group.mean_time_s(time_metric))
+def _compare_two_fastest_groups(trial_groups: Sequence[TrialGroup], summary: RunSummary) -> TwoFastestStrategies | None:
+    time_metric = choose_time_metric(trial_groups)
+    ranked = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))
     if not ranked:
         return None
     winner = ranked[0]
     rival = next(iter(_rival_groups(winner, ranked)), None)
     difference = find_strategy_difference(winner, rival, summary.strategy_differences) if rival else None
-    return WinnerComparison(winner, rival, time_metric, summary.target, difference)
+    return TwoFastestStrategies(winner, rival, time_metric, summary.target, difference)
 
 
-def _rival_groups(winner: TrialGroup, ranked_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups of other strategies under the winner's condition, without the baseline if there are others.
+def _rival_groups(winner: TrialGroup, ranked: Sequence[TrialGroup]) -> list[TrialGroup]:
+    """Return the groups of trials of other strategies that ran with the winner's swept values.
 
-    If the winner is a single worker, it is compared with groups of several workers where there are any.
+    The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
+    groups of several workers where there are any.
     """
-    others = [
-        group for group in ranked_groups if group.strategy != winner.strategy and group.condition == winner.condition
-    ]
+    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
     sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
     return sharing or [group for group in others if not group.is_baseline] or others
 
 
 def headline_sentences(summary: RunSummary) -> list[str]:
-    """Return the headline: main finding, winner, causes, gain from more workers, and whether to rely on the run."""
+    """Return the headline sentences of a report: main finding, fastest strategy, causes, and reliability."""
     comparison = compare_winner_with_rival(summary)
     if comparison is None:
         return ["No trial finished, so there is nothing to compare."]
     candidates = [
-        main_finding(summary),
+        findings.main_finding(summary),
         *_winner_sentences(summary, comparison),
-        *_switch_sentences(summary),
+        *_strategy_switch_sentences(summary),
         _speedup_sentence(summary, comparison.winner),
     ]
-    increases = (describe_last_worker_increase(curve) for curve in summary.curves)
-    candidates.append("; ".join(increase for increase in increases if adds_information(increase, candidates)))
+    increases = (findings.describe_gain_of_more_workers(curve) for curve in summary.curves)
+    candidates.append("; ".join(increase for increase in increases if findings.adds_information(increase, candidates)))
     predicted = [curve for curve in summary.curves if curve.has_predictions]
-    candidates += [describe_predicted_speedups(predicted)] if predicted else []
-    candidates += [_published_sentence(published, summary) for published in summary.published]
-    sentences = [
-        sentence for index, sentence in enumerate(candidates) if adds_information(sentence, candidates[:index])
-    ]
+    candidates += [findings.describe_predicted_speedups(predicted)] if predicted else []
+    candidates += [_published_speedup_sentence(published, summary) for published in summary.published]
+    sentences = [text for index, text in enumerate(candidates) if findings.adds_information(text, candidates[:index])]
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
     sentences.append(_reliability_sentence(summary))
     return [f"{capitalise_first_letter(sentence).removesuffix('.')}." for sentence in sentences if sentence]
 
 
-def _winner_sentences(summary: RunSummary, comparison: WinnerComparison) -> list[str]:
-    """Return the sentences on winner, cause and conditions, in an order that depends on what was swept."""
+def _winner_sentences(summary: RunSummary, comparison: TwoFastestStrategies) -> list[str]:
+    """Return the sentences on the fastest strategy, the cause, and the effect of swept values, most relevant first."""
     is_missed = comparison.target and comparison.time_metric == "time_to_samples"
     missed = f"No strategy reached {comparison.target}; " if is_missed else ""
     winner_sentence = f"{missed}{comparison.description}"
-    if describe_condition_effects(summary):
-        worst = _compare_winner_under_worst_condition(summary)
-        return [_condition_sentence(summary, worst), _cause_sentence(summary, worst or comparison), winner_sentence]
+    if describe_swept_effects(summary):
+        worst = _compare_at_slowest_values(summary)
+        return [_swept_values_sentence(summary, worst), _cause_sentence(summary, worst or comparison), winner_sentence]
     cause = _cause_sentence(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
-        return [describe_last_worker_increase(summary.curves[0]), winner_sentence, cause]
-    return [winner_sentence, describe_step_time_growth(summary, comparison.winner.condition), cause]
+        return [findings.describe_gain_of_more_workers(summary.curves[0]), winner_sentence, cause]
+    return [winner_sentence, findings.describe_step_time_growth(summary, comparison.winner.condition), cause]
 
 
-def _switch_sentences(summary: RunSummary) -> list[str]:
-    """Return for every switching strategy whether its switch took place and paid, on the most workers that ran."""
-    by_size = sorted(summary.groups, key=lambda group: group.workers)
+def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
+    """Return for every strategy that switches whether its switch took place and saved time, on the most workers."""
+    by_size = sorted(summary.trial_groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
-    return [describe_group_switch(group) for group in largest.values() if any(trial.switch for trial in group.trials)]
+    groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
+    return [findings.strategy_switch_text(group) for group in groups]
 
 
-def _compare_winner_under_worst_condition(summary: RunSummary) -> WinnerComparison | None:
-    """Return the winner and its rival under the slowest condition; None if only one strategy ran under it."""
-    comparison = _compare_winner_under_condition(
-        summary, condition_effects(groups_across_conditions(summary))[0].after.condition
-    )
+def _compare_at_slowest_values(summary: RunSummary) -> TwoFastestStrategies | None:
+    """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
+    worst_effect = swept_effects(groups_by_swept_values(summary))[0]
+    comparison = _compare_at_swept_values(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
-def _compare_winner_under_condition(summary: RunSummary, condition: str) -> WinnerComparison | None:
-    """Return the winner and its rival among the groups of one condition, without the baseline."""
-    groups = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
-    return _compare_winner_among(groups, summary)
+def _compare_at_swept_values(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
+    """Compare the two fastest strategies with given swept values, without the one-worker baseline."""
+    groups = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
+    return _compare_two_fastest_groups(groups, summary)
 
 
-def _condition_sentence(summary: RunSummary, worst_comparison: WinnerComparison | None) -> str:
-    """Return how much the conditions slow down training, and the fastest strategies under two conditions."""
-    effect = describe_condition_effects(summary)
-    if worst_comparison is None or worst_comparison.rival is None:
+def _swept_values_sentence(summary: RunSummary, slowest_comparison: TwoFastestStrategies | None) -> str:
+    """Return how much swept values slow down training, and the fastest strategy at the best and worst values."""
+    effect = describe_swept_effects(summary)
+    if slowest_comparison is None or slowest_comparison.rival is None:
         return effect
-    least = _compare_winner_under_condition(
-        summary, condition_effects(groups_across_conditions(summary))[0].before.condition
-    )
-    compared = [worst_comparison, least] if least and least.rival else [worst_comparison]
-    return "; ".join([effect, *(_describe_fastest_under_condition(comparison) for comparison in compared)])
+    worst_effect = swept_effects(groups_by_swept_values(summary))[0]
+    least = _compare_at_swept_values(summary, worst_effect.before.condition)
+    compared = [slowest_comparison, least] if least and least.rival else [slowest_comparison]
+    return "; ".join([effect, *(_describe_winner_at_values(comparison) for comparison in compared)])
 
 
-def _describe_fastest_under_condition(comparison: WinnerComparison) -> str:
+def _describe_winner_at_values(comparison: TwoFastestStrategies) -> str:
     """Return a clause such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
     condition, winner = f"with {comparison.winner.condition}", comparison.winner.strategy
     rival = comparison.rival.strategy if comparison.rival else ""
@@ -207,121 +194,122 @@ def _describe_fastest_under_condition(comparison: WinnerComparison) -> str:
     return f"{condition}, {winner} {achievement}, {format_number(comparison.time_ratio)} times as fast as {rival}"
 
 
-def _published_sentence(published: PublishedCurve, summary: RunSummary) -> str:
-    """Return a sentence with a published speedup and the one measured here.
+def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSummary) -> str:
+    """Return a sentence that compares a published speedup with the speedup measured in this run.
 
     For example: "ring: others published a speedup of 2.20 on 16 workers (a report), where their own model predicts
     9.40; here it is 9.13, and our closed form predicts 9.30".
     """
-    last, own_point = published.points[-1], _find_measured_point(published, summary)
+    last, own_point = published_curve.points[-1], _find_measured_point(published_curve, summary)
     speedup = f"a speedup of {format_number(last.measured)}" if last.measured else "no measured speedup"
-    where = f"on {format_worker_count(last.workers)} ({published.source})"
+    where = f"on {format_worker_count(last.workers)} ({published_curve.source})"
     model = f", where their own model predicts {format_number(last.predicted)}" if last.predicted else ""
-    sentence = f"{published.strategy}: others published {speedup} {where}{model}"
+    sentence = f"{published_curve.strategy}: others published {speedup} {where}{model}"
     if own_point is None:
         return f"{sentence}."
     measured, predicted = format_number(own_point.rate_speedup), format_number(own_point.predicted_speedup)
     return f"{sentence}; here it is {measured}, and our closed form predicts {predicted}."
 
 
-def _find_measured_point(published: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
-    """Return the measured point with as many workers as the last published point; None where there is none."""
-    points = (point for curve in summary.curves if curve.strategy == published.strategy for point in curve.points)
-    return next((point for point in points if point.workers == published.points[-1].workers), None)
+def _find_measured_point(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
+    """Return the measured speedup with as many workers as the largest published one; None without one."""
+    points = (point for curve in summary.curves if curve.strategy == published_curve.strategy for point in curve.points)
+    return next((point for point in points if point.workers == published_curve.points[-1].workers), None)
 
 
-def _cause_sentence(summary: RunSummary, comparison: WinnerComparison) -> str:
-    """Return why the winner is faster than other strategies on as many workers: a step phase, or fewer samples."""
-    peers = _peer_groups(summary, comparison)
+def _cause_sentence(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> str:
+    """Return why the winner is faster than strategies on as many workers: a shorter step phase, or fewer samples."""
+    peers = _groups_as_large_as_winner(summary, winner_comparison)
     if not peers:
         return ""
-    winner = comparison.winner
-    causes = [_describe_phase_cause(winner, peers)]
-    if comparison.time_metric == "time_to_target":
-        causes += _describe_sample_causes(winner, peers)
+    winner = winner_comparison.winner
+    causes = [_compare_step_phases(winner, peers)]
+    if winner_comparison.time_metric == "time_to_target":
+        causes += _compare_samples_of_peers(winner, peers)
     text = "; ".join(cause for cause in causes if cause)
     condition = f"with {winner.condition} " if winner.condition else ""
     where = f"{condition}on {format_worker_count(winner.workers)} " if winner.workers > 1 else condition
     return f"Why: {where}{text}." if text else ""
 
 
-def _peer_groups(summary: RunSummary, comparison: WinnerComparison) -> list[TrialGroup]:
-    """Return the groups of other strategies on as many workers as the winner.
+def _groups_as_large_as_winner(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> list[TrialGroup]:
+    """Return the groups of trials of other strategies that ran on as many workers as the fastest strategy.
 
-    If there is no such group, or the winner is a single worker, return the winner's rival only.
+    If there is no such group, or the fastest (winner) is a single worker, return the winner's rival only.
     """
-    winner = comparison.winner
+    winner = winner_comparison.winner
     peers = [
         group
-        for group in summary.groups
+        for group in summary.trial_groups
         if group.strategy != winner.strategy and not group.is_baseline and winner.workers > 1
         if (group.condition, group.workers) == (winner.condition, winner.workers)
     ]
-    return peers or ([comparison.rival] if comparison.rival else [])
+    return peers or ([winner_comparison.rival] if winner_comparison.rival else [])
 
 
-def _describe_phase_cause(winner: TrialGroup, peers: Sequence[TrialGroup]) -> str:
-    """Return a clause on the step phase in which the winner saves most time; empty if it saves little in every phase.
+def _compare_step_phases(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> str:
+    """Return a clause on the step phase, such as compute, in which the fastest strategy saves most time.
 
-    For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms".
+    For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms". Empty if it saves little in every phase.
     """
     saved_s = {
-        phase: max(peer.step_phase_s.get(phase, 0.0) for peer in peers) - winner.step_phase_s.get(phase, 0.0)
+        phase: max(peer.step_phase_s.get(phase, 0.0) for peer in peer_groups)
+        - winner_group.step_phase_s.get(phase, 0.0)
         for phase in PHASE_VERBS
     }
     phase = max(saved_s, key=lambda name: saved_s[name])
-    if saved_s[phase] <= (MIN_CAUSE_RATIO - 1) * winner.step_phase_s.get(phase, 0.0):
+    if saved_s[phase] <= (findings.MIN_CAUSE_RATIO - 1) * winner_group.step_phase_s.get(phase, 0.0):
         return ""
-    ranked = sorted(peers, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
-    shown = peers if len(peers) <= MAX_LISTED else [ranked[0], ranked[-1]]
+    ranked = sorted(peer_groups, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
+    shown = peer_groups if len(peer_groups) <= findings.MAX_LISTED else [ranked[0], ranked[-1]]
     others = ", ".join(
-        f"{_group_name_beside_winner(peer, winner)} for {_format_phase_ms(peer, phase)} ms" for peer in shown
+        f"{_name_beside_winner(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
     )
-    rest = "" if len(peers) <= MAX_LISTED else ", the others for times in between"
-    winner_name = _group_name_beside_winner(winner, winner)
-    own = f"{winner_name} {PHASE_VERBS[phase]} {_format_phase_ms(winner, phase)} ms per step"
+    rest = "" if len(peer_groups) <= findings.MAX_LISTED else ", the others for times in between"
+    winner_name = _name_beside_winner(winner_group, winner_group)
+    own = f"{winner_name} {PHASE_VERBS[phase]} {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
 
-def _format_phase_ms(group: TrialGroup, phase: str) -> str:
-    return format_number(1000 * group.step_phase_s.get(phase, 0.0))
+def _format_step_phase_ms(trial_group: TrialGroup, phase_name: str) -> str:
+    return format_number(1000 * trial_group.step_phase_s.get(phase_name, 0.0))
 
 
-def _describe_sample_causes(winner: TrialGroup, peers: Sequence[TrialGroup]) -> list[str]:
-    """Return for each peer group a clause that compares its samples to target with those of the winner.
+def _compare_samples_of_peers(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> list[str]:
+    """Return clauses that compare the samples to target of other strategies with those of the fastest strategy.
 
     Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
     """
-    if len(peers) <= MAX_LISTED:
-        return [_describe_sample_cause(winner, peer) for peer in peers]
-    reached = [peer for peer in peers if peer.has_reached_target]
-    missed = [_group_name_beside_winner(peer, winner) for peer in peers if not peer.has_reached_target]
+    if len(peer_groups) <= findings.MAX_LISTED:
+        return [_compare_samples_to_target(winner_group, peer) for peer in peer_groups]
+    reached = [peer for peer in peer_groups if peer.has_reached_target]
+    missed = [_name_beside_winner(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
     with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
-    return [*(_describe_sample_cause(winner, peer) for peer in with_most_samples), missed_text]
+    return [*(_compare_samples_to_target(winner_group, peer) for peer in with_most_samples), missed_text]
 
 
-def _describe_sample_cause(winner: TrialGroup, peer: TrialGroup) -> str:
-    """Return which of two groups needs more samples, and how stale its gradients are; empty if both need as many."""
-    factor = peer.samples_to_target / winner.samples_to_target
+def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup) -> str:
+    """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
+    factor = peer_group.samples_to_target / winner_group.samples_to_target
     if not math.isfinite(factor):
-        return f"{_group_name_beside_winner(peer, winner)} misses the target"
-    if 1 / MIN_CAUSE_RATIO <= factor <= MIN_CAUSE_RATIO:
+        return f"{_name_beside_winner(peer_group, winner_group)} misses the target"
+    if 1 / findings.MIN_CAUSE_RATIO <= factor <= findings.MIN_CAUSE_RATIO:
         return ""
-    more, fewer = (peer, winner) if factor > 1 else (winner, peer)
+    more, fewer = (peer_group, winner_group) if factor > 1 else (winner_group, peer_group)
     times = format_number(max(factor, 1 / factor))
-    staleness = _describe_staleness(more)
-    more_name, fewer_name = (_group_name_beside_winner(group, winner) for group in (more, fewer))
+    staleness = _describe_mean_staleness(more)
+    more_name, fewer_name = (_name_beside_winner(group, winner_group) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
-def _describe_staleness(group: TrialGroup) -> str:
-    means = [trial.staleness["mean"] for trial in group.trials if trial.staleness]
+def _describe_mean_staleness(trial_group: TrialGroup) -> str:
+    means = [trial.staleness["mean"] for trial in trial_group.trials if trial.staleness]
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
-    """Return the strategy of a group, with its number of workers where that differs from the winner's."""
+def _name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
+    """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
     if group.is_baseline:
         return "one worker alone"
     if group.workers == winner.workers:
@@ -329,21 +317,21 @@ def _group_name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
     return f"{group.strategy} on {format_worker_count(group.workers)}"
 
 
-def _speedup_sentence(summary: RunSummary, winner: TrialGroup) -> str:
-    """Return speedup and efficiency of the winner, with the two factors of the efficiency."""
-    if winner.workers == 1:
+def _speedup_sentence(summary: RunSummary, winner_group: TrialGroup) -> str:
+    """Return a sentence on speedup and efficiency of the fastest strategy, with the factors of the efficiency."""
+    if winner_group.workers == 1:
         return "More workers do not pay off here." if summary.curves else ""
     for curve in summary.curves:
-        if (curve.strategy, curve.condition) != (winner.strategy, winner.condition):
+        if (curve.strategy, curve.condition) != (winner_group.strategy, winner_group.condition):
             continue
-        if (curve.base.strategy, curve.base.workers) == (winner.strategy, winner.workers):
+        if (curve.base.strategy, curve.base.workers) == (winner_group.strategy, winner_group.workers):
             return ""  # the winner is its own base
-        point = next(point for point in curve.points if point.workers == winner.workers)
+        point = next(point for point in curve.points if point.workers == winner_group.workers)
         factors = f"hardware {format_percentage(point.hardware_efficiency)}"
         if point.statistical_efficiency is not None:
             factors += f", statistical {format_percentage(point.statistical_efficiency)}"
         efficiency = f"that is {format_percentage(point.efficiency)} efficiency ({factors})"
-        speedup = f"Speedup of {winner.description} over {curve.base_description}: {format_number(point.speedup)}"
+        speedup = f"Speedup of {winner_group.description} over {curve.base_description}: {format_number(point.speedup)}"
         return f"{speedup}, {efficiency}"
     return ""
 
@@ -355,12 +343,12 @@ def _reliability_sentence(summary: RunSummary) -> str:
         VerdictLevel.DEGRADED: "Some trials are degraded; read their reasons below.",
         VerdictLevel.INVALID: "Some trials are invalid: this result is unproven until the reasons below are fixed.",
     }
-    repeats = max(len(group.trials) for group in summary.groups)
+    repeats = max(len(group.trials) for group in summary.trial_groups)
     once = "Each trial ran once: differences of a few percent mean nothing yet." if repeats == 1 else ""
     return " ".join(filter(None, [by_level[summary.verdict], once]))
 
 
-def _ranges_overlap(winner: TrialGroup, rival: TrialGroup, time_metric: TimeMetric) -> bool:
-    """Return whether the slowest repeat of the winner is at least as slow as the fastest of the rival."""
-    winner_times, rival_times = (group.times_s(time_metric) for group in (winner, rival))
+def _repeat_times_overlap(winner_group: TrialGroup, rival_group: TrialGroup, time_metric: TimeMetric) -> bool:
+    """Return whether the slowest trial of the winner is at least as slow as the fastest trial of its rival."""
+    winner_times, rival_times = (group.trial_times_s(time_metric) for group in (winner_group, rival_group))
     return bool(winner_times.max() >= rival_times.min())

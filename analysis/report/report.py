@@ -1,4 +1,4 @@
-"""Report of a run: numbers, figures and HTML page. `write_report` computes all of them from the logs again."""
+"""Write the report of a run: summary, figures and HTML page, all computed from the logs of the run."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,21 +11,14 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, Te
 from markupsafe import Markup
 
 from analysis.figures import FIGURES, AnalysedRun, Drawing
-from analysis.figures.drawing.balance import format_balance_rule
-from analysis.figures.drawing.save import save_drawing
-from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style
+from analysis.figures.drawing.balance import format_worker_count_rule
+from analysis.figures.drawing.save import save_drawing_files
+from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style_context
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
+from analysis.report import wording
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
-from analysis.report.wording import (
-    capitalise_first_letter,
-    format_milliseconds,
-    format_number,
-    format_quantity,
-    format_signed_percentage,
-    format_total_bytes,
-)
 from analysis.results import summary
 from analysis.results.analyse_run import analyse_run
 from analysis.results.excluded_trials import count_planned_trials
@@ -37,18 +30,18 @@ PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY
 
 
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
-    "balance_rule": format_balance_rule,
-    "difference": format_signed_percentage,
-    "milliseconds": format_milliseconds,
-    "number": format_number,
-    "quantity": format_quantity,
-    "volume": format_total_bytes,
+    "balance_rule": format_worker_count_rule,
+    "difference": wording.format_signed_percentage,
+    "milliseconds": wording.format_milliseconds,
+    "number": wording.format_number,
+    "quantity": wording.format_quantity,
+    "volume": wording.format_total_bytes,
 }
 
 
 @dataclass(frozen=True)
 class FigurePanel:
-    """A figure on the page, with its title, caption and inline SVG."""
+    """Figure on the HTML page of a report: title, caption and inline SVG."""
 
     name: str
     title: str
@@ -69,29 +62,28 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     """
     folder = RunFolder(run_folder)
     if pool is None:
-        with create_process_pool(folder.log_bytes) as own_pool:
+        with create_process_pool(folder.total_log_bytes) as own_pool:
             own_pool.preload_module("analysis.results.analyse_trial")
             return write_report(run_folder, own_pool)
     table, run_summary = analyse_run(folder, pool, write=True)
     pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures
     summary.write_summary(folder, run_summary)
-    panels = pool.map(
-        partial(write_figure_panel, folder=folder.figures_path), draw_figures(AnalysedRun(table, run_summary))
-    )
-    folder.report_path.write_text(render_page(folder, run_summary, panels), encoding="utf-8")
+    save = partial(write_figure_panel, folder=folder.figures_folder_path)
+    panels = pool.map(save, draw_report_figures(AnalysedRun(table, run_summary)))
+    folder.report_path.write_text(render_report_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
 
-def draw_figures(run: AnalysedRun) -> Iterator[Drawing]:
-    """Yield all figures that apply to a run."""
+def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[Drawing]:
+    """Draw all kinds of figures that apply to a run, such as the speedup, and yield them."""
     for figure in FIGURES.values():
-        with figure_style():
-            drawing = figure(run)
+        with figure_style_context():
+            drawing = figure(analysed_run)
         if drawing is not None:
             yield drawing
 
 
-def render_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:
+def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: list[FigurePanel]) -> str:
     """Return the page of a report as one self-contained HTML document."""
     return load_template("report/report.html.j2").render(
         summary=run_summary,
@@ -123,7 +115,7 @@ def load_template(template_name: str) -> Template:
 
 
 def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
-    """Return the ids of degraded or invalid trials by the reason for their verdict."""
+    """Return the ids of degraded or invalid trials, grouped by the reason for their verdict."""
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:
         for reason in trial.reasons:
@@ -131,32 +123,33 @@ def trials_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
     return by_reason
 
 
-def flatten_manifest(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the nested content of manifest.json as one flat mapping of key paths to texts, without empty values."""
+def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str, str]:
+    """Return the nested manifest of a run as one flat mapping of key paths to texts, without empty values."""
     rows: dict[str, str] = {}
-    for name, value in content.items():
+    for name, value in manifest.items():
         if isinstance(value, dict):
-            rows |= flatten_manifest(value, f"{prefix}{name} \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ")
+            rows |= flatten_manifest(value, f"{key_prefix}{name} \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} ")
         elif value not in (None, "", []):
-            rows[prefix + name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            rows[key_prefix + name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return rows
 
 
 def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
-    """Return the command that started the run, else the make target that repeats it."""
+    """Return the recorded command that started a run; if it is not recorded, a make command that repeats the run."""
     command = run_folder.manifest.get("command")
     return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
 
 
 def write_figure_panel(drawing: Drawing, folder: Path) -> FigurePanel:
-    """Write the files of a figure into `folder` and return its panel for the page."""
-    svg = save_drawing(drawing, folder).read_text(encoding="utf-8")
-    return FigurePanel(drawing.name, capitalise_first_letter(drawing.title), drawing.caption, _inline_svg(svg, drawing))
+    """Write the image and data files of a figure into a folder, and return the figure for an HTML page."""
+    svg = save_drawing_files(drawing, folder).read_text(encoding="utf-8")
+    title = wording.capitalise_first_letter(drawing.title)
+    return FigurePanel(drawing.name, title, drawing.caption, _inline_svg(svg, drawing))
 
 
-def _inline_svg(svg: str, drawing: Drawing) -> Markup:
-    """Return an SVG for inlining in a page: no prologue or fixed size, unique ids, and colours of the page's theme."""
-    body = svg[svg.index("<svg") :]
+def _inline_svg(svg_text: str, drawing: Drawing) -> Markup:
+    """Return an SVG image as an element of an HTML page: no fixed size, unique ids, and colours of the page."""
+    body = svg_text[svg_text.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)

@@ -14,7 +14,7 @@ from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_comparison import (
     StrategyDifference,
     check_samples_to_target,
-    explain_unchecked_groups,
+    explain_missing_baselines,
     find_strategy_difference,
 )
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
@@ -31,7 +31,7 @@ MAX_SENTENCES_PER_KIND = 6  # of winners, and of efficiencies
 
 @dataclass(frozen=True)
 class FastestStrategy:
-    """The fastest strategy on one number of workers, compared with the second fastest."""
+    """Fastest strategy on one number of workers, and how much faster it is than the second fastest strategy."""
 
     workers: int
     winner: str
@@ -43,12 +43,12 @@ class FastestStrategy:
 
     @property
     def p_value(self) -> float | None:
-        """The p-value of no difference, adjusted for all pairs of the run (Holm); None without a test."""
+        """p-value of no difference between the fastest and the second strategy (Holm); None without a test."""
         return self.difference.p_adjusted if self.difference else None
 
     @property
     def is_significant(self) -> bool:
-        """Whether the fastest strategy differs significantly from the second.
+        """Whether the fastest strategy is significantly faster than the second fastest.
 
         The interval cannot decide this: the pair was chosen because it lies far apart.
         """
@@ -56,47 +56,43 @@ class FastestStrategy:
 
 
 def summary_sentences(summary: RunSummary) -> list[str]:
-    """Return the sentences of the summary: winners by number of workers, efficiencies, and excluded trials."""
-    winners = [
-        _describe_fastest_strategies(condition, fastest_strategies(summary, condition), summary.target)
-        for condition in summary.conditions
-    ]
-    efficiencies = [
-        describe_efficiency_fall(curve, summary.target) for curve in summary.curves if len(curve.points) > 1
-    ]
+    """Return the sentences of a run's summary: the fastest strategies, their efficiencies, and excluded trials."""
+    fastest = {condition: fastest_strategies(summary, condition) for condition in summary.swept_values}
+    winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
+    falls = [describe_efficiency_drop(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
-        *list(filter(None, efficiencies))[:MAX_SENTENCES_PER_KIND],
+        *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
         _describe_significant_pairs(summary),
-        _describe_suspicious_groups(summary),
-        _describe_unchecked_groups(summary),
+        _describe_suspicious_strategies(summary),
+        _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]
     return [capitalise_first_letter(sentence) for sentence in sentences if sentence]
 
 
-def fastest_strategies(summary: RunSummary, condition: str) -> list[FastestStrategy]:
-    """Return the fastest strategy on each number of workers that two strategies or more ran on, in ascending order."""
-    members = [group for group in summary.groups if group.condition == condition and not group.is_baseline]
+def fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestStrategy]:
+    """Return the fastest strategy on each number of workers that at least two strategies ran on."""
+    members = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
-    candidates = (_fastest_strategy(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
+    candidates = (_find_fastest(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
     return [fastest for fastest in candidates if fastest is not None]
 
 
-def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> str:
-    """Return the number of workers from which the efficiency of a curve is below EXPECTED_EFFICIENCY.
+def describe_efficiency_drop(speedup_curve: SpeedupCurve, target: str | None = None) -> str:
+    """Return the number of workers from which a strategy's efficiency is below EXPECTED_EFFICIENCY, as text.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """
-    name = f"{curve.description}{_describe_time_metric(curve.of, target)}"
-    sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, curve.points))
-    if len(sufficient) == len(curve.points):
-        last = curve.points[-1]
+    name = f"{speedup_curve.description}{_describe_time_metric(speedup_curve.of, target)}"
+    sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, speedup_curve.points))
+    if len(sufficient) == len(speedup_curve.points):
+        last = speedup_curve.points[-1]
         return f"{name} keeps {format_percentage(last.efficiency)} efficiency up to {format_worker_count(last.workers)}"
-    first_below = curve.points[len(sufficient)]
+    first_below = speedup_curve.points[len(sufficient)]
     threshold, workers = format_percentage(EXPECTED_EFFICIENCY), format_worker_count(first_below.workers)
-    interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / curve.base.workers)
+    interval = _format_efficiency_interval(first_below.speedup_ci, first_below.workers / speedup_curve.base.workers)
     before = ""
     if sufficient:
         before = f" (on {sufficient[-1].workers} it is {format_percentage(sufficient[-1].efficiency)})"
@@ -104,13 +100,11 @@ def describe_efficiency_fall(curve: SpeedupCurve, target: str | None = None) -> 
     return f"{fall}, to {format_percentage(first_below.efficiency)}{interval}{before}"
 
 
-def _fastest_strategy(
-    groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]
-) -> FastestStrategy | None:
-    """Return the fastest of the groups on one number of workers; None where a time is zero or unknown."""
+def _find_fastest(groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]) -> FastestStrategy | None:
+    """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
     time_metric = choose_time_metric(groups)
     fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]
-    fastest_times, second_times = fastest.times_s(time_metric), second.times_s(time_metric)
+    fastest_times, second_times = fastest.trial_times_s(time_metric), second.trial_times_s(time_metric)
     fastest_s, second_s = fastest.mean_time_s(time_metric), second.mean_time_s(time_metric)
     if not np.isfinite(fastest_s) or not (fastest_times > 0).all() or not (second_times > 0).all():
         return None
@@ -125,8 +119,8 @@ def _fastest_strategy(
     )
 
 
-def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
-    """Return which strategy wins on which numbers of workers, and by how much on the most workers.
+def _describe_fastest_strategies(swept_values: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
+    """Return which strategy is fastest on which numbers of workers, and by how much on the most workers.
 
     For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50] (p = 0.003) on 16; ps wins up to 2 workers". A
     strategy "wins" where it differs significantly from the second; otherwise it "is fastest", and the reason follows.
@@ -142,7 +136,7 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
         for name, workers in earlier_winners.items()
         if name != last.winner
     )
-    where = f" ({condition})" if condition else ""
+    where = f" ({swept_values})" if swept_values else ""
     time_metric = _describe_time_metric(last.time_metric, target)
     margin = f"{_describe_winning_margin(last)}{_format_p_value(last.difference)}{time_metric}"
     if not winning:
@@ -154,29 +148,29 @@ def _describe_fastest_strategies(condition: str, fastest: Sequence[FastestStrate
     return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{up_to}"
 
 
-def _describe_winning_margin(fastest: FastestStrategy) -> str:
-    """Return how many times as fast the fastest strategy is as the second, or that no other reaches the target."""
-    if not np.isfinite(fastest.time_ratio):
+def _describe_winning_margin(fastest_strategy: FastestStrategy) -> str:
+    """Return by which factor the fastest strategy beats the second, or that no other strategy reaches the target."""
+    if not np.isfinite(fastest_strategy.time_ratio):
         return "as no other reaches the target"
-    return f"by {format_number(fastest.time_ratio)}{TIMES_SIGN}{_format_interval(fastest.interval)}"
+    return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{_format_interval(fastest_strategy.interval)}"
 
 
 def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
-    """Return " by time for the same samples" if a scenario with a target compares such times; else an empty text."""
+    """Return a note if times per sample are compared although there is a training target; else an empty text."""
     return " by time for the same samples" if target and time_metric == "time_to_samples" else ""
 
 
-def _reason_without_winner(fastest: FastestStrategy) -> str:
-    """Return why the fastest strategy does not count as the winner."""
-    if fastest.interval is None:
+def _reason_without_winner(fastest_strategy: FastestStrategy) -> str:
+    """Return why the fastest strategy does not count as significantly faster than the second."""
+    if fastest_strategy.interval is None:
         return "each ran once: no interval"
-    if fastest.difference is None:
-        return "one shared seed: no test" if fastest.shared_seeds else "no shared seeds: no test"
+    if fastest_strategy.difference is None:
+        return "one shared seed: no test" if fastest_strategy.shared_seeds else "no shared seeds: no test"
     return "repeats do not differ significantly from the next strategy's"
 
 
 def _format_p_value(difference: StrategyDifference | None) -> str:
-    """Return the p-value, with the number of shared seeds where some repeats have no partner."""
+    """Return the p-value of a comparison as text, with the number of shared seeds if some repeats lack a partner."""
     if difference is None:
         return ""
     seeds = f" over {difference.comparison.pairs} shared seeds" if difference.has_unpaired_repeats else ""
@@ -188,15 +182,15 @@ def _format_interval(interval: Interval | None) -> str:
     return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
 
 
-def _format_efficiency_interval(speedup_interval: Interval | None, relative_workers: float) -> str:
+def _format_efficiency_interval(speedup_interval: Interval | None, workers_vs_base: float) -> str:
     if not speedup_interval:
         return ""
-    low, high = (format_percentage(end / relative_workers) for end in speedup_interval)
+    low, high = (format_percentage(end / workers_vs_base) for end in speedup_interval)
     return f" [{low}, {high}]"
 
 
 def _describe_significant_pairs(summary: RunSummary) -> str:
-    """Return how many pairs of strategies differ significantly after Holm's correction; empty without repeats."""
+    """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
     differences = summary.strategy_differences
     if not differences:
         return ""
@@ -208,17 +202,17 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
     return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
-def _describe_suspicious_groups(summary: RunSummary) -> str:
-    """Return which groups need significantly fewer samples than one worker alone, such as by a wrong gradient."""
-    names = [name for name, check in check_samples_to_target(summary.groups).items() if check.is_suspicious]
+def _describe_suspicious_strategies(summary: RunSummary) -> str:
+    """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
+    names = [name for name, check in check_samples_to_target(summary.trial_groups).items() if check.is_suspicious]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
     return f"{', '.join(names)} {need} significantly fewer samples than one worker alone (Holm): check for a bug"
 
 
-def _describe_unchecked_groups(summary: RunSummary) -> str:
-    """Return why the samples to target of some repeated groups were not compared with those of a baseline."""
-    reason = explain_unchecked_groups(summary.groups)
-    some = " for some strategies" if check_samples_to_target(summary.groups) else ""
+def _describe_missing_baselines(summary: RunSummary) -> str:
+    """Return why some strategies' samples to target could not be compared with those of one worker alone."""
+    reason = explain_missing_baselines(summary.trial_groups)
+    some = " for some strategies" if check_samples_to_target(summary.trial_groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -76,7 +76,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
-    """Return up to `max_named` names with the separator; of more names, the first and the number of the others."""
+    """Join names with a separator; of more than `max_named` names, show the first and the number of the others."""
     return separator.join(names) if len(names) <= max_named else f"{names[0]} and {len(names) - 1} others"
 
 

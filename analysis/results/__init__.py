@@ -1,1 +1,1 @@
-"""Results of a run: trials in numbers, repeats as groups, and summary.json."""
+"""Results of a run: numbers of each trial, groups of repeated trials, and summary.json."""

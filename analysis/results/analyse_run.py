@@ -15,7 +15,9 @@ from analysis.results.summary import RunSummary
 def analyse_run(
     run_folder: RunFolder, pool: ProcessPool | None = None, *, write: bool = False
 ) -> tuple[RunTable, RunSummary]:
-    """Return the tables of all trials that can be read, with only the step columns that figures need, and the summary.
+    """Analyse all trials of a run: return the tables of the trials that can be read, and the summary of the run.
+
+    The tables have only those columns of steps that figures need.
 
     Args:
         run_folder: folder of a finished or unfinished run.
@@ -27,11 +29,11 @@ def analyse_run(
     """
     run_folder.check_is_run_folder()
     if pool is None:
-        with create_process_pool(run_folder.log_bytes) as new_pool:
+        with create_process_pool(run_folder.total_log_bytes) as new_pool:
             return analyse_run(run_folder, new_pool, write=write)
     analysed = pool.map(partial(analyse_trial, write=write), run_folder.trial_folders)
     trials = [each for each in analysed if isinstance(each, AnalysedTrial)]
     unread_damage = tuple(each for each in analysed if isinstance(each, FileDamage))
     table = RunTable(run_folder, tuple(trial.table for trial in trials), unread_damage)
     proofs = merge_achieved_properties(proof for trial in trials for proof in trial.proofs)
-    return table, summary.build_summary(table, [trial.result for trial in trials], proofs)
+    return table, summary.build_run_summary(table, [trial.result for trial in trials], proofs)

@@ -15,7 +15,7 @@ from analysis.reading import trial_record as record
 from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTable, read_logs, read_trial
+from analysis.reading.run_table import TrialTable, read_node_logs, read_trial
 from analysis.results.trial_result import TrialResult, measure_trial
 
 FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
@@ -23,7 +23,7 @@ FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of 
 
 @dataclass(frozen=True)
 class AnalysedTrial:
-    """Table, metrics and proofs of one trial.
+    """Table of one trial, its metrics, and the declared and achieved properties of its emulated cluster (proofs).
 
     The table of its steps has only the columns that figures need, because hundreds of trials are in memory at the same
     time, and most of them are copied from a helper process.
@@ -34,47 +34,50 @@ class AnalysedTrial:
     proofs: tuple[AchievedProperty, ...]
 
 
-def analyse_trial(folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
-    """Analyse one trial, or return the damage of its files; `write` says whether to write its record and verdicts."""
-    with _without_garbage_collection(), _add_trial_folder_to_errors(folder):
-        return _read_and_measure_trial(folder, write=write)
+def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
+    """Analyse one trial and return its results, or return the damage of its files if they cannot be read.
+
+    With `write`, also write result.txt, steps.csv and fidelity.json to the folder of the trial.
+    """
+    with _without_garbage_collection(), _add_trial_folder_to_errors(trial_folder):
+        return _read_and_measure_trial(trial_folder, write=write)
 
 
-def _read_and_measure_trial(folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
-    """Analyse one trial; the memory of its logs is freed on return, before the garbage collector runs again."""
-    read = read_or_report_damage(folder, _read_logs_and_table)
-    return read if isinstance(read, FileDamage) else _measure_and_record_trial(folder, *read, write=write)
+def _read_and_measure_trial(trial_folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
+    """Analyse one trial. The memory of its logs is freed when the function returns, without garbage collection."""
+    read = read_or_report_damage(trial_folder, _read_logs_and_table)
+    return read if isinstance(read, FileDamage) else _measure_and_record_trial(trial_folder, *read, write=write)
 
 
-def _read_logs_and_table(folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialTable]:
-    logs = read_logs(folder)
-    return logs, read_trial(folder, logs)
+def _read_logs_and_table(trial_folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialTable]:
+    logs = read_node_logs(trial_folder)
+    return logs, read_trial(trial_folder, logs)
 
 
 def _measure_and_record_trial(
-    folder: TrialFolder, logs: Mapping[str, NodeLog], trial: TrialTable, *, write: bool
+    trial_folder: TrialFolder, logs: Mapping[str, NodeLog], trial: TrialTable, *, write: bool
 ) -> AnalysedTrial:
     verdicts, proofs = fidelity.run_trial_checks(trial), achieved_properties(trial)
     if write:
-        record.write_trial_record(folder, trial, logs)
-        fidelity.write_fidelity(folder, trial, verdicts, proofs)
+        record.write_log_and_steps(trial_folder, trial, logs)
+        fidelity.write_fidelity_json(trial_folder, trial, verdicts, proofs)
     table = replace(trial, steps=trial.steps[FIGURE_STEP_COLUMNS])
     return AnalysedTrial(table, measure_trial(trial, verdicts.values()), proofs)
 
 
 @contextmanager
-def _add_trial_folder_to_errors(folder: TrialFolder) -> Iterator[None]:
-    """Add the trial's folder to an exception, which is an error of Ensayo and not damage of the trial's files."""
+def _add_trial_folder_to_errors(trial_folder: TrialFolder) -> Iterator[None]:
+    """Add the path of the trial's folder to every exception, which is a bug in Ensayo and not damaged input."""
     try:
         yield
     except Exception as error:
-        error.add_note(f"while analysing {folder.path}")
+        error.add_note(f"while analysing {trial_folder.path}")
         raise
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Switch off the cyclic garbage collector: it would visit all rows of the logs, which are many small lists."""
+    """Switch off the garbage collector within the context: it would visit the many small lists of log rows."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Trials of a run that are excluded from comparisons, and the reasons."""
+"""Trials of a run that are excluded from comparisons of strategies, and the reasons."""
 
 from collections import Counter
 
@@ -8,13 +8,13 @@ INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrup
 
 
 def describe_excluded_trials(summary: RunSummary) -> list[str]:
-    """Return up to two sentences: how many trials have not run, and how many are excluded from comparisons and why."""
+    """Return sentences on how many trials have not run, and how many are excluded from comparisons and why."""
     return [text for text in (_describe_trials_not_run(summary), _describe_unusable_trials(summary)) if text]
 
 
 def count_planned_trials(summary: RunSummary) -> int:
-    """Return the number of trials that were planned."""
-    return len(summary.trials) + len(_unreadable_trials(summary)) + len(summary.not_run)
+    """Return the number of planned trials of a run, including trials that have not run or cannot be read."""
+    return len(summary.trials) + len(_unreadable_trial_ids(summary)) + len(summary.not_run)
 
 
 def count_unreadable_trials(summary: RunSummary) -> int:
@@ -26,7 +26,7 @@ def _describe_trials_not_run(summary: RunSummary) -> str:
     count = len(summary.not_run)
     if not count:
         return ""
-    reason = "the run was interrupted" if _interrupted_trials(summary) else "the run ended early or is still running"
+    reason = "the run was interrupted" if _interrupted_trial_ids(summary) else "the run ended early or is still running"
     return f"{_format_trial_count(count, summary)} {'has' if count == 1 else 'have'} not run: {reason}"
 
 
@@ -40,34 +40,32 @@ def _describe_unusable_trials(summary: RunSummary) -> str:
 
 
 def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
-    """Return the number of excluded trials by reason; a trial with damaged files always counts as unreadable."""
+    """Return the number of excluded trials by reason: failed, interrupted, aborted, unreadable (damaged files)."""
     unfinished = [trial for trial in summary.trials if not trial.is_finished]
-    damaged = {trial.id for trial in unfinished} & _damaged_trials(summary)
+    damaged = {trial.id for trial in unfinished} & _damaged_trial_ids(summary)
     aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged
-    interrupted = aborted & _interrupted_trials(summary)
+    interrupted = aborted & _interrupted_trial_ids(summary)
     return Counter(
-        {
-            "failed": len(unfinished) - len(damaged) - len(aborted),
-            "interrupted": len(interrupted),
-            "aborted": len(aborted - interrupted),
-            "unreadable": len(damaged) + len(_unreadable_trials(summary)),
-        }
+        failed=len(unfinished) - len(damaged) - len(aborted),
+        interrupted=len(interrupted),
+        aborted=len(aborted - interrupted),
+        unreadable=len(damaged) + len(_unreadable_trial_ids(summary)),
     )
 
 
-def _interrupted_trials(summary: RunSummary) -> set[str]:
+def _interrupted_trial_ids(summary: RunSummary) -> set[str]:
     return {trial.id for trial in summary.trials if trial.status_reason == INTERRUPTED_REASON}
 
 
-def _damaged_trials(summary: RunSummary) -> set[str]:
+def _damaged_trial_ids(summary: RunSummary) -> set[str]:
     """Return the ids of the trials of which at least one file is damaged."""
     return {damage.split("/")[1] for damage in summary.damage if damage.startswith("trials/")}
 
 
-def _unreadable_trials(summary: RunSummary) -> set[str]:
+def _unreadable_trial_ids(summary: RunSummary) -> set[str]:
     """Return the ids of the damaged trials that are not in the summary, because their files cannot be read at all."""
-    return _damaged_trials(summary) - {trial.id for trial in summary.trials}
+    return _damaged_trial_ids(summary) - {trial.id for trial in summary.trials}
 
 
-def _format_trial_count(count: int, summary: RunSummary) -> str:
-    return f"{count} of {count_planned_trials(summary)} trials"
+def _format_trial_count(trial_count: int, summary: RunSummary) -> str:
+    return f"{trial_count} of {count_planned_trials(summary)} trials"

@@ -10,11 +10,11 @@ from typing import Any
 from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of_link_property
 from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.metrics.achieved_properties import AchievedProperty
-from analysis.metrics.balance import BalancePoint, balance_points
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.strategy_comparison import StrategyDifference, compare_strategies
-from analysis.metrics.switch import StrategySwitchResult, staleness_cost_s
-from analysis.metrics.switch_verdict import final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s
+from analysis.metrics.strategy_switch_verdict import final_model_qualities, judge_strategy_switch
+from analysis.metrics.worker_choice import WorkerChoice, chosen_worker_counts
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTable
@@ -29,7 +29,7 @@ STATUSES_WORST_FIRST: tuple[TrialStatus, ...] = ("failed", "aborted", "missed_ta
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All numbers of a run; the names of the fields are the keys of summary.json and must not change."""
+    """All results of a run. The names of the fields are the keys of summary.json and must not change."""
 
     schema: str
     scenario: str
@@ -39,7 +39,7 @@ class RunSummary:
     status: TrialStatus
     trials: list[TrialResult]
     curves: list[SpeedupCurve]
-    balance: list[BalancePoint]
+    balance: list[WorkerChoice]
     # Keys that were added later:
     run: str
     question: str
@@ -50,36 +50,36 @@ class RunSummary:
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
 
     @property
-    def groups(self) -> tuple[TrialGroup, ...]:
-        """Finished trials, grouped so that the trials of a group differ only by their seed."""
+    def trial_groups(self) -> tuple[TrialGroup, ...]:
+        """Groups of finished trials that differ only by their seed."""
         return group_trials(self.trials)
 
     @cached_property
     def strategy_differences(self) -> tuple[StrategyDifference, ...]:
-        """Comparisons of all pairs of strategies that share at least two seeds."""
-        return compare_strategies(self.groups)
+        """Differences in time between all pairs of strategies that share at least two seeds."""
+        return compare_strategies(self.trial_groups)
 
     @cached_property
     def strategies(self) -> tuple[str, ...]:
-        """Labels of the strategies in the order of the scenario, without the baseline."""
+        """Labels of the strategies in the order of the scenario, without the baseline on one worker."""
         return tuple(dict.fromkeys(trial.strategy for trial in self.trials if not trial.baseline))
 
     @cached_property
-    def conditions(self) -> tuple[str, ...]:
-        """Combinations of swept keys and values except workers; one empty phrase if only workers are swept."""
+    def swept_values(self) -> tuple[str, ...]:
+        """Combinations of swept values, such as "uplink 10mbit"; one empty text if only workers are swept."""
         return tuple(dict.fromkeys(trial.condition for trial in self.trials))
 
     @property
     def target(self) -> str | None:
-        """Target of training as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
+        """Training target of the run as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
         return next((trial.target for trial in self.trials if trial.target), None)
 
     def published_results_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
-        """Return the published results of one strategy."""
+        """Return the published speedups of one strategy that the scenario quotes."""
         return tuple(result for result in self.published if result.strategy == strategy)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of summary.json; NaN and infinity are null."""
+        """Return the summary as the content of summary.json, with None instead of NaN and infinity."""
         content = asdict(self)
         for curve in content["curves"]:
             del curve["draws"]
@@ -87,95 +87,99 @@ class RunSummary:
         return {key: _replace_non_finite_by_none(value) for key, value in content.items()}
 
 
-def build_summary(run: RunTable, trials: list[TrialResult], proofs: tuple[AchievedProperty, ...]) -> RunSummary:
+def build_run_summary(
+    run_table: RunTable, trial_results: list[TrialResult], achieved_properties: tuple[AchievedProperty, ...]
+) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
-    trials = _judge_strategy_switches(trials, run)
-    found_curves = speedup_curves(group_trials(trials))
-    verdicts = [trial.verdict for trial in trials]
-    if run.unread_trial_damage:
+    trial_results = _judge_strategy_switches(trial_results, run_table)
+    found_curves = speedup_curves(group_trials(trial_results))
+    verdicts = [trial.verdict for trial in trial_results]
+    if run_table.unread_trial_damage:
         verdicts.append(VerdictLevel.INVALID)
     return RunSummary(
         schema=SUMMARY_SCHEMA,
-        scenario=run.folder.scenario_name,
-        engine=next((str(trial.status["engine"]) for trial in run.trials if "engine" in trial.status), "unknown"),
-        dilation=max((trial.plan.dilation for trial in run.trials), default=1.0),
+        scenario=run_table.folder.scenario_name,
+        engine=next((str(trial.status["engine"]) for trial in run_table.trials if "engine" in trial.status), "unknown"),
+        dilation=max((trial.plan.dilation for trial in run_table.trials), default=1.0),
         verdict=worst_level(verdicts),
-        status=min((trial.status for trial in trials), key=STATUSES_WORST_FIRST.index, default="aborted"),
-        trials=trials,
+        status=min((trial.status for trial in trial_results), key=STATUSES_WORST_FIRST.index, default="aborted"),
+        trials=trial_results,
         curves=list(found_curves),
-        balance=[pick for curve in found_curves for pick in balance_points(curve)],
-        run=run.folder.path.resolve().name,
-        question=run.folder.scenario_question,
-        rungs=_collect_link_mechanisms(run),
-        proofs=list(proofs),
-        published=run.folder.published_results,
-        damage=_merge_same_damage(run.file_damage),
-        not_run=list(run.folder.trials_not_run),
+        balance=[pick for curve in found_curves for pick in chosen_worker_counts(curve)],
+        run=run_table.folder.path.resolve().name,
+        question=run_table.folder.first_scenario_comment,
+        rungs=_collect_shaping_mechanisms(run_table),
+        proofs=list(achieved_properties),
+        published=run_table.folder.published_results,
+        damage=_merge_equal_damage(run_table.file_damage),
+        not_run=list(run_table.folder.trials_not_run),
     )
 
 
-def _merge_same_damage(damages: Sequence[FileDamage]) -> list[str]:
-    """Return one text for all lines of a file with the same problem, which in logs of other versions all lines have."""
+def _merge_equal_damage(file_damages: Sequence[FileDamage]) -> list[str]:
+    """Return one text per file and problem, such as "… (and 12 more lines)", for all damaged lines of a run."""
     same: dict[tuple[str, str, str], list[FileDamage]] = {}
-    for damage in damages:
+    for damage in file_damages:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
     return [f"{first}{f' (and {len(rest)} more lines)' if rest else ''}" for first, *rest in same.values()]
 
 
 def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
-    """Return the trials, with a verdict on each switch from a comparison with a trial that did not switch."""
+    """Return the trials with a verdict on each strategy switch, from comparing with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
 
     def kept_first_strategy(other: TrialResult, trial: TrialResult) -> bool:
-        """Return whether `other` trained with only the first strategy of `trial`: it has no other or never switched."""
+        """Return whether `other` trained with the first strategy of `trial` only, as it never switched strategies."""
         if other.switch and other.switch.outcome == NEVER_SWITCHED:
-            return _remove_switch_time_keys(other, strategies) == _remove_switch_time_keys(trial, strategies)
+            return _drop_time_keys(other, strategies) == _drop_time_keys(trial, strategies)
         has_same_labels = other.labels.items() <= trial.labels.items()
         return has_same_labels and strategies[other.id] == strategies[trial.id].get("before")
 
-    def find_trial_without_switch(trial: TrialResult) -> TrialResult | None:
-        """Return a finished trial with the same seed and workers that did not switch."""
+    def find_unswitched_trial(trial: TrialResult) -> TrialResult | None:
+        """Return a finished trial with the same seed and workers that did not switch strategies."""
         finished = (other for other in trials if other.is_finished and other.id != trial.id)
         same_seed = (other for other in finished if (other.seed, other.workers) == (trial.seed, trial.workers))
         return next((other for other in same_seed if kept_first_strategy(other, trial)), None)
 
-    pairs = [(trial, find_trial_without_switch(trial)) for trial in trials if trial.is_finished and trial.switch]
+    pairs = [(trial, find_unswitched_trial(trial)) for trial in trials if trial.is_finished and trial.switch]
     return [_add_switch_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
 
 
-def _remove_switch_time_keys(
-    trial: TrialResult, strategies: Mapping[str, dict[str, Any]]
-) -> tuple[dict[str, Any], SweepLabels]:
-    """Return strategy and labels of a trial without the keys that determine when the strategy switches."""
+def _drop_time_keys(trial: TrialResult, strategies: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
+    """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
     time_paths = tuple(f"strategies.{trial.strategy}.{key}" for key in SWITCH_TIME_KEYS)
     strategy = {key: value for key, value in strategies[trial.id].items() if key not in SWITCH_TIME_KEYS}
     return strategy, {key: value for key, value in trial.labels.items() if not key.startswith(time_paths)}
 
 
 def _add_switch_verdict(
-    trial: TrialResult, switch: StrategySwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
+    trial: TrialResult, switch_result: StrategySwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
 ) -> TrialResult:
-    """Return the trial with the verdict on its switch.
+    """Return a trial with the verdict on whether its strategy switch saved time.
 
     `pairs` are trials that switched, each with a trial of the same seed that did not switch. The verdict compares the
     times of the trial's own pair, and the model quality of the pairs of all repeats.
     """
-    if switch.gain is None:
+    if switch_result.gain is None:
         return trial
     repeats = [pair for pair in pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    found = judge_strategy_switch(
-        trial, unswitched, final_model_qualities([(switched, other) for switched, other in repeats if other])
-    )
+    qualities = final_model_qualities([(switched, other) for switched, other in repeats if other])
+    judgement = judge_strategy_switch(trial, unswitched, qualities)
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
-    stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
-    return replace(trial, switch=replace(switch, verdict=found.verdict, quality=found.quality, stale_s=stale))
+    stale = staleness_cost_s(switch_result, needed, needed_unswitched) if needed and needed_unswitched else None
+    return replace(
+        trial, switch=replace(switch_result, verdict=judgement.verdict, quality=judgement.quality, stale_s=stale)
+    )
 
 
-def _collect_link_mechanisms(run: RunTable) -> dict[str, list[str]]:
-    """Return the mechanisms that enforced each declared property of links in any trial; `unknown` if not recorded."""
+def _collect_shaping_mechanisms(run_table: RunTable) -> dict[str, list[str]]:
+    """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial.
+
+    A mechanism that was not recorded is `unknown`.
+    """
     mechanisms: dict[str, set[str]] = {}
-    for trial in run.trials:
+    for trial in run_table.trials:
         shaping = trial.status.get("shaping") or {}
         for node in trial.plan.nodes:
             link_shaping = shaping.get(node.name) or {}
@@ -191,7 +195,7 @@ def write_summary(run_folder: RunFolder, summary: RunSummary) -> Path:
 
 
 def _replace_non_finite_by_none(value: Any) -> Any:
-    """Return the JSON value with null instead of NaN and infinity, which JSON does not have."""
+    """Return a JSON value with None instead of NaN and infinity, which JSON cannot represent."""
     if isinstance(value, dict):
         return {key: _replace_non_finite_by_none(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

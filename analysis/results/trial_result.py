@@ -1,4 +1,4 @@
-"""Result of one trial in numbers, and groups of trials that differ only by their seed."""
+"""Metrics of one trial, and groups of trials that differ only by their seed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from analysis.metrics.step_seconds import (
     typical_step_s,
     typical_step_statistic,
 )
-from analysis.metrics.switch import StrategySwitchResult, measure_strategy_switch
+from analysis.metrics.strategy_switch import StrategySwitchResult, measure_strategy_switch
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
 from analysis.reading.run_table import TrialTable
 from analysis.statistics.centre import Floats, olympic_mean
@@ -32,7 +32,7 @@ TimeMetric = Literal["time_to_target", "time_to_samples"]  # seconds to the targ
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Numbers of one trial; the names of the fields are the keys in summary.json and must not change.
+    """Metrics of one trial. The names of the fields are the keys in summary.json and must not change.
 
     Times are virtual seconds. Predictions are those of the strategy's closed form.
     """
@@ -79,7 +79,7 @@ class TrialResult:
 
     @property
     def is_finished(self) -> bool:
-        """Whether training ran to its end; the target may have been missed."""
+        """Whether training ran to its end, even if it missed its target."""
         return self.status in ("success", "missed_target") and self.samples > 0
 
     @property
@@ -90,32 +90,32 @@ class TrialResult:
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
 
     @property
-    def compared_step_statistic(self) -> StepStatistic:
-        """Statistic of the measured steps that is compared with the prediction.
+    def measured_step_statistic(self) -> StepStatistic:
+        """Whether a mean or a median of the measured step times is compared with the predicted step time.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
         """
         return "mean" if self.switch and self.switch.has_switched else self.typical_of
 
     @property
-    def compared_step_seconds(self) -> float | None:
-        """Measured step time that is compared with the prediction, in seconds."""
+    def measured_step_seconds(self) -> float | None:
+        """Measured step time that is compared with the predicted step time, in seconds."""
         if self.switch and self.switch.has_switched:
             return self.step_seconds["mean"] if self.step_seconds else None
         return self.typical_step_seconds
 
     @property
     def unpredicted_step_share(self) -> float | None:
-        """Share of the step time that the closed form does not predict: measured step / predicted step - 1."""
-        if not self.compared_step_seconds or not self.predicted_step_seconds:
+        """Measured step time / predicted step time - 1: share of the step time that the formula does not predict."""
+        if not self.measured_step_seconds or not self.predicted_step_seconds:
             return None
-        return self.compared_step_seconds / self.predicted_step_seconds - 1
+        return self.measured_step_seconds / self.predicted_step_seconds - 1
 
 
-def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialResult:
+def measure_trial(trial: TrialTable, check_verdicts: Iterable[CheckVerdict]) -> TrialResult:
     """Return all metrics of one trial, given the verdicts of its checks."""
-    plan, verdicts = trial.plan, tuple(verdicts)
-    status, reason = _determine_status(trial)
+    plan, check_verdicts = trial.plan, tuple(check_verdicts)
+    status, reason = _determine_trial_status(trial)
     has_missed = status == "missed_target"  # also if a model reached the target and then diverged
     return TrialResult(
         id=plan.trial,
@@ -126,8 +126,8 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         seed=plan.seed,
         labels=plan.labels,
         status=status,
-        verdict=worst_verdict_level(verdicts),
-        reasons=[verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID],
+        verdict=worst_verdict_level(check_verdicts),
+        reasons=[verdict.reason for verdict in check_verdicts if verdict.level != VerdictLevel.VALID],
         steps=steps_done(trial),
         samples=samples_done(trial),
         seconds=trial.seconds,
@@ -144,7 +144,7 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
         staleness=staleness_statistics(trial),
         params_sha256=trial.params_sha256,
         baseline=plan.baseline,
-        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.swept_condition),
+        condition=", ".join(f"{key.split('.')[-1]} {value}" for key, value in plan.swept_values),
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
@@ -159,8 +159,8 @@ def measure_trial(trial: TrialTable, verdicts: Iterable[CheckVerdict]) -> TrialR
     )
 
 
-def _determine_status(trial: TrialTable) -> tuple[TrialStatus, str]:
-    """Return the status of the trial and its reason.
+def _determine_trial_status(trial: TrialTable) -> tuple[TrialStatus, str]:
+    """Return whether a trial succeeded, missed its target, failed or was aborted, and the reason.
 
     The engine's status decides first, then the coordinator's final log event, then whether the target was reached.
     `run_stop` with status aborted is MLPerf's term for a run that ended without its target; that is not a failure.
@@ -190,7 +190,7 @@ def _status_of_unsuccessful_training(trial: TrialTable) -> tuple[TrialStatus, st
 
 @dataclass(frozen=True)
 class TrialGroup:
-    """Finished repeats of one strategy on one number of workers under one condition; their seeds differ."""
+    """Finished trials with equal strategy, number of workers and swept values, which differ only by their seed."""
 
     strategy: str
     condition: str
@@ -199,7 +199,7 @@ class TrialGroup:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the group is the single worker that other groups are compared with."""
+        """Whether the group is the baseline: one worker alone, which other groups of trials are compared with."""
         return self.trials[0].baseline
 
     @property
@@ -209,28 +209,28 @@ class TrialGroup:
 
     @property
     def name(self) -> str:
-        """Name for figures, such as `ring ×4`, with the condition if there is one."""
+        """Name of the group for figures, such as `ring ×4`, with the swept values if there are any."""
         return f"{self.strategy} {TIMES_SIGN}{self.workers}" + (f" · {self.condition}" if self.condition else "")
 
     @property
     def description(self) -> str:
-        """Name for sentences, such as `ring on 4 workers`, with the condition if there is one."""
+        """Name of the group for sentences, such as `ring on 4 workers`, with the swept values if there are any."""
         workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
         name = "one worker alone" if self.is_baseline else f"{self.strategy} on {workers}"
         return f"{name} ({self.condition})" if self.condition else name
 
     @property
     def trials_by_seed(self) -> tuple[TrialResult, ...]:
-        """Repeats in the order of their seeds, so that those of two groups can be paired."""
+        """Trials of the group in the order of their seeds, so that trials of two groups can be paired."""
         return tuple(sorted(self.trials, key=lambda trial: trial.seed))
 
     @property
     def seeds(self) -> frozenset[int]:
-        """Seeds of the repeats."""
+        """Random seeds of the trials of the group."""
         return frozenset(trial.seed for trial in self.trials)
 
-    def times_s(self, time_metric: TimeMetric) -> Floats:
-        """Return seconds to the target, or per sample of all workers together: one value per repeat, by seed.
+    def trial_times_s(self, time_metric: TimeMetric) -> Floats:
+        """Return the seconds of each trial, in the order of seeds: to the target, or per sample of all workers.
 
         The time to a target that was missed is infinite.
         """
@@ -239,74 +239,74 @@ class TrialGroup:
         return np.array([_infinite_if_none(trial.time_to_target_s) for trial in self.trials_by_seed])
 
     def mean_time_s(self, time_metric: TimeMetric) -> float:
-        """Return the olympic mean of `times_s` over the repeats; infinite if too many repeats missed the target."""
-        return float(olympic_mean(self.times_s(time_metric)))
+        """Return the olympic mean of the seconds of all trials; infinite if too many trials missed the target."""
+        return float(olympic_mean(self.trial_times_s(time_metric)))
 
     @property
     def time_to_target_s(self) -> float:
-        """Olympic mean of the seconds to the target; infinite if too many repeats missed it."""
+        """Mean seconds to the target without the extreme trials (olympic mean); infinite if too many missed it."""
         return self.mean_time_s("time_to_target")
 
     @property
     def samples_to_target_by_seed(self) -> Floats:
-        """Samples to the target of each repeat, by seed; infinite for a repeat that missed it."""
+        """Samples that each trial needed to its target, in the order of seeds; infinite for a missed target."""
         return np.array([_infinite_if_none(trial.samples_to_target) for trial in self.trials_by_seed])
 
     @property
     def samples_to_target(self) -> float:
-        """Olympic mean of the samples to the target; infinite if too many repeats missed it."""
+        """Mean samples to the target without the extreme trials (olympic mean); infinite if too many missed it."""
         return float(olympic_mean(self.samples_to_target_by_seed))
 
     @property
     def evaluation_interval_samples(self) -> float:
-        """Largest number of samples between evaluations, the rounding error of samples to target; zero if missed."""
+        """Most samples between two evaluations, which is the rounding error of samples to target; zero if missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
     def evaluation_interval_s(self, time_metric: TimeMetric) -> float:
-        """Return the seconds between evaluations, the rounding error of a time to target; zero for other times."""
+        """Return the seconds between two evaluations, by which a time to target is rounded; zero for other times."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
     @property
     def has_reached_target(self) -> bool:
-        """Whether the mean time to the target over the repeats is finite."""
+        """Whether enough trials of the group reached the target for a finite mean time to the target."""
         return bool(np.isfinite(self.time_to_target_s))
 
     @property
     def median_step_s(self) -> float | None:
-        """Mean over the repeats of the median step time, in seconds."""
+        """Median step time of a trial in seconds, averaged over the repeated trials."""
         return _mean_or_none([trial.step_seconds["p50"] for trial in self.trials if trial.step_seconds])
 
     @property
     def typical_step_s(self) -> float | None:
-        """Mean over the repeats of the measured step time that predictions are compared with, in seconds."""
+        """Measured step time to compare with predictions, in seconds, averaged over the repeated trials."""
         return _mean_or_none([trial.typical_step_seconds for trial in self.trials if trial.typical_step_seconds])
 
     @property
     def predicted_step_s(self) -> float | None:
-        """Mean over the repeats of the predicted step time, in seconds."""
+        """Predicted step time in seconds, averaged over the repeated trials."""
         return _mean_or_none([trial.predicted_step_seconds for trial in self.trials if trial.predicted_step_seconds])
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Mean over the repeats of the predicted mean time of the steps that `step_phase_s` averages, in seconds."""
+        """Predicted mean time in seconds of the steps that `step_phase_s` averages, averaged over the trials."""
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
     @property
     def predicted_seconds_per_sample(self) -> float | None:
-        """Mean over the repeats of the predicted seconds per sample of all workers together."""
+        """Predicted seconds per sample of all workers together, averaged over the repeated trials."""
         rates = [trial.predicted_samples_per_second for trial in self.trials]
         return _mean_or_none([1 / rate for rate in rates if rate])
 
     @property
     def step_phase_s(self) -> dict[str, float]:
-        """Mean over the repeats of the seconds in each phase of a step; empty if no step was logged."""
+        """Seconds in each phase of a step, such as compute, averaged over the repeated trials; empty if unlogged."""
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
 
 
 def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
-    """Group the finished trials by strategy, condition and workers, in the order in which these first appear."""
+    """Group finished trials by strategy, swept values and number of workers, in the order of first appearance."""
     members: dict[tuple[str, str, int], list[TrialResult]] = {}
     for trial in trials:
         if trial.is_finished:
@@ -314,59 +314,62 @@ def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
     return tuple(TrialGroup(*key, tuple(repeats)) for key, repeats in members.items())
 
 
-def choose_time_metric(groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
-    """Return the time by which the groups are compared: to the target if any group reached it, else per sample.
+def choose_time_metric(trial_groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
+    """Return which time compares groups of trials: to the target if any group reached it, else per sample.
 
     With `require_all` it is the time to the target only if all groups reached it. Ratios of times need that, because a
     ratio with an infinite time has no meaning.
     """
-    reached = [group.has_reached_target for group in groups]
+    reached = [group.has_reached_target for group in trial_groups]
     return "time_to_target" if (all if require_all else any)(reached) else "time_to_samples"
 
 
-def have_same_seeds(groups: Sequence[TrialGroup]) -> bool:
-    """Return whether all groups ran the same seeds, each once, and more than one."""
-    seeds = [[trial.seed for trial in group.trials_by_seed] for group in groups]
+def have_same_seeds(trial_groups: Sequence[TrialGroup]) -> bool:
+    """Return whether all groups of trials ran the same seeds, each seed once, and more than one seed."""
+    seeds = [[trial.seed for trial in group.trials_by_seed] for group in trial_groups]
     return len(set(seeds[0])) == len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
 
 
-def restrict_to_shared_seeds(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup]:
-    """Return both groups with only the repeats whose seeds both ran.
+def restrict_to_shared_seeds(first_group: TrialGroup, second_group: TrialGroup) -> tuple[TrialGroup, TrialGroup]:
+    """Return two groups of trials with only those repeats whose seeds ran in both groups.
 
     Results differ more between seeds than between repeats of one seed.
     """
-    shared = first.seeds & second.seeds
+    shared = first_group.seeds & second_group.seeds
     first_shared, second_shared = (
         replace(group, trials=tuple(trial for trial in group.trials if trial.seed in shared))
-        for group in (first, second)
+        for group in (first_group, second_group)
     )
     return first_shared, second_shared
 
 
-def find_baseline(group: TrialGroup, candidates: Iterable[TrialGroup]) -> TrialGroup | None:
-    """Return the baseline that ran under the same condition as the group; None if there is none.
+def find_baseline(trial_group: TrialGroup, candidate_groups: Iterable[TrialGroup]) -> TrialGroup | None:
+    """Return the one-worker baseline that ran with the same swept values as a group of trials; None without one.
 
     Swept keys of a strategy, such as its number of servers, do not apply to a baseline.
     """
-    baselines = (candidate for candidate in candidates if candidate.is_baseline)
-    return next((baseline for baseline in baselines if _is_baseline_of(baseline, group)), None)
+    baselines = (candidate for candidate in candidate_groups if candidate.is_baseline)
+    return next((baseline for baseline in baselines if _is_baseline_of(baseline, trial_group)), None)
 
 
-def sort_by_step_time(groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups sorted by step time if they differ only by strategy; else return them in their given order."""
-    kinds = {(group.condition, group.workers) for group in groups if not group.is_baseline}
-    return list(groups) if len(kinds) > 1 else sorted(groups, key=lambda group: group.median_step_s or 0.0)
+def sort_by_step_time(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+    """Return groups of trials sorted by step time if they differ only by strategy, else in their given order."""
+    kinds = {(group.condition, group.workers) for group in trial_groups if not group.is_baseline}
+    return list(trial_groups) if len(kinds) > 1 else sorted(trial_groups, key=lambda group: group.median_step_s or 0.0)
 
 
-def _is_baseline_of(baseline: TrialGroup, group: TrialGroup) -> bool:
-    """Return whether group and baseline have equal values for all swept keys of the baseline except workers."""
-    labels = group.trials[0].labels
-    baseline_labels = ((key, value) for key, value in baseline.trials[0].labels.items() if key != "workers")
+def _is_baseline_of(baseline_group: TrialGroup, trial_group: TrialGroup) -> bool:
+    """Return whether a group of trials has the same swept values as a one-worker baseline.
+
+    All swept keys of the baseline except workers are compared.
+    """
+    labels = trial_group.trials[0].labels
+    baseline_labels = ((key, value) for key, value in baseline_group.trials[0].labels.items() if key != "workers")
     return all(labels.get(key) == value for key, value in baseline_labels)
 
 
 def _seconds_per_sample(trial: TrialResult) -> float:
-    """Return the trial's seconds per sample; zero if training took no time, as in a simulation without pace or rate."""
+    """Return the trial's seconds per sample; zero if training took no time, as in a simulation without speeds."""
     if trial.samples_per_second:
         return 1 / trial.samples_per_second
     return 0.0 if trial.seconds == 0 else float("inf")

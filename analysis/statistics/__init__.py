@@ -1,4 +1,4 @@
-"""Statistics of a few runs: intervals, comparisons and balance points, computed from arrays only.
+"""Statistics of a few runs, computed from arrays: confidence intervals, comparisons, best numbers of workers.
 
 centre              olympic mean (MLPerf's centre of a few runs) and median
 bootstrap           confidence intervals of a centre and of a ratio of two centres

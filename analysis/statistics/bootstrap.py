@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals of the centre of a few runs and of the ratio of two centres.
+"""Bootstrap confidence intervals of the mean or median of a few runs, and of the ratio of two means.
 
 Efron's bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993). Intervals are bias-corrected and
 accelerated (BCa, chapter 14), which a skewed statistic such as a ratio needs. Where BCa is undefined, intervals are
@@ -23,21 +23,21 @@ SampleArrays = tuple[Floats, ...]
 StatisticFunction = Callable[..., Floats]  # of samples, along their last axis
 
 
-def resample_olympic_means(samples: Sequence[Floats], *, paired: bool, seed: int = 0) -> Floats:
-    """Return the olympic means of several samples that are resampled together, shape (BOOTSTRAP_DRAWS, samples).
+def resample_olympic_means(sample_arrays: Sequence[Floats], *, paired: bool, seed: int = 0) -> Floats:
+    """Resample several samples BOOTSTRAP_DRAWS times; return their olympic means, shape (draws, samples).
 
     If `paired`, samples have one value per seed in the same order, and each draw picks the same seeds for all samples.
     The effect of a seed on all samples then cancels in their ratios.
     """
     generator = np.random.default_rng(seed)
-    drawn_samples = samples[:1] if paired else samples
+    drawn_samples = sample_arrays[:1] if paired else sample_arrays
     picks = [generator.integers(0, sample.size, size=(BOOTSTRAP_DRAWS, sample.size)) for sample in drawn_samples]
-    picks = picks * len(samples) if paired else picks
-    return np.stack([olympic_mean(sample[pick]) for sample, pick in zip(samples, picks, strict=True)], axis=1)
+    picks = picks * len(sample_arrays) if paired else picks
+    return np.stack([olympic_mean(sample[pick]) for sample, pick in zip(sample_arrays, picks, strict=True)], axis=1)
 
 
 def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> Interval:
-    """Return the interval of the central `level_percent` of the draws; an end is infinite if many draws are."""
+    """Return the interval that contains the central `level_percent` percent of resampled values; may be infinite."""
     tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
     if np.isfinite(draws).all():
         low, high = np.percentile(draws, tails)
@@ -45,18 +45,18 @@ def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> 
     return float(np.percentile(draws, tails[0], method="lower")), float(np.percentile(draws, tails[1], method="higher"))
 
 
-def centre_interval(values: Floats, centre_function: CentreFunction = olympic_mean) -> Interval | None:
-    """Return the 95 % interval of the centre of several runs; None for a single run, whose spread is unknown."""
-    if values.size == 1:
+def confidence_interval(run_values: Floats, centre_function: CentreFunction = olympic_mean) -> Interval | None:
+    """Return the 95 % confidence interval of the mean or median of several runs; None for a single run."""
+    if run_values.size == 1:
         return None
-    return _bca_interval((values,), centre_function, paired=False)
+    return _bca_interval((run_values,), centre_function, paired=False)
 
 
 def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = False) -> Interval | None:
-    """Return the 95 % interval of olympic mean (numerators) / olympic mean (denominators), shape (runs,) each.
+    """Return the 95 % confidence interval of olympic mean (numerators) / olympic mean (denominators).
 
-    Both sides are resampled, so that the interval includes the spread of both; `paired` as in `resample_olympic_means`.
-    A side of a single run counts as exact. None where both sides are single runs.
+    Both have shape (runs,). Both sides are resampled, so that the interval includes the spread of both; `paired` as in
+    `resample_olympic_means`. A side of a single run counts as exact. None where both sides are single runs.
     """
     if numerators.size == denominators.size == 1:
         return None
@@ -67,19 +67,19 @@ def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = F
     return _bca_interval((numerators, denominators), lambda x, y: olympic_mean(x) / olympic_mean(y), paired=paired)
 
 
-def _bca_interval(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> Interval:
-    """Return the bias-corrected and accelerated interval where it is defined, else the percentile interval.
+def _bca_interval(sample_arrays: SampleArrays, statistic_function: StatisticFunction, *, paired: bool) -> Interval:
+    """Return the bias-corrected and accelerated (BCa) bootstrap interval if it exists, else percentiles.
 
     A resampled ratio of two sides that both missed the target is unknown, and gets the highest rank.
     """
     from scipy.stats import bootstrap  # noqa: PLC0415 -- its import takes half a second, and only repeated runs need it
 
     def statistic_on_axis(*resampled: Floats, axis: int) -> Floats:  # noqa: ARG001 -- it is always the last one
-        return statistic(*resampled)
+        return statistic_function(*resampled)
 
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # warnings of undefined intervals
         result = bootstrap(
-            samples,
+            sample_arrays,
             statistic_on_axis,
             n_resamples=BOOTSTRAP_DRAWS,
             confidence_level=LEVEL_PERCENT / 100,
@@ -89,22 +89,22 @@ def _bca_interval(samples: SampleArrays, statistic: StatisticFunction, *, paired
             rng=np.random.default_rng(0),
         )
     low, high = result.confidence_interval
-    if np.isfinite([low, high]).all() and _is_bca_defined(samples, statistic, paired=paired):
+    if np.isfinite([low, high]).all() and _is_bca_interval_defined(sample_arrays, statistic_function, paired=paired):
         return float(low), float(high)
     return percentile_interval(np.nan_to_num(result.bootstrap_distribution, nan=np.inf, posinf=np.inf))
 
 
-def _is_bca_defined(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> bool:
-    """Return whether a BCa interval exists: runs are finite and differ, and leaving out one changes the statistic."""
+def _is_bca_interval_defined(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> bool:
+    """Return whether a BCa bootstrap interval exists: runs are finite and differ, and each affects the statistic."""
     if not all(np.isfinite(sample).all() and np.ptp(sample) for sample in samples):
         return False
     left_out = [range(len(samples))] if paired else [[index] for index in range(len(samples))]
-    variance = sum(_influence_variance(samples, statistic, sample_indices) for sample_indices in left_out)
+    variance = sum(_jackknife_variance(samples, statistic, sample_indices) for sample_indices in left_out)
     return bool(variance >= (NEGLIGIBLE_INFLUENCE * statistic(*samples)) ** 2)  # below: influences are rounding errors
 
 
-def _influence_variance(samples: SampleArrays, statistic: StatisticFunction, sample_indices: Sequence[int]) -> float:
-    """Return the mean square influence of a run on a statistic / number of runs, by the jackknife (leave one out)."""
+def _jackknife_variance(samples: SampleArrays, statistic: StatisticFunction, sample_indices: Sequence[int]) -> float:
+    """Return the variance of a statistic, from its changes when single runs are left out (jackknife)."""
     runs = samples[sample_indices[0]].size
     values = [
         statistic(

@@ -17,26 +17,26 @@ SIGNIFICANCE_LEVEL = 0.05  # as in the check of MLCommons
 
 @dataclass(frozen=True)
 class ConvergenceCheck:
-    """Samples to target of a strategy compared with those of a reference."""
+    """Comparison of the samples that a strategy and a reference need to reach the training target."""
 
     ratio: float  # mean / mean of the reference; below 1 means fewer samples
     p_value: float  # one-sided, of needing no fewer samples; `holm_adjust` adjusts several
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether the strategy needs significantly fewer samples than the reference."""
+        """Whether the strategy needs significantly fewer samples than the reference, which hints at a bug."""
         return self.p_value < SIGNIFICANCE_LEVEL
 
     @property
     def advice(self) -> str:
-        """Advice to the user; empty where the check is not suspicious."""
+        """Advice to the user on a strategy with suspiciously few samples to target; else empty."""
         return "check for a bug" if self.is_suspicious else ""
 
 
 def compare_samples_with_reference(
     samples_to_target: Floats, reference_samples: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
 ) -> ConvergenceCheck:
-    """Compare samples to target with those of a reference, one-sided, by a t-test for unequal variances (Welch 1947).
+    """Test whether a strategy needs fewer samples to the target than a reference, by Welch's t-test (1947).
 
     Runs that missed the target are infinite; a strategy with such a run is never suspicious.
 
@@ -60,19 +60,11 @@ def compare_samples_with_reference(
     return ConvergenceCheck(float(samples_to_target.mean() / reference_samples.mean()), p_value)
 
 
-def _welch_p_value(
-    mean_difference: float, sample_pair: tuple[Floats, Floats], rounding_steps: tuple[float, float]
-) -> float:
-    """Return the one-sided p-value of Welch's t-test; the variance of a mean is at least that of its rounding."""
-    mean_variances = np.array(
-        [
-            max(sample.var(ddof=1) / sample.size, rounding_variance(sample, step))
-            for sample, step in zip(sample_pair, rounding_steps, strict=True)
-        ]
-    )
+def _welch_p_value(difference: float, samples: tuple[Floats, Floats], rounding_steps: tuple[float, float]) -> float:
+    """Return the one-sided p-value of Welch's t-test, with at least the variance that rounding causes."""
+    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, rounding_steps, strict=True)]
+    mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples], rounding)
     if mean_variances.sum() == 0:
-        return float(mean_difference >= 0)
-    degrees_of_freedom = (
-        mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in sample_pair]).sum()
-    )
-    return float(stdtr(degrees_of_freedom, mean_difference / np.sqrt(mean_variances.sum())))
+        return float(difference >= 0)
+    degrees_of_freedom = mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in samples]).sum()
+    return float(stdtr(degrees_of_freedom, difference / np.sqrt(mean_variances.sum())))

@@ -1,4 +1,4 @@
-"""Speedup, efficiency and its two factors: one definition for our runs and for published series.
+"""Speedup, efficiency and its two factors, defined in the same way for own runs and for published results.
 
 S(N) = T(base) / T(N)          speedup
 E'(N) = S / (N / N_base)       efficiency (Mattson et al., MLPerf Training Benchmark, 2020)
@@ -8,7 +8,7 @@ hardware = E' / statistical
 
 The product of the factors is E' by definition, so hardware efficiency is not measured: it is the part of E' that the
 samples to target do not explain. It equals the gain in samples per second and worker where T = samples-to-target / rate
-holds for the same runs on both sides. `SpeedupPoint.rate_efficiency` is that gain as measured.
+holds for the same runs on both sides. `SpeedupPoint.throughput_efficiency` is that gain as measured.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EfficiencyFactors:
-    """Speedup, efficiency and its factors on a number of workers, compared with a base."""
+    """Speedup and efficiency compared with a base run, and the hardware and statistical factors of the efficiency."""
 
     speedup: float
     efficiency: float
@@ -25,13 +25,14 @@ class EfficiencyFactors:
 
 
 def speedup(base_time: float, time: float) -> float:
-    """Return the speedup over the base, from two times in the same unit; 0 for an infinite time."""
+    """Return the speedup, base time / time, of two times in the same unit; 0 for an infinite time."""
     return base_time / time
 
 
-def split_efficiency(
-    relative_workers: float, speedup: float, statistical_efficiency: float | None
-) -> EfficiencyFactors:
-    """Return the efficiency of a speedup on `relative_workers` times the base's workers, split into its factors."""
-    efficiency = speedup / relative_workers
-    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)
+def split_efficiency(workers_vs_base: float, speedup: float, statistical: float | None) -> EfficiencyFactors:
+    """Return the efficiency of a speedup, split into hardware and statistical efficiency.
+
+    `workers_vs_base` is the number of workers / number of workers of the base.
+    """
+    efficiency = speedup / workers_vs_base
+    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical or 1), statistical)

@@ -6,7 +6,7 @@ from analysis.statistics.centre import Floats
 
 
 def holm_adjust(p_values: Floats) -> Floats:
-    """Return p-values adjusted for their number, in the given order.
+    """Return p-values adjusted for the number of comparisons by Holm's method, in the given order.
 
     An adjusted value below 0.05 keeps the chance of one or more false positives among all comparisons below 5 %. The
     k-th smallest of m p-values is multiplied by m - k + 1, and is never less than the adjusted one before it (Holm, A

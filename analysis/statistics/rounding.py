@@ -1,4 +1,4 @@
-"""Rounding error of times and samples to target.
+"""Rounding error of time to target and samples to target.
 
 A target is reached at an evaluation, so times and samples to target are rounded up to the next evaluation.
 """
@@ -8,11 +8,11 @@ import numpy as np
 from analysis.statistics.centre import Floats
 
 
-def rounding_variance(values: Floats, rounding_step: float) -> float:
-    """Return the variance of the mean of runs that rounding up to multiples of `rounding_step` causes.
+def rounding_variance(run_values: Floats, rounding_step: float) -> float:
+    """Return the variance that rounding values up to multiples of `rounding_step` causes in their mean.
 
     The variance is step^2/12 per run (uniform distribution). It is divided by the number of runs, except where all runs
     lie within one step of each other and so have the same rounding error.
     """
-    is_shared = np.ptp(values) <= rounding_step
-    return rounding_step**2 / 12 / (1 if is_shared else values.size)
+    is_shared = np.ptp(run_values) <= rounding_step
+    return rounding_step**2 / 12 / (1 if is_shared else run_values.size)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from analysis.exports.trial_verdict import TrialVerdict
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import read_logs, read_trial
+from analysis.reading.run_table import read_node_logs, read_trial
 from benchmarks.fidelity.bench import main
 
 
 def read_verdict_reasons(trial_path: Path) -> str:
     """Return the reasons why the verdict of a trial is not valid; empty if it is valid.
 
-    Admission is not checked: these trials belong to no run, and their rows choose dilations that this host can carry.
+    Capacity is not checked: these trials belong to no run, and their rows choose dilations that this host can carry.
     """
     trial = TrialFolder(trial_path)
-    return "; ".join(TrialVerdict.from_checks(read_trial(trial, read_logs(trial))).reasons)
+    return "; ".join(TrialVerdict.from_checks(read_trial(trial, read_node_logs(trial))).reasons)
 
 
 if __name__ == "__main__":

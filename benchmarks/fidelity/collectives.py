@@ -13,8 +13,8 @@ from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from benchmarks.fidelity.scenarios import CLOSED_FORM
 from benchmarks.fidelity.training import VerdictReader, run_trial, synchronous_step_s
 from compose.engines.containers.engine import DockerEngine
-from compose.host.admission import TrialDemand
-from compose.runs.run import decide_admission
+from compose.host.capacity_check import TrialHostDemand
+from compose.runs.run import check_host_capacity
 from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from services.scenario.scenario import AUTO
 from services.schema.errors import HostError
@@ -36,7 +36,7 @@ class VectorSize(NamedTuple):
 
     thousand_parameters: int  # number of parameters in thousands
     max_ratio_error: float  # largest relative error of the measured step over the closed form
-    overhead_factor: float  # multiplies the cost of messages and updates in admission, which allows a tenth of a step
+    overhead_factor: float  # multiplies the cost of messages and updates in the check, which allows a tenth of a step
 
 
 # A gate cannot be narrower than the share of this host in a step, about one hundredth. Small vectors need few messages
@@ -207,17 +207,17 @@ def _measure_collective(
         strategies={kind: {"kind": "all_reduce", "collective": collective}},
         dilation=AUTO,
     )
-    admission = decide_admission(trial.scenario, engine)
-    (demand,) = admission.demands  # one demand, since there is one strategy
+    check = check_host_capacity(trial.scenario, engine)
+    (demand,) = check.demands  # one demand, since there is one strategy
     dilation = _choose_dilation(demand, vector_size.overhead_factor, rate)
-    plan = make_trial_plan(trial, engine, dilation, admission.alpha_s)
+    plan = make_trial_plan(trial, engine, dilation, check.message_alpha_s)
     with run_trial(engine, plan) as folder:
         ratio = synchronous_step_s(folder, plan) / plan.predicted.step_s
         return CollectiveMeasurement(kind, rank_count, plan.predicted.step_s, (ratio,), read_verdict_reasons(folder))
 
 
-def _choose_dilation(demand: TrialDemand, overhead_factor: float, rate: str) -> float:
-    """Return the dilation of a trial: at least what admission demands, more if the cost of messages needs it.
+def _choose_dilation(demand: TrialHostDemand, overhead_factor: float, rate: str) -> float:
+    """Return the dilation of a trial: at least what this host needs, more if the cost of messages needs it.
 
     The larger dilation keeps the link rate in wall time between MIN_WALL_RATE_BPS and MAX_WALL_RATE_BPS.
     """

@@ -17,7 +17,7 @@ from docker.models.containers import Container
 from benchmarks.fidelity import node_program
 from compose.engines.base import Engine
 from compose.engines.containers.containers import NodeContainers
-from compose.engines.containers.engine import DockerEngine, read_compose_host, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import NODE_LABEL, RUN_LABEL, secrets_folder_prefix
 from compose.runs.supervisor import LogTail
@@ -92,10 +92,10 @@ class IdleTrial:
         secrets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(self.plan))))
         (folder / "logs").mkdir()
         (folder / "plan.json").write_text(self.plan.model_dump_json())
-        host = read_compose_host(client, self.engine.images, secrets)
+        host = read_host_properties(client, self.engine.images, secrets)
         issue_certificates(self.plan.run, (node.name for node in self.plan.nodes), secrets)
         set_secrets_owner(secrets, host.user)
-        nodes = NodeContainers(self.plan, folder, host, self.engine.choose_mechanisms(self.plan))
+        nodes = NodeContainers(self.plan, folder, host, self.engine.choose_shaping_mechanisms(self.plan))
         self._stack.callback(nodes.stop)
         nodes.start()
         nodes.shape_links()

@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.fidelity.idle_trial import IdleTrial, make_trial, make_trial_plan
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from compose.engines.containers.engine import DockerEngine
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.schema.units import Rate
 
 RowFunction = Callable[[DockerEngine, int], list[FidelityMeasurement]]  # engine, rounds -> measurements

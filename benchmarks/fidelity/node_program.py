@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 from services.runtime.scheduling import reduce_wakeup_latency
-from services.runtime.stream_measurement import Arrival, arrival_rate, discard_bytes
+from services.runtime.stream_measurement import Arrival, arrival_rate_bytes_per_s, discard_bytes
 
 PIECE_BYTES = 256 << 10
 CONNECT_TIMEOUT_S, CONNECT_RETRY_S = 10.0, 0.01
@@ -49,8 +49,8 @@ def receive_streams(
         _run_threads(threads)
     counted = {peer: [arrival for arrival in of_peer if arrival[0] >= start_s] for peer, of_peer in arrivals.items()}
     return {
-        "bytes_per_s": arrival_rate([arrival for of_peer in counted.values() for arrival in of_peer]),
-        "by_peer": {peer: arrival_rate(of_peer) for peer, of_peer in counted.items()},
+        "bytes_per_s": arrival_rate_bytes_per_s([arrival for of_peer in counted.values() for arrival in of_peer]),
+        "by_peer": {peer: arrival_rate_bytes_per_s(of_peer) for peer, of_peer in counted.items()},
     }
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostFingerprint, host_fingerprint
 from compose.engines.base import Engine
-from compose.runs.run import checkout_commit
+from compose.runs.run import git_commit_of_checkout
 from services.schema.component import FrozenRecord
 
 SHORT_COMMIT_DIGITS = 7
@@ -29,7 +29,7 @@ class MeasurementOrigin(FrozenRecord):
 
 def current_origin(engine: Engine) -> MeasurementOrigin:
     """Return the origin of measurements that are made now with this engine."""
-    head = checkout_commit()
+    head = git_commit_of_checkout()
     short = head["id"][:SHORT_COMMIT_DIGITS] + (DIRTY_SUFFIX if head["dirty"] else "") if head else "no checkout"
     return MeasurementOrigin(
         commit=short, date=datetime.now(UTC).isoformat(timespec="minutes"), host=host_fingerprint(engine)

@@ -10,7 +10,7 @@ from benchmarks.fidelity.idle_trial import IdleTrial, make_trial, make_trial_pla
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from benchmarks.fidelity.training import SilentObserver, median_step_s, read_applied_events, read_steps, run_trial
 from compose.engines.containers.engine import DockerEngine
-from compose.runs.run import decide_admission
+from compose.runs.run import check_host_capacity
 from services.schema.errors import HostError
 
 WORKER_COUNT, MAX_START_S = 16, 30.0
@@ -57,10 +57,10 @@ def _measure_start_time(
         started = time.monotonic()
         engine = type(configured_engine)()  # a new engine also has to find its image and to check the kernel
         trial = make_trial(cluster)
-        admission = decide_admission(trial.scenario, engine)
+        check = check_host_capacity(trial.scenario, engine)
         engine.prepare(SilentObserver())
         with IdleTrial(
-            make_trial_plan(trial, engine, admission.dilation, admission.alpha_s), engine, runs_link_probes=True
+            make_trial_plan(trial, engine, check.dilation, check.message_alpha_s), engine, runs_link_probes=True
         ):
             start_times_s.append(time.monotonic() - started)
     gate = FidelityGate(at_most=MAX_START_S)

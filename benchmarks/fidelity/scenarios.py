@@ -10,8 +10,8 @@ from benchmarks.fidelity.training import median_step_s, run_trial, slowest_worke
 from compose.engines.base import Engine
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.local import LocalEngine
-from compose.host.admission import Admission
-from compose.runs.run import decide_admission
+from compose.host.capacity_check import CapacityCheck
+from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.errors import UserError
@@ -56,15 +56,15 @@ def compare_engines_wan(engine: DockerEngine, rounds: int) -> list[FidelityMeasu
 
 
 def measure_fast_ring(engine: DockerEngine, rounds: int) -> list[FidelityMeasurement]:
-    """Measure a ring of eight workers with links of 25 Gbit/s, which need the dilation that admission chooses."""
+    """Measure a ring of eight workers with links of 25 Gbit/s, which need the dilation that `auto` chooses."""
     trial = make_trial(FAST_CLUSTER, workload=FAST_WORKLOAD, dilation=AUTO)
-    admission = decide_admission(trial.scenario, engine)
+    check = check_host_capacity(trial.scenario, engine)
     ratios = []
     for _ in range(rounds):
-        plan = make_trial_plan(trial, engine, admission.dilation, admission.alpha_s)
+        plan = make_trial_plan(trial, engine, check.dilation, check.message_alpha_s)
         with run_trial(engine, plan) as folder:
             ratios.append(median_step_s(folder, plan) / plan.predicted.step_s)
-    what = f"ring of 8 at 25 Gbit/s, dilation auto ({admission.dilation:g}): step over {CLOSED_FORM}"
+    what = f"ring of 8 at 25 Gbit/s, dilation auto ({check.dilation:g}): step over {CLOSED_FORM}"
     gate = FidelityGate(median_off=MAX_RATIO_ERROR)
     return [FidelityMeasurement(what=what, unit="ratio", declared=1.0, samples=tuple(ratios), gate=gate)]
 
@@ -89,19 +89,19 @@ def _compare_engines(scenario_name: str, engine: DockerEngine) -> Iterator[Fidel
 
 def _measure_trial_steps(scenario: Scenario, engine: Engine) -> list[TrialStep]:
     """Run all trials of a scenario except baselines, which send nothing, and return their step times."""
-    admission, scenario = _admit_scenario(scenario, engine)
+    check, scenario = _check_scenario_capacity(scenario, engine)
     steps = []
     for trial in (trial for trial in scenario.trials() if not trial.baseline):
-        plan = make_trial_plan(trial, engine, admission.dilation, admission.alpha_s)
+        plan = make_trial_plan(trial, engine, check.dilation, check.message_alpha_s)
         with run_trial(engine, plan) as folder:
             steps.append(TrialStep(slowest_worker_step_s(folder, plan), plan.predicted.step_s))
     return steps
 
 
-def _admit_scenario(scenario: Scenario, engine: Engine) -> tuple[Admission, Scenario]:
-    """Return a scenario with its admission. If this host cannot carry its dilation, change that to `auto`."""
+def _check_scenario_capacity(scenario: Scenario, engine: Engine) -> tuple[CapacityCheck, Scenario]:
+    """Return a scenario with its capacity check. If this host is too slow for its dilation, change that to `auto`."""
     try:
-        return decide_admission(scenario, engine), scenario
+        return check_host_capacity(scenario, engine), scenario
     except UserError:
         auto_dilated = scenario.model_copy(update={"dilation": AUTO})
-        return decide_admission(auto_dilated, engine), auto_dilated
+        return check_host_capacity(auto_dilated, engine), auto_dilated

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.transport.jobs import RankJob, serve_jobs
-from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS
+from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS
 from services.transport.grpc.channels import GRPC_OPTIONS
 
 SERVICE, METHOD = "bench.Data", "Push"

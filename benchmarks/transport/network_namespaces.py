@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from compose.shaping.bursts import burst_bytes
+from compose.shaping.bursts import htb_burst_bytes
 from services.schema.errors import HostError
 
 SUBNET_PREFIX = "10.213.77"  # used only inside the namespaces
@@ -126,7 +126,7 @@ def _connect_to_bridge(bridge_namespace: str, bridge_port: str, namespace: str, 
 
 def _limit_uplink(namespace: str, rate_bps: float) -> None:
     """Shape an uplink like those of containers: HTB with a small burst and an explicit leaf."""
-    rate, burst = f"{rate_bps:.0f}bit", f"{burst_bytes(rate_bps)}b"
+    rate, burst = f"{rate_bps:.0f}bit", f"{htb_burst_bytes(rate_bps)}b"
     tc = ("tc", "-n", namespace)
     _run_command(*tc, "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1")
     limits = ("rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "65536")

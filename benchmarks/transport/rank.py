@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.transport.jobs import RankJob, serve_jobs
 from services.cluster.addresses import Address
-from services.collectives import RecursiveDoubling, Ring, Schedule
+from services.collectives import RecursiveDoubling, Ring, TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.identity import NodeIdentity
@@ -136,13 +136,13 @@ class _DataPlaneRank:
 
 
 @cache  # as in trials, which compute their schedule once
-def _sum_schedule(rank_count: int, *, is_small: bool) -> Schedule:
+def _sum_schedule(rank_count: int, *, is_small: bool) -> TransferSchedule:
     """Return recursive doubling for small vectors, else a ring.
 
     Recursive doubling runs without rendezvous: small vectors share a link only for a moment, unshaped links not at all.
     """
     chosen = RecursiveDoubling(rendezvous=False) if is_small else Ring()
-    return chosen.schedule(rank_count)
+    return chosen.plan_transfers(rank_count)
 
 
 if __name__ == "__main__":

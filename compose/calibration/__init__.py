@@ -1,1 +1,1 @@
-"""Calibration of this host: message costs, shaped link rates, and the capacity that admission uses."""
+"""Calibration: measures what messages cost on this host and which link rates it reaches, and stores the results."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostCapacity, host_fingerprint
-from compose.calibration.node_pair import CalibrationPair, create_calibration_pair
+from compose.calibration.node_pair import CalibrationNodePair, create_calibration_nodes
 from compose.engines.base import Engine, PreparationObserver
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.scenario.scenario import TransportName
 from services.schema.errors import HostError
 
@@ -14,38 +14,38 @@ LINK_RATES_BPS = (1e9, 2.5e9, 5e9, 10e9)  # of a link's uplink and downlink, tri
 TRIES_PER_RATE = 2  # other processes of this host may disturb one try
 MAX_GOODPUT_ERROR = 0.03  # relative to the goodput that a rate should give
 
-LineReporter = Callable[[str], None]
+LinePrinter = Callable[[str], None]
 
 
 def calibrate_host(
-    engine: Engine, transport: TransportName, observer: PreparationObserver, report_line: LineReporter
+    engine: Engine, transport: TransportName, preparation_observer: PreparationObserver, print_line: LinePrinter
 ) -> HostCapacity:
-    """Measure and return the capacity of this host; takes less than a minute once images are built.
+    """Measure which link rates this host carries and what a message costs, in less than a minute once images are built.
 
     Args:
         engine: docker or local, able to run on this host.
         transport: carries the measured messages.
-        observer: receives what the engine prepares.
-        report_line: receives one line per result.
+        preparation_observer: receives what the engine prepares.
+        print_line: receives one line per result.
 
     Raises:
         HostError: the engine can't measure on this host, or no link keeps even the smallest rate.
     """
-    engine.prepare(observer)
-    pair = create_calibration_pair(engine, transport)
+    engine.prepare(preparation_observer)
+    pair = create_calibration_nodes(engine, transport)
     unshaped = pair.measure_link(None)
     one_way_ms, cpu_ms = 1e3 * unshaped.round_trip_s / 2, 1e3 * unshaped.message_cpu_s
-    report_line(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
+    print_line(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
     total_bps = max(unshaped.rate_bps, unshaped.both_bps or 0.0)
-    report_line(f"all links    {total_bps / 1e9:.1f} Gbit/s, {1e9 * unshaped.byte_cpu_s:.2f} s of CPU time per GB")
-    report_line(f"vector sum   {1e9 * unshaped.sum_s:.3f} s of CPU time per GB")
+    print_line(f"all links    {total_bps / 1e9:.1f} Gbit/s, {1e9 * unshaped.byte_cpu_s:.2f} s of CPU time per GB")
+    print_line(f"vector sum   {1e9 * unshaped.sum_s:.3f} s of CPU time per GB")
     return HostCapacity(
         engine=engine.name,
         transport=transport,
         fingerprint=host_fingerprint(engine),
         calibrated=datetime.now(UTC).isoformat(timespec="seconds"),
         alpha_s=unshaped.round_trip_s / 2,
-        shaped_bps=_largest_shaped_rate_bps(pair, total_bps, report_line),
+        shaped_bps=_largest_shaped_rate_bps(pair, total_bps, print_line),
         total_bps=total_bps,
         message_cpu_s=unshaped.message_cpu_s,
         byte_cpu_s=unshaped.byte_cpu_s,
@@ -53,7 +53,7 @@ def calibrate_host(
     )
 
 
-def _largest_shaped_rate_bps(node_pair: CalibrationPair, total_bps: float, report_line: LineReporter) -> float:
+def _largest_shaped_rate_bps(node_pair: CalibrationNodePair, total_bps: float, print_line: LinePrinter) -> float:
     """Return the largest rate, in bit/s, at which a shaped link reaches the goodput expected for its rate.
 
     Raises:
@@ -61,9 +61,9 @@ def _largest_shaped_rate_bps(node_pair: CalibrationPair, total_bps: float, repor
     """
     largest_bps = 0.0
     for rate_bps in (rate for rate in LINK_RATES_BPS if goodput_bytes_per_s(rate) * 8 <= total_bps):
-        ratios = [_goodput_ratio(node_pair, rate_bps, report_line)]
+        ratios = [_goodput_ratio(node_pair, rate_bps, print_line)]
         while abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR and len(ratios) < TRIES_PER_RATE:
-            ratios.append(_goodput_ratio(node_pair, rate_bps, report_line))
+            ratios.append(_goodput_ratio(node_pair, rate_bps, print_line))
         if abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR:
             break
         largest_bps = rate_bps
@@ -75,8 +75,8 @@ def _largest_shaped_rate_bps(node_pair: CalibrationPair, total_bps: float, repor
     return largest_bps
 
 
-def _goodput_ratio(node_pair: CalibrationPair, rate_bps: float, report_line: LineReporter) -> float:
+def _goodput_ratio(node_pair: CalibrationNodePair, rate_bps: float, print_line: LinePrinter) -> float:
     """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
     ratio = node_pair.measure_link(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
-    report_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
+    print_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
     return ratio

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from compose.engines.base import Engine
-from compose.host.host_facts import available_cores, processor_model
+from compose.host.host_facts import available_core_count, processor_model
 from services.scenario.scenario import EngineName, TransportName
 from services.schema.component import FrozenRecord
 
 
 class HostFingerprint(FrozenRecord):
-    """Properties of a host that must be unchanged for a stored measurement to be valid."""
+    """Processor, cores, kernel and engine version of a host: a stored calibration is valid while they are the same."""
 
     cpu: str  # name of the processor
     cores: int
@@ -51,21 +51,15 @@ class HostCapacity(FrozenRecord):
 # Conservative values, from measurements on two cores of a virtual machine: HTB kept 2.5 Gbit/s within 3 %, gRPC between
 # containers transferred 4 Gbit/s per core before rates fell, and a small message took 0.45 ms of CPU time at both ends
 # together.
-ASSUMED_COSTS = {
-    "alpha_s": 0.0003,
-    "shaped_bps": 2.5e9,
-    "message_cpu_s": 0.00045,
-    "byte_cpu_s": 1e-9,
-    "sum_s": 1e-10,
-}
+ASSUMED_COSTS = {"alpha_s": 0.0003, "shaped_bps": 2.5e9, "message_cpu_s": 0.00045, "byte_cpu_s": 1e-9, "sum_s": 1e-10}
 ASSUMED_BPS_PER_CORE = 4e9
 
 
 def host_fingerprint(engine: Engine) -> HostFingerprint:
-    """Return the fingerprint of this host with an engine that it can run."""
-    engine_version = engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}"
+    """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
+    release = str(engine.manifest_facts().get("version") or f"grpcio {version('grpcio')}")
     return HostFingerprint(
-        cpu=processor_model(), cores=available_cores(), kernel=platform.release(), engine=str(engine_version)
+        cpu=processor_model(), cores=available_core_count(), kernel=platform.release(), engine=release
     )
 
 
@@ -84,22 +78,17 @@ def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapa
 
 
 def assumed_capacity(
-    engine_name: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
+    engine: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
 ) -> HostCapacity:
     """Return a conservative capacity for an uncalibrated host, from its number of cores and the costs of gRPC."""
     total_bps = ASSUMED_BPS_PER_CORE * fingerprint.cores
     return HostCapacity(
-        engine=engine_name,
-        transport=transport,
-        fingerprint=fingerprint,
-        note=reason,
-        total_bps=total_bps,
-        **ASSUMED_COSTS,
+        engine=engine, transport=transport, fingerprint=fingerprint, note=reason, total_bps=total_bps, **ASSUMED_COSTS
     )
 
 
 def save_capacity(capacity: HostCapacity) -> Path:
-    """Store a measured capacity in the capacity file, keep all other capacities in it, and return the file's path."""
+    """Store a measured capacity in the capacity file, beside those of other engines and transports; return its path."""
     path = capacity_file_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_suffix(f".{os.getpid()}")

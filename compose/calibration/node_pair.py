@@ -18,13 +18,13 @@ from docker.models.containers import Container
 
 from compose.engines.base import Engine
 from compose.engines.containers.compose_file import NODE_SYSCTLS
-from compose.engines.containers.engine import DockerEngine, read_compose_host, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX, TRIAL_LABEL
 from compose.shaping import tc_output as reading
-from compose.shaping.mechanisms import LinkMechanisms
-from compose.shaping.node_link import NodeLinkShaping
+from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.node_link import NodeLinkScripts
 from services.cluster.addresses import Address, NodeAddresses
 from services.node.message_probe import REQUESTER, RESPONDER, MessageCost
 from services.plan import Plan, make_plan
@@ -39,7 +39,7 @@ MEASUREMENT_TIMEOUT_S = 60.0
 READY_LINE = "ready"  # printed by the requesting node when both nodes are connected
 
 
-class CalibrationPair(ABC):
+class CalibrationNodePair(ABC):
     """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
 
     @abstractmethod
@@ -51,15 +51,15 @@ class CalibrationPair(ABC):
         """
 
 
-class ProcessPair(CalibrationPair):
+class ProcessPair(CalibrationNodePair):
     """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
 
     def __init__(self, transport: TransportName) -> None:
-        """Create the pair without starting a process."""
+        """Store the transport to measure; `measure_link` starts the two processes."""
         self._transport = transport
 
     def measure_link(self, rate_bps: float | None) -> MessageCost:
-        """Start two processes and return their measurement; see `CalibrationPair.measure_link`."""
+        """Start two processes and return their measurement; see `CalibrationNodePair.measure_link`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
@@ -70,7 +70,7 @@ class ProcessPair(CalibrationPair):
             options += [] if rate_bps is None else ["--rate", str(rate_bps), "--by-transport"]
             requester, _ = (
                 stack.enter_context(
-                    _measuring_process([name, *addresses, "--secrets", str(folder / name), *options], environment)
+                    _start_measuring_process([name, *addresses, "--secrets", str(folder / name), *options], environment)
                 )
                 for name in NODE_NAMES
             )
@@ -81,25 +81,25 @@ class ProcessPair(CalibrationPair):
         return _parse_measurement(stdout, stderr)
 
 
-class ContainerPair(CalibrationPair):
+class ContainerPair(CalibrationNodePair):
     """Two containers on a separate bridge network, for engine `docker`; the kernel shapes the link.
 
     The kernel shapes the uplink and the downlink of both containers, in the same way as those of nodes.
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Create the pair without starting a container; `images` maps devices to the tags of the nodes' images."""
+        """Store the images (device -> image tag) and the transport to measure; `measure_link` starts containers."""
         self._images = images
         self._transport = transport
 
     def measure_link(self, rate_bps: float | None) -> MessageCost:
-        """Start two containers and return their measurement; see `CalibrationPair.measure_link`."""
+        """Start two containers and return their measurement; see `CalibrationNodePair.measure_link`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
             stack.callback(client.close)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
-            host = read_compose_host(client, self._images, folder)
+            host = read_host_properties(client, self._images, folder)
             issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
@@ -112,49 +112,42 @@ class ContainerPair(CalibrationPair):
 
     def _measure_in_new_containers(
         self,
-        client: Any,
-        cleanup_stack: ExitStack,
+        docker_client: Any,
+        cleanup: ExitStack,
         run_name: str,
         secrets_folder: Path,
-        user: str,
+        uid_and_gid: str,
         rate_bps: float | None,
     ) -> MessageCost:
-        """Start a network and two containers and return their measurement; `cleanup_stack` removes all of them."""
-        network = client.networks.create(
-            f"ensayo-{run_name}", internal=True, labels=_container_labels(run_name, "network")
+        """Start a network and two containers and return their measurement; `cleanup` removes all of them."""
+        network = docker_client.networks.create(
+            f"ensayo-{run_name}", internal=True, labels=_labels(run_name, "network")
         )
-        cleanup_stack.callback(network.remove)
-        arguments = [
-            f"{REQUESTER}:{MEASUREMENT_PORT}",
-            f"{RESPONDER}:{MEASUREMENT_PORT}",
-            "--transport",
-            self._transport,
-        ]
+        cleanup.callback(network.remove)
+        arguments = [*(f"{name}:{MEASUREMENT_PORT}" for name in NODE_NAMES), "--transport", self._transport]
         arguments += [] if rate_bps is None else ["--rate", str(rate_bps)]
         containers = []
         for name in NODE_NAMES:
-            container = client.containers.create(
+            container = docker_client.containers.create(
                 self._images["cpu"],
                 ["measure", name, *arguments],
                 hostname=name,
                 network=network.name,
-                networking_config={network.name: client.api.create_endpoint_config(aliases=[name])},
-                user=user,
+                networking_config={network.name: docker_client.api.create_endpoint_config(aliases=[name])},
+                user=uid_and_gid,
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges:true"],
                 read_only=True,
                 sysctls=NODE_SYSCTLS,
                 volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
-                labels=_container_labels(run_name, name),
+                labels=_labels(run_name, name),
             )
-            cleanup_stack.callback(_remove_container, container)
+            cleanup.callback(_remove_container, container)
             container.start()
             containers.append(container)
-        return self._run_measurement(client, run_name, containers, rate_bps)
+        return self._measure(docker_client, run_name, containers, rate_bps)
 
-    def _run_measurement(
-        self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None
-    ) -> MessageCost:
+    def _measure(self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None) -> MessageCost:
         """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
         requester = containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
@@ -168,12 +161,12 @@ class ContainerPair(CalibrationPair):
         return _parse_measurement(stdout, stderr)
 
 
-def create_calibration_pair(engine: Engine, transport: TransportName) -> CalibrationPair:
-    """Return two nodes that measure a transport: containers if the engine is `docker`, else processes."""
+def create_calibration_nodes(engine: Engine, transport: TransportName) -> CalibrationNodePair:
+    """Return two nodes that measure message costs of a transport: containers for engine `docker`, else processes."""
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
 
-class PairAddresses(FrozenRecord):
+class ContainerPairAddresses(FrozenRecord):
     """IP addresses that Docker has assigned to the two measuring containers."""
 
     hosts: tuple[str, ...]
@@ -184,17 +177,17 @@ class PairAddresses(FrozenRecord):
         return NodeAddresses(data=address, control=address)
 
 
-def _shape_links(client: Any, image: str, run_name: str, containers: list[Container], rate_bps: float) -> None:
+def _shape_links(docker_client: Any, image: str, run_name: str, containers: list[Container], rate_bps: float) -> None:
     """Shape the uplink and the downlink of both containers, from helper containers in their network namespaces.
 
     Raises:
         HostError: the kernel has other rates than those it was given.
     """
-    addresses = PairAddresses(hosts=tuple(_container_address(container) for container in containers))
+    addresses = ContainerPairAddresses(hosts=tuple(_container_address(container) for container in containers))
     plan = _two_worker_plan(run_name, addresses, rate_bps)
     for node, container in zip(plan.node_plans_of_role("worker"), containers, strict=True):
-        link = NodeLinkShaping(plan, node, LinkMechanisms(rate="tc-htb"), None)
-        setup_output = client.containers.run(
+        link = NodeLinkScripts(plan, node, ShapingMechanisms(rate="tc-htb"), None)
+        setup_output = docker_client.containers.run(
             image,
             [link.setup_script()],
             entrypoint=["/bin/sh", "-c"],
@@ -205,16 +198,16 @@ def _shape_links(client: Any, image: str, run_name: str, containers: list[Contai
             security_opt=["no-new-privileges:true"],
             read_only=True,
             remove=True,
-            labels=_container_labels(run_name, "shaper"),
+            labels=_labels(run_name, "shaper"),
         )
-        if differences := reading.rate_differences(link.expected_rates_bps(), setup_output.decode()):
+        if differences := reading.htb_rate_differences(link.expected_rates_bps(), setup_output.decode()):
             raise HostError(
                 f"calibration failed: the kernel did not shape a link to {rate_bps / 1e9:g} Gbit/s: {differences[0]}; "
                 "`ensayo doctor` shows which shaping mechanisms work on this kernel"
             )
 
 
-def _two_worker_plan(run_name: str, addresses: PairAddresses, rate_bps: float) -> Plan:
+def _two_worker_plan(run_name: str, addresses: ContainerPairAddresses, rate_bps: float) -> Plan:
     """Return a plan with two workers and links of `rate_bps`, used only to shape links; no training starts."""
     rate = f"{rate_bps:.0f}bit"
     document = {
@@ -244,7 +237,7 @@ def _new_calibration_run_name() -> str:
     return f"calibrate-{secrets.token_hex(2)}"
 
 
-def _container_labels(run_name: str, node_name: str) -> dict[str, str]:
+def _labels(run_name: str, node_name: str) -> dict[str, str]:
     """Return the labels by which `ensayo clean` finds a container or network that was left behind."""
     return {RUN_LABEL: run_name, TRIAL_LABEL: "calibrate", ROLE_LABEL: "calibrate", NODE_LABEL: node_name}
 
@@ -263,7 +256,7 @@ def _free_loopback_addresses() -> list[str]:
 
 
 @contextmanager
-def _measuring_process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
+def _start_measuring_process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
     """Run one measuring node as a process inside the `with` block, and kill the process at the block's end."""
     command = [sys.executable, "-m", "services.node", "measure", *arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments

@@ -55,7 +55,7 @@ class Engine(ABC):
         """Return facts about the engine for the run's manifest, such as versions and image digests."""
         return {}
 
-    def prepare(self, observer: PreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
+    def prepare(self, preparation_observer: PreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
         """Prepare resources that all trials of a run share, such as container images."""
 
     def close(self) -> None:  # noqa: B027 - most engines keep nothing

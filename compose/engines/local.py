@@ -16,9 +16,9 @@ from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
-from services.cluster.fluid_link import SharedNumberFile
+from services.cluster.links.fluid_link import AtomicNumberFile
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import LinkRecord, TrialOutcome
+from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
@@ -71,21 +71,19 @@ class LocalEngine(Engine):
             return LoopbackPorts(ports=tuple(listener.getsockname()[1] for listener in sockets))
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
-        """Run one trial as processes; see `Engine.run_trial`."""
+        """Run the nodes of one trial as processes of this host; see `Engine.run_trial`."""
         shaping = transport_link_records(plan, "transport")
         if reason := strict_mode_conflict(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
-            SharedNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            AtomicNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
             issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
-            return TrialSupervisor(
-                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
-            ).run_trial()
+            return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
 class NodeProcesses(TrialNodes):
-    """Node processes of one trial."""
+    """Nodes of one trial, each a process of this host."""
 
     def __init__(self, plan: Plan, trial_folder: Path, secrets_folder: Path) -> None:
         self._plan = plan
@@ -99,12 +97,12 @@ class NodeProcesses(TrialNodes):
             with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
                 self._processes[node.name] = self._start_node_process(node.name, out, err)
 
-    def shape_links(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkShapingRecord]:
         """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
         return transport_link_records(self._plan, "transport")
 
-    def open_start_gate(self) -> None:
-        """Open the start gate: signal the coordinator's process to start training."""
+    def start_training(self) -> None:
+        """Signal the coordinator's process to start training; until then, all nodes wait."""
         self._processes[COORDINATOR].send_signal(OPEN_START_GATE_SIGNAL)
 
     def exit_codes(self) -> dict[str, int]:
@@ -112,8 +110,8 @@ class NodeProcesses(TrialNodes):
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
-    def last_error_output(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error; empty without any."""
+    def last_stderr_line(self, node_name: str) -> str:
+        """Return the last line that a node has written to standard error; empty if there is none."""
         lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
@@ -133,9 +131,7 @@ class NodeProcesses(TrialNodes):
                 self._stderr_path(name).unlink()
         return ()
 
-    def _start_node_process(
-        self, node_name: str, stdout_file: IO[bytes], stderr_file: IO[bytes]
-    ) -> subprocess.Popen[bytes]:
+    def _start_node_process(self, node_name: str, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
         files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]
@@ -144,8 +140,8 @@ class NodeProcesses(TrialNodes):
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,
-            stdout=stdout_file,
-            stderr=stderr_file,
+            stdout=stdout,
+            stderr=stderr,
             env=os.environ | NODE_ENVIRONMENT | run_variable,
             start_new_session=True,
         )

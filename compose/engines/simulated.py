@@ -40,7 +40,7 @@ class SimulatedEngine(Engine):
         """Return None, since the simulator needs nothing beyond Python."""
         return None
 
-    def prepare(self, observer: PreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
+    def prepare(self, preparation_observer: PreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
         """Start the simulator's process before the first trial, since its imports take longer than a short trial."""
         self._process = _start_simulator()
 
@@ -90,10 +90,10 @@ class SimulatedEngine(Engine):
 
         return poll_reply
 
-    def _forward_events(self, plan: Plan, coordinator_log: LogTail, observer: EventObserver) -> None:
+    def _forward_events(self, plan: Plan, coordinator_log: LogTail, event_observer: EventObserver) -> None:
         """Pass the coordinator's events that were logged since the last call to the observer."""
         for event in coordinator_log.read_new_events():
-            observer.event_logged(plan, event)
+            event_observer.event_logged(plan, event)
 
 
 def _start_simulator() -> "subprocess.Popen[str]":
@@ -107,13 +107,13 @@ def _start_simulator() -> "subprocess.Popen[str]":
     )
 
 
-def _trial_status(plan: Plan, reply: str, wall_s: float) -> TrialOutcome:
-    failed = reply != SUCCESS_REPLY
+def _trial_status(plan: Plan, simulator_reply: str, wall_s: float) -> TrialOutcome:
+    failed = simulator_reply != SUCCESS_REPLY
     return TrialOutcome(
         trial=plan.trial,
         engine=plan.engine,
         status="failed" if failed else "success",
-        reason=reply if failed else "",
+        reason=simulator_reply if failed else "",
         timings_s={"run": round(wall_s, 3)},
         exit_codes=dict.fromkeys((node.name for node in plan.nodes), int(failed)),
         shaping=transport_link_records(plan, MECHANISM),

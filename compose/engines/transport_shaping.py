@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from services.cluster.events import LinkChange
+from compose.shaping.link_state import link_changes
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.plan.trial_outcome import LinkRecord
+from services.plan.trial_outcome import LinkShapingRecord
 
 NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that is not emulated
 
 
-def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
+def transport_link_records(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
     """Return link records: node on the data network -> declared link properties and how each is emulated.
 
     The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so
@@ -17,16 +17,16 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
 
     Args:
         plan: of the trial.
-        mechanism: `transport`, or `fluid` in virtual time.
+        shaping_mechanism: `transport`, or `fluid` in virtual time.
     """
     return {
-        node.name: LinkRecord(
-            rung=mechanism,
+        node.name: LinkShapingRecord(
+            rung=shaping_mechanism,
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
             rungs={
-                name: NOT_EMULATED if name in ("loss", "buffer") else mechanism
-                for name in _declared_properties(plan, node)
+                name: NOT_EMULATED if name in ("loss", "buffer") else shaping_mechanism
+                for name in _declared_link_properties(plan, node)
             },
         )
         for node in plan.nodes
@@ -34,17 +34,12 @@ def transport_link_records(plan: Plan, mechanism: str) -> dict[str, LinkRecord]:
     }
 
 
-def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> str | None:
-    """Return a message that names the declared link properties that are not emulated; None if the trial can run."""
+def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkShapingRecord]) -> str | None:
+    """Return why `strict: true` forbids a trial: declared link properties that are not emulated; None if it can run."""
     if not plan.strict:
         return None
     missing = sorted(
-        {
-            name
-            for record in link_records.values()
-            for name, mechanism in record.rungs.items()
-            if mechanism == NOT_EMULATED
-        }
+        {name for record in link_records.values() for name, value in record.rungs.items() if value == NOT_EMULATED}
     )
     if not missing:
         return None
@@ -54,11 +49,9 @@ def strict_mode_conflict(plan: Plan, link_records: Mapping[str, LinkRecord]) -> 
     )
 
 
-def _declared_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """Yield the names of the properties that a plan declares for a node's link: rate, pipes, delay, loss, buffer."""
-    changes = [
-        event.change for event in plan.events if isinstance(event.change, LinkChange) and node.name in event.change.of
-    ]
+def _declared_link_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
+    """Yield the properties that a plan declares for a node's link: rate, pipes (shared links), delay, loss, buffer."""
+    changes = [change for change in link_changes(plan) if node.name in change.of]
     paths = [path for path in plan.network.paths if node.name in (path.source, path.target)]
     if node.uplink_bps or node.downlink_bps or any(change.uplink or change.downlink for change in changes):
         yield "rate"

@@ -1,4 +1,4 @@
-"""CPU seconds that gradients and updates take on this host, for admission.
+"""CPU seconds that gradients and updates take on this host, to check whether it is fast enough.
 
 Each combination is measured once per process, on one thread as in nodes.
 """
@@ -26,13 +26,11 @@ class ComputeSpeed(NamedTuple):
 
 
 @cache
-def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
-    """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
+def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
+    """Measure and return the CPU seconds of one gradient over `samples` samples on this host."""
     data = dataset.load(dtype)
     params = model.init_parameters(data.task, 1, dtype)
-    return _median_cpu_s(
-        lambda: model.loss_and_grad(data.task, params, data.train_x[:sample_count], data.train_y[:sample_count])
-    )
+    return _median_cpu_s(lambda: model.loss_and_grad(data.task, params, data.train_x[:samples], data.train_y[:samples]))
 
 
 @cache
@@ -43,13 +41,13 @@ def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser
     return _median_cpu_s(lambda: optimiser.update_params(params, params, state))
 
 
-def _median_cpu_s(work: Callable[[], object]) -> float:
-    """Return the median CPU seconds of `work` over `REPEATS` calls, after some warm-up calls."""
+def _median_cpu_s(timed_function: Callable[[], object]) -> float:
+    """Return the median CPU seconds of `REPEATS` calls of a function, after some warm-up calls."""
     durations_s = []
     with threadpool_limits(1):
         for _ in range(WARM_UPS + REPEATS):
             started = time.thread_time()
-            work()
+            timed_function()
             durations_s.append(time.thread_time() - started)
     return median(durations_s[WARM_UPS:])
 

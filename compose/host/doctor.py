@@ -17,7 +17,7 @@ from docker.errors import DockerException
 
 from compose.calibration.capacity import load_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
-from compose.host.host_facts import available_cores
+from compose.host.host_facts import available_core_count
 from compose.host.host_metrics import WakeUpDelayMeter
 from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, command_output
 from compose.runs.labels import RUN_LABEL
@@ -42,7 +42,7 @@ MISSING_LIMIT_COSTS = {  # limit -> what happens without it
 
 @dataclass(frozen=True)
 class HostFinding:
-    """Result of one check of this host."""
+    """Result of one check by `ensayo doctor`: what was found, what is lost if it is missing, and how to get it."""
 
     topic: str
     found: str
@@ -63,34 +63,27 @@ def check_host() -> Iterator[HostFinding]:
     yield from check_kernel_features()
 
 
-def findings_as_json() -> str:
+def host_findings_as_json() -> str:
     """Return the results of all checks of this host as a JSON list of objects, for programs."""
     return json.dumps([asdict(finding) for finding in check_host()], indent=2)
 
 
-def check_python() -> HostFinding:
+def check_python_version() -> HostFinding:
     """Check that the Python interpreter is new enough."""
     version = platform.python_version()
     if sys.version_info >= MIN_PYTHON_VERSION:
         return HostFinding("python", version)
-    return HostFinding(
-        "python",
-        version,
-        ok=False,
-        costs="Ensayo does not start",
-        remedy="use Python 3.11 or newer, as in make PYTHON=python3.11 ...",
-    )
+    remedy = "use Python 3.11 or newer, as in make PYTHON=python3.11 ..."
+    return HostFinding("python", version, ok=False, costs="Ensayo does not start", remedy=remedy)
 
 
-def check_cores() -> HostFinding:
+def check_core_count() -> HostFinding:
     """Check that there are enough cores for several nodes."""
-    count = available_cores()
+    count = available_core_count()
     if count >= MIN_CORES:
         return HostFinding("cores", f"{count}")
-    costs = "nodes wait while other nodes compute, so paced workers miss their deadlines"
-    return HostFinding(
-        "cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers, or a larger dilation"
-    )
+    costs = "nodes wait while other nodes compute, so workers with a declared speed are late"
+    return HostFinding("cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers or a larger dilation")
 
 
 def check_docker_engine() -> HostFinding:
@@ -101,28 +94,21 @@ def check_docker_engine() -> HostFinding:
     except DockerException as error:
         reason = str(error).splitlines()[0][:120]
         costs = "there are no containers: nodes run as local processes, and the transport shapes the links"
-        return HostFinding(
-            "docker",
-            f"no Docker engine answers ({reason})",
-            ok=False,
-            costs=costs,
-            remedy="install and start Docker Engine",
-        )
+        remedy = "install and start Docker Engine"
+        return HostFinding("docker", f"no Docker engine answers ({reason})", ok=False, costs=costs, remedy=remedy)
 
 
-def check_compose() -> HostFinding:
+def check_docker_compose() -> HostFinding:
     """Check that Docker Compose is installed as a plug-in and new enough."""
     version = command_output("docker", "compose", "version", "--short") or ""
     parts = tuple(int(part) for part in version.lstrip("v").split("-")[0].split(".") if part.isdigit())
     if parts >= MIN_COMPOSE_VERSION:
         return HostFinding("compose", version)
-    remedy = "install the docker-compose-plugin package"
-    return HostFinding(
-        "compose", version or "no `docker compose`", ok=False, costs="--engine docker is not available", remedy=remedy
-    )
+    costs, remedy = "--engine docker is not available", "install the docker-compose-plugin package"
+    return HostFinding("compose", version or "no `docker compose`", ok=False, costs=costs, remedy=remedy)
 
 
-def check_cgroup() -> HostFinding:
+def check_cgroup_version() -> HostFinding:
     """Check which version of control groups this host has, to limit the CPU and memory of nodes."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return HostFinding("cgroup", "v2")
@@ -159,7 +145,7 @@ def check_container_limits() -> HostFinding:
     return HostFinding("limits", f"no {' and no '.join(missing)}", ok=False, costs=costs, remedy=remedy)
 
 
-def check_timers() -> HostFinding:
+def check_timer_lateness() -> HostFinding:
     """Check how late a thread wakes up from a sleep of one millisecond."""
     canary = WakeUpDelayMeter()
     canary.start()
@@ -168,17 +154,17 @@ def check_timers() -> HostFinding:
     found = f"a sleep ends {late_ms['p50']:.2g} ms late at the median, {late_ms['p99']:.2g} ms at the 99th percentile"
     if late_ms["p99"] <= MAX_LATENESS_MS:
         return HostFinding("timers", found)
-    costs = "paced workers miss their deadlines, and delays take this much longer"
+    costs = "workers with a declared speed are late, and delays take this much longer"
     remedy = "end other programs, declare a larger dilation, or use a kernel with high-resolution timers"
     return HostFinding("timers", found, ok=False, costs=costs, remedy=remedy)
 
 
-def check_capacity() -> HostFinding:
+def check_calibration() -> HostFinding:
     """Report the link rates between containers that `ensayo calibrate` has measured on this host.
 
     They are taken from the last calibration, since a measurement takes a while.
     """
-    costs = "admission assumes a low capacity, so it may ask for a larger dilation than this host needs"
+    costs = "Ensayo assumes a low capacity, so it may ask for a larger dilation than this host needs"
     remedy = "run `ensayo calibrate`, which measures the capacity"
     try:
         known = known_capacity(DockerEngine())
@@ -194,16 +180,16 @@ def check_capacity() -> HostFinding:
 def check_kernel_features() -> Iterator[HostFinding]:
     """Test each kernel feature that shapes packets in a temporary container, and yield one result per feature."""
     try:
-        working_features = DockerEngine().kernel_capabilities({RUN_LABEL: "doctor"})
+        working_features = DockerEngine().find_kernel_features({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):
         costs = "it is unknown which links the kernel can shape in containers"
         remedy = "start Docker Engine, and run `make images`"
         yield HostFinding("links", "not tested", ok=False, costs=costs, remedy=remedy)
         return
-    yield from (_feature_finding(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
+    yield from (_kernel_feature_finding(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
 
 
-def _feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
+def _kernel_feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
     if works:
         return HostFinding(feature.name, f"{feature.purpose}: yes")
     remedy = f"use {feature.remedy} (modules may be in a package of extra modules)"
@@ -211,9 +197,9 @@ def _feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
 
 
 HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
-    *(check_python, check_cores, check_timers),
-    *(check_docker_engine, check_compose, check_cgroup, check_container_limits),
-    *(check_gpu, check_capacity),
+    *(check_python_version, check_core_count, check_timer_lateness),
+    *(check_docker_engine, check_docker_compose, check_cgroup_version, check_container_limits),
+    *(check_gpu, check_calibration),
 )
 
 

@@ -25,31 +25,31 @@ def read_cpu_times() -> CpuTimes | None:
     return CpuTimes(sum(ticks[index] for index in _IDLE_COLUMNS), sum(ticks), ticks[_STEAL_COLUMN])
 
 
-def cpu_busy_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
+def cpu_busy_share(times_before: CpuTimes | None, times_after: CpuTimes | None) -> float | None:
     """Return the share of the host's CPU time that was busy between two readings, by any process."""
-    if before is None or after is None or after.total == before.total:
+    if times_before is None or times_after is None or times_after.total == times_before.total:
         return None
-    return round(1 - (after.idle - before.idle) / (after.total - before.total), 4)
+    return round(1 - (times_after.idle - times_before.idle) / (times_after.total - times_before.total), 4)
 
 
-def cpu_stolen_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
+def cpu_stolen_share(times_before: CpuTimes | None, times_after: CpuTimes | None) -> float | None:
     """Return the share of the host's CPU time that the hypervisor gave to other guests between two readings."""
-    if before is None or after is None or after.total == before.total:
+    if times_before is None or times_after is None or times_after.total == times_before.total:
         return None
-    return round((after.steal - before.steal) / (after.total - before.total), 4)
+    return round((times_after.steal - times_before.steal) / (times_after.total - times_before.total), 4)
 
 
-def read_stall_seconds() -> dict[str, float]:
+def read_resource_wait_s() -> dict[str, float]:
     """Read for how many seconds since boot tasks waited for a resource: resource (cpu, memory, io) -> seconds.
 
     Empty if the kernel does not record pressure.
     """
     if not _PRESSURE_FOLDER.exists():
         return {}
-    return {path.name: _read_stall_s(path) for path in sorted(_PRESSURE_FOLDER.iterdir())}
+    return {path.name: _read_wait_s(path) for path in sorted(_PRESSURE_FOLDER.iterdir())}
 
 
-def _read_stall_s(pressure_file: Path) -> float:
+def _read_wait_s(pressure_file: Path) -> float:
     """Read a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (in µs) and return the total."""
     try:
         lines = pressure_file.read_text().splitlines()
@@ -58,7 +58,7 @@ def _read_stall_s(pressure_file: Path) -> float:
     return next((int(line.rpartition("=")[2]) / 1e6 for line in lines if line.startswith("some")), 0.0)
 
 
-def available_cores() -> int:
+def available_core_count() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 

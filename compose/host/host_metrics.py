@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_stall_seconds
+from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_resource_wait_s
 from services.plan.trial_outcome import CpuThrottling, HostMetrics
 from services.runtime.scheduling import reduce_wakeup_latency
 
@@ -55,7 +55,7 @@ class WakeUpDelayMeter:
 
 @dataclass
 class HostMetricsRecorder:
-    """Recorder of the host's metrics from `start` to `stop`."""
+    """Records CPU load, CPU throttling, waiting times and wake-up delays of this host from `start` to `stop`."""
 
     read_throttling: Callable[[], ThrottlingCounters]  # counters of the containers that still run
     canary: WakeUpDelayMeter = field(default_factory=WakeUpDelayMeter)
@@ -70,7 +70,7 @@ class HostMetricsRecorder:
     def start(self) -> None:
         """Start recording the metrics of the host."""
         self._first_throttling = self._last_throttling = dict(self.read_throttling())
-        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_stall_seconds()
+        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_resource_wait_s()
         self._start_time = time.monotonic()
         self._poll_thread = threading.Thread(target=self._poll_throttling_counters, daemon=True)
         self._poll_thread.start()
@@ -88,18 +88,16 @@ class HostMetricsRecorder:
             "cpu_steal": cpu_stolen_share(self._first_cpu_times, after),
             "pressure": {
                 name: round((total - self._first_stall_s.get(name, total)) / elapsed_s, 4)
-                for name, total in read_stall_seconds().items()
+                for name, total in read_resource_wait_s().items()
             },
             "canary_late_ms": self.canary.stop(),
         }
 
     @property
-    def throttling_growth(self) -> dict[str, CpuThrottling]:
-        """Growth of the throttling counters of each container during the recording; available after `stop`."""
-        return {
-            node: _throttling_between(first, self._last_throttling[node])
-            for node, first in self._first_throttling.items()
-        }
+    def cpu_throttling_growth(self) -> dict[str, CpuThrottling]:
+        """CPU throttling of each container during the recording: node -> growth of its counters; known after `stop`."""
+        last = self._last_throttling
+        return {node: _throttling_growth_between(first, last[node]) for node, first in self._first_throttling.items()}
 
     def _poll_throttling_counters(self) -> None:
         """Read the throttling counters of all containers again and again until `stop`, and keep the last values."""
@@ -111,9 +109,9 @@ class HostMetricsRecorder:
                 return
 
 
-def _throttling_between(before: CpuThrottling, after: CpuThrottling) -> CpuThrottling:
+def _throttling_growth_between(counters_before: CpuThrottling, counters_after: CpuThrottling) -> CpuThrottling:
     return CpuThrottling(
-        periods=after.periods - before.periods,
-        throttled_periods=after.throttled_periods - before.throttled_periods,
-        throttled_s=round(after.throttled_s - before.throttled_s, 6),
+        periods=counters_after.periods - counters_before.periods,
+        throttled_periods=counters_after.throttled_periods - counters_before.throttled_periods,
+        throttled_s=round(counters_after.throttled_s - counters_before.throttled_s, 6),
     )

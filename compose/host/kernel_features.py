@@ -14,7 +14,7 @@ COMMAND_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class KernelFeature:
-    """A feature of the kernel, described for the user."""
+    """A kernel feature that shapes packets: its purpose, what is lost without it, and how to get it."""
 
     name: KernelFeatureName
     purpose: str  # what it is used for

@@ -31,9 +31,8 @@ def issue_certificates(run_name: str, node_names: Iterable[str], folder: Path) -
         node_folder.mkdir(parents=True, mode=0o700)
         _write_private_file(node_folder / CA_FILE, authority.public_bytes(Encoding.PEM))
         _write_private_file(node_folder / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
-        _write_private_file(
-            node_folder / KEY_FILE, node_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        )
+        key_bytes = node_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        _write_private_file(node_folder / KEY_FILE, key_bytes)
 
 
 def _x509_name(common_name: str) -> x509.Name:
@@ -43,7 +42,7 @@ def _x509_name(common_name: str) -> x509.Name:
 def _sign_certificate(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    subject_key: ec.EllipticCurvePrivateKey,
     issuer_key: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool,
@@ -54,7 +53,7 @@ def _sign_certificate(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(subject_key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + VALIDITY)
@@ -66,7 +65,7 @@ def _sign_certificate(
     return builder.sign(issuer_key, SHA256())
 
 
-def _write_private_file(path: Path, content: bytes) -> None:
+def _write_private_file(path: Path, file_bytes: bytes) -> None:
     """Write a file that only its owner can read."""
     path.touch(mode=0o600)
-    path.write_bytes(content)
+    path.write_bytes(file_bytes)

@@ -39,7 +39,7 @@ def remove_leftovers(run_name: str | None = None) -> list[str]:
         HostError: the Docker engine did not remove some resources; everything else is removed.
     """
     failures: list[str] = []
-    removed = [*_end_processes(run_name), *_remove_docker_resources(run_name, failures), *_remove_secrets(run_name)]
+    removed = [*_end_processes(run_name), *_remove_docker_resources(run_name, failures), *_remove_key_folders(run_name)]
     if failures:
         raise HostError(
             "the Docker engine could not remove these resources; restart the engine, then run `ensayo clean` again:\n"
@@ -48,7 +48,7 @@ def remove_leftovers(run_name: str | None = None) -> list[str]:
     return removed
 
 
-def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Iterator[str]:
+def _remove_docker_resources(run_name: str | None, failure_messages: list[str]) -> Iterator[str]:
     """Remove containers, networks and volumes of one run or of all runs; do nothing if no Docker engine answers."""
     try:
         client = docker.from_env()
@@ -56,24 +56,22 @@ def _remove_docker_resources(run_name: str | None, failures: list[str]) -> Itera
         return
     with closing(client):
         label = RUN_LABEL if run_name is None else f"{RUN_LABEL}={run_name}"
-        yield from _remove_labelled_resources(client, {"label": label}, failures)
+        yield from _remove_by_label(client, {"label": label}, failure_messages)
 
 
-def _remove_labelled_resources(
-    client: docker.DockerClient, label_filter: dict[str, str], failures: list[str]
-) -> Iterator[str]:
+def _remove_by_label(client: docker.DockerClient, filters: dict[str, str], failures: list[str]) -> Iterator[str]:
     """Remove all containers, networks and volumes with a label; yield one line of text for each.
 
     Containers come first, since a network in use can't be removed.
     """
-    for container in client.containers.list(all=True, filters=label_filter, ignore_removed=True):
+    for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         yield from _remove_resource(
             f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, failures, v=True
         )
-    for network in client.networks.list(filters=label_filter):
+    for network in client.networks.list(filters=filters):
         _disconnect_endpoints(network)
         yield from _remove_resource(f"network {network.name}", network, failures)
-    for volume in client.volumes.list(filters=label_filter):
+    for volume in client.volumes.list(filters=filters):
         yield from _remove_resource(f"volume {volume.name}", volume, failures)
 
 
@@ -89,8 +87,8 @@ def _disconnect_endpoints(network: Network) -> None:
             network.disconnect(endpoint["Name"], force=True)
 
 
-def _remove_resource(description: str, resource: Any, failures: list[str], **options: bool) -> Iterator[str]:
-    """Remove a container, network or volume and yield its description; if that fails, add the error to `failures`.
+def _remove_resource(description: str, resource: Any, failure_messages: list[str], **options: bool) -> Iterator[str]:
+    """Remove a container, network or volume and yield its description; if that fails, record the error.
 
     Containers and volumes need `force`, which networks do not accept. Another process may have removed the resource.
     """
@@ -100,7 +98,7 @@ def _remove_resource(description: str, resource: Any, failures: list[str], **opt
     except NotFound:
         return
     except DockerException as error:
-        failures.append(f"{description}: {error}")
+        failure_messages.append(f"{description}: {error}")
         return
     yield description
 
@@ -111,10 +109,10 @@ def _end_processes(run_name: str | None) -> Iterator[str]:
     for pid in processes:
         _send_signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + TERMINATE_GRACE_S
-    while any(_is_alive(pid) for pid in processes) and time.monotonic() < deadline:
+    while any(_is_process_alive(pid) for pid in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid, command in processes.items():
-        if _is_alive(pid):
+        if _is_process_alive(pid):
             _send_signal(pid, signal.SIGKILL)
         yield f"process {pid} ({command})"
 
@@ -153,7 +151,7 @@ def _parent_pid(pid: int) -> int:
     return int((_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _is_alive(pid: int) -> bool:
+def _is_process_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie (state Z), which has ended but was not reaped, does not run."""
     try:
         return (_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -166,7 +164,7 @@ def _send_signal(pid: int, signal_number: signal.Signals) -> None:
         os.kill(pid, signal_number)
 
 
-def _remove_secrets(run_name: str | None) -> Iterator[str]:
+def _remove_key_folders(run_name: str | None) -> Iterator[str]:
     """Remove the folders with certificates and keys of one run or of all runs; yield one line of text per folder."""
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run_name or '*'}-*")):
         with suppress(OSError):  # the folder belongs to another user

@@ -65,9 +65,9 @@ def _install_signal_handler(handler: Any) -> Iterator[None]:
             signal.signal(number, previous_handler)
 
 
-def _deliver_signal(handlers: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:
+def _deliver_signal(handler_by_signal: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:
     """Call the handler of a signal, or raise the signal again if it had the default handler."""
-    handler = handlers[signal.Signals(signal_number)]
+    handler = handler_by_signal[signal.Signals(signal_number)]
     if callable(handler):
         handler(signal_number, frame)
     elif handler == signal.SIG_DFL:

@@ -18,9 +18,9 @@ import yaml
 from compose.calibration.capacity import load_capacity
 from compose.engines import EngineChoice
 from compose.engines.base import Engine, EventObserver, PreparationObserver
-from compose.host.admission import Admission, admit_plans, unlimited_admission
+from compose.host.capacity_check import CapacityCheck, check_plans, virtual_time_capacity_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
-from compose.host.host_facts import available_cores, host_memory_bytes, processor_model
+from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.supervisor import failure_reason
 from services.cluster.addresses import InProcessAddresses
@@ -37,15 +37,15 @@ class RunObserver(EventObserver, PreparationObserver, Protocol):
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
         """Handle the start of a run, after its trials were planned and the run folder was created."""
 
-    def trial_started(self, plan: Plan, number: int, count: int) -> None:
-        """Handle the start of trial `number` of `count`, counted from 1."""
+    def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
+        """Handle the start of a trial; its number is counted from 1."""
 
-    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        """Handle the end of a trial, after its folder is complete; `seconds` is its wall-clock duration."""
+    def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
+        """Handle the end of a trial, after its folder is complete; its duration is in wall seconds."""
 
 
 @dataclass(frozen=True)
-class ScenarioSource:
+class ScenarioFile:
     """A scenario with the text of its file, and with the command that started the run."""
 
     scenario: Scenario
@@ -55,7 +55,7 @@ class ScenarioSource:
 
 
 @dataclass(frozen=True)
-class ScenarioRun:
+class FinishedRun:
     """Result of a run: the run folder, and the status of each trial that has run."""
 
     folder: Path
@@ -64,49 +64,49 @@ class ScenarioRun:
 
 
 def run_scenario(
-    source: ScenarioSource, engine_choice: EngineChoice, runs_folder: Path, observer: RunObserver
-) -> ScenarioRun:
+    source: ScenarioFile, choice: EngineChoice, runs_folder: Path, run_observer: RunObserver
+) -> FinishedRun:
     """Run all trials of a scenario and write them to a new run folder.
 
     If the run ends early, the folders of finished trials are complete.
 
     Args:
         source: scenario to run.
-        engine_choice: engine that runs the nodes, and the reason for its choice.
+        choice: engine that runs the nodes, and the reason for its choice.
         runs_folder: folder of all runs.
-        observer: is called as the run proceeds.
+        run_observer: is called as the run proceeds.
 
     Raises:
         UserError: this host can't carry the scenario; nothing was started.
         HostError: the engine can't be prepared on this host.
     """
-    engine = engine_choice.engine
+    engine = choice.engine
     with raise_on_first_stop_signal(), closing(engine):
-        admission = decide_admission(source.scenario, engine)
-        engine.prepare(observer)
-        return _run_trials(source, engine_choice, admission, runs_folder, observer)
+        capacity_check = check_host_capacity(source.scenario, engine)
+        engine.prepare(run_observer)
+        return _run_trials(source, choice, capacity_check, runs_folder, run_observer)
 
 
-def decide_admission(scenario: Scenario, engine: Engine) -> Admission:
-    """Decide whether this host is fast enough for a scenario with an engine, and choose the dilation of `auto`.
+def check_host_capacity(scenario: Scenario, engine: Engine) -> CapacityCheck:
+    """Check whether this host is fast enough to run a scenario on an engine, and choose the value of `dilation: auto`.
 
     Raises:
         UserError: this host can't carry the scenario.
     """
     if engine.name == "simulated":
-        return unlimited_admission()
+        return virtual_time_capacity_check()
     plans = [make_plan(trial, "admission", engine.name, InProcessAddresses()) for trial in scenario.trials()]
-    return admit_plans(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
+    return check_plans(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
 def _run_trials(
-    source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, runs_folder: Path, observer: RunObserver
-) -> ScenarioRun:
-    engine = engine_choice.engine
+    source: ScenarioFile, choice: EngineChoice, capacity: CapacityCheck, runs_folder: Path, observer: RunObserver
+) -> FinishedRun:
+    engine = choice.engine
     run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    plans = make_plans(source, engine, admission, run_name)
-    folder = _create_run_folder(source, engine_choice, admission, runs_folder, plans)
-    observer.run_started(source.scenario, engine.name, engine_choice.reason, plans, folder)
+    plans = make_plans(source, engine, capacity, run_name)
+    folder = _create_run_folder(source, choice, capacity, runs_folder, plans)
+    observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
     statuses: list[TrialOutcome] = []
     try:
         for k in range(len(plans)):
@@ -119,30 +119,28 @@ def _run_trials(
                     f"new addresses, since the engine could not remove {', '.join(kept_networks)}; restart the engine "
                     "to free them"
                 )
-                plans = make_plans(source, engine, admission, run_name)
+                plans = make_plans(source, engine, capacity, run_name)
     except KeyboardInterrupt:
-        return ScenarioRun(folder, tuple(statuses), interrupted=True)
-    return ScenarioRun(folder, tuple(statuses), interrupted=False)
+        return FinishedRun(folder, tuple(statuses), interrupted=True)
+    return FinishedRun(folder, tuple(statuses), interrupted=False)
 
 
-def make_plans(source: ScenarioSource, engine: Engine, admission: Admission, run_name: str) -> tuple[Plan, ...]:
+def make_plans(source: ScenarioFile, engine: Engine, capacity_check: CapacityCheck, run_name: str) -> tuple[Plan, ...]:
     """Make the plans of all trials of a run.
 
     All trials use the same addresses, since they run one after the other.
     """
     trials = source.scenario.trials()
-    node_count = max(
-        1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials
-    )
-    addressing = engine.choose_addresses(run_name, node_count)
-    dilation, alpha_s = admission.dilation, admission.alpha_s
+    count = max(1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials)
+    addressing = engine.choose_addresses(run_name, count)
+    dilation, alpha_s = capacity_check.dilation, capacity_check.message_alpha_s
     return tuple(
         make_plan(trial, run_name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
         for trial in trials
     )
 
 
-def _run_trial(plan: Plan, engine: Engine, run_folder: Path, observer: RunObserver) -> TrialOutcome:
+def _run_trial(plan: Plan, engine: Engine, run_folder: Path, run_observer: RunObserver) -> TrialOutcome:
     """Run one trial in its own folder and write its status, even if it is interrupted.
 
     Any error fails only this trial: the engine may be able to run the next one, and a sweep of hours must not end
@@ -153,7 +151,7 @@ def _run_trial(plan: Plan, engine: Engine, run_folder: Path, observer: RunObserv
     (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))
     status = TrialOutcome(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
     try:
-        status = engine.run_trial(plan, trial_folder, observer)
+        status = engine.run_trial(plan, trial_folder, run_observer)
     except Exception as error:  # noqa: BLE001 - see the docstring; the reason names the type of the error
         status = TrialOutcome(trial=plan.trial, engine=engine.name, status="failed", reason=failure_reason(error))
     finally:
@@ -162,9 +160,9 @@ def _run_trial(plan: Plan, engine: Engine, run_folder: Path, observer: RunObserv
 
 
 def _create_run_folder(
-    source: ScenarioSource,
-    engine_choice: EngineChoice,
-    admission: Admission,
+    source: ScenarioFile,
+    choice: EngineChoice,
+    capacity_check: CapacityCheck,
     runs_folder: Path,
     plans: tuple[Plan, ...],
 ) -> Path:
@@ -175,7 +173,7 @@ def _create_run_folder(
     (folder / "scenario.yaml").write_text(source.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
     (folder / "manifest.json").write_text(
-        json.dumps(_build_manifest(source, engine_choice, admission, plans), indent=1)
+        json.dumps(_build_run_manifest(source, choice, capacity_check, plans), indent=1)
     )
     latest = runs_folder / "latest"
     new_link = runs_folder / f".latest-{run_name}"
@@ -184,8 +182,8 @@ def _create_run_folder(
     return folder
 
 
-def _build_manifest(
-    source: ScenarioSource, engine_choice: EngineChoice, admission: Admission, plans: tuple[Plan, ...]
+def _build_run_manifest(
+    source: ScenarioFile, choice: EngineChoice, capacity_check: CapacityCheck, plans: tuple[Plan, ...]
 ) -> dict[str, Any]:
     """Return the manifest of a run, which is needed to repeat it: scenario, engine, host, commit and versions."""
     return {
@@ -195,21 +193,17 @@ def _build_manifest(
         "question": source.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": source.command,
-        "engine": {
-            "name": engine_choice.engine.name,
-            "reason": engine_choice.reason,
-            **engine_choice.engine.manifest_facts(),
-        },
-        "admission": admission.model_dump(mode="json"),
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.manifest_facts()},
+        "admission": capacity_check.model_dump(mode="json"),
         "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
         "trials": [plan.trial for plan in plans],
-        "commit": checkout_commit(),
+        "commit": git_commit_of_checkout(),
         "host": {
             "system": platform.platform(),
             "kernel": platform.release(),
             "machine": platform.machine(),
             "processor": processor_model(),
-            "cores": available_cores(),
+            "cores": available_core_count(),
             "memory_bytes": host_memory_bytes(),
             "python": platform.python_version(),
         },
@@ -217,7 +211,7 @@ def _build_manifest(
     }
 
 
-def checkout_commit() -> dict[str, Any]:
+def git_commit_of_checkout() -> dict[str, Any]:
     """Return the git commit of this checkout and whether it has uncommitted changes; empty outside a checkout."""
     git, here = shutil.which("git"), Path(__file__).parent
     if git is None:

@@ -16,7 +16,7 @@ from compose.engines.base import EventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import CpuThrottling, HostMetrics, LinkRecord, TrialOutcome
+from services.plan.trial_outcome import CpuThrottling, HostMetrics, LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.schema.errors import EnsayoError
 
@@ -34,34 +34,34 @@ class TrialNodes(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; each node waits until all nodes have joined and the start gate is open."""
+        """Start all nodes; each node waits until all nodes have joined and the coordinator starts training."""
 
     @abstractmethod
-    def shape_links(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkShapingRecord]:
         """Shape the links as declared in the plan, and return a record of each link with the rates read back."""
 
-    def probe_links(self) -> dict[str, LinkRecord]:
-        """Measure the links while all nodes wait for the start gate, and return the link records with the results.
+    def probe_links(self) -> dict[str, LinkShapingRecord]:
+        """Measure the links while all nodes wait for training to start, and return the link records with the results.
 
         Raises:
             TrialFailed: a link differs from the plan.
         """
         return {}
 
-    def read_link_counters(self) -> dict[str, LinkRecord]:
+    def read_link_counters(self) -> dict[str, LinkShapingRecord]:
         """Read the packet counters of all links after training, and return the link records with the counters."""
         return {}
 
     @abstractmethod
-    def open_start_gate(self) -> None:
-        """Open the start gate of the coordinator: the links are shaped, so training may begin."""
+    def start_training(self) -> None:
+        """Signal the coordinator that all links are shaped and that training may begin."""
 
     @abstractmethod
     def exit_codes(self) -> dict[str, int]:
         """Return the exit codes of all nodes that have ended, by node name."""
 
     @abstractmethod
-    def last_error_output(self, node_name: str) -> str:
+    def last_stderr_line(self, node_name: str) -> str:
         """Return the last line that a node has written to its standard error; empty if there is none."""
 
     def read_cpu_throttling(self) -> dict[str, CpuThrottling]:
@@ -108,7 +108,7 @@ class TrialSupervisor:
     coordinator_log: LogTail
     watcher: EventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
-    shaping: dict[str, LinkRecord] = field(default_factory=dict)
+    shaping: dict[str, LinkShapingRecord] = field(default_factory=dict)
     host_metrics: HostMetrics = field(default_factory=HostMetrics)
     throttling: dict[str, CpuThrottling] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
@@ -125,12 +125,12 @@ class TrialSupervisor:
         exit_codes: dict[str, int] = {}
         kept: tuple[str, ...] = ()
         try:
-            with _append_failure_reason(reasons):
-                self._run_stages()
+            with _collect_failure_reason(reasons):
+                self._run_trial_stages()
         finally:
-            with _append_failure_reason(reasons):
+            with _collect_failure_reason(reasons):
                 exit_codes = self.nodes.exit_codes()
-            with self._timed_stage("down"), defer_stop_signals(), _append_failure_reason(reasons):
+            with self._timed_stage("down"), defer_stop_signals(), _collect_failure_reason(reasons):
                 kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
@@ -145,7 +145,7 @@ class TrialSupervisor:
             host=self.host_metrics,
         )
 
-    def _run_stages(self) -> None:
+    def _run_trial_stages(self) -> None:
         """Run all stages of a trial; defer stop signals while nodes start and while links are shaped or probed."""
         with self._timed_stage("up"), defer_stop_signals():
             self.nodes.start()
@@ -155,8 +155,8 @@ class TrialSupervisor:
             self._wait_until(self._have_all_nodes_joined, self.plan.timeouts.start, "not all nodes joined")
             with defer_stop_signals():
                 self.shaping |= self.nodes.probe_links()
-            self.nodes.open_start_gate()
-        with self._timed_stage("run"), self._recorded_host_metrics():
+            self.nodes.start_training()
+        with self._timed_stage("run"), self._record_host_metrics():
             self._wait_until(lambda: self._is_over, self.plan.timeouts.run, "the run did not end")
         self.shaping |= self.nodes.read_link_counters()
         self._wait_until(self._have_all_nodes_exited, EXIT_TIMEOUT_S / self.plan.dilation, "not all nodes exited")
@@ -171,7 +171,7 @@ class TrialSupervisor:
             self.timings_s[stage_name] = round(time.monotonic() - start_time, 3)
 
     @contextmanager
-    def _recorded_host_metrics(self) -> Iterator[None]:
+    def _record_host_metrics(self) -> Iterator[None]:
         """Record metrics of the host during the `with` block, even if it raises."""
         recorder = HostMetricsRecorder(self.nodes.read_cpu_throttling)
         recorder.start()
@@ -179,7 +179,7 @@ class TrialSupervisor:
             yield
         finally:
             self.host_metrics |= recorder.stop()
-            self.throttling = recorder.throttling_growth
+            self.throttling = recorder.cpu_throttling_growth
 
     def _have_all_nodes_joined(self) -> bool:
         return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
@@ -188,7 +188,7 @@ class TrialSupervisor:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, problem: str) -> None:
-        """Wait until `is_done` returns True, and meanwhile pass the events of the coordinator's log to the watcher.
+        """Wait until `is_done` returns True, and meanwhile pass the coordinator's log events to the trial's observer.
 
         Args:
             is_done: condition to wait for.
@@ -204,42 +204,42 @@ class TrialSupervisor:
                 self.nodes.exit_codes()
             )  # before the log, which then shows whether the nodes were allowed to end
             for event in self.coordinator_log.read_new_events():
-                self._process_event(event)
-            self._check_exit_codes(exit_codes)
+                self._process_log_event(event)
+            self._check_node_exit_codes(exit_codes)
             if is_done():
                 return
             if time.monotonic() > deadline:
                 raise TrialFailed(f"{problem} within {timeout_s:g} virtual seconds")
             time.sleep(POLL_INTERVAL_S)
 
-    def _process_event(self, event: dict[str, Any]) -> None:
-        """Pass an event to the watcher, and record the node that joined or left, or the end of the run."""
-        if event["key"] == "membership":
-            node_names = self._joined if event["value"]["event"] == "joined" else self._left
-            node_names.add(event["value"]["node"])
-        self._is_over |= event["key"] == "run_stop"
-        self.watcher.event_logged(self.plan, event)
+    def _process_log_event(self, log_event: dict[str, Any]) -> None:
+        """Pass a log event to the trial's observer, and record which node joined or left, or that the run has ended."""
+        if log_event["key"] == "membership":
+            node_names = self._joined if log_event["value"]["event"] == "joined" else self._left
+            node_names.add(log_event["value"]["node"])
+        self._is_over |= log_event["key"] == "run_stop"
+        self.watcher.event_logged(self.plan, log_event)
 
-    def _check_exit_codes(self, exit_codes: dict[str, int]) -> None:
+    def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.
 
         Killed nodes are checked first: nodes that report an error may only have lost their connection to a killed node.
         """
         for node_name, exit_code in sorted(exit_codes.items(), key=lambda item: item[1] == REPORTED_FAILURE_EXIT_CODE):
             if exit_code:
-                last_line = self.nodes.last_error_output(node_name) or "no message"
+                last_line = self.nodes.last_stderr_line(node_name) or "no message"
                 raise TrialFailed(f"{node_name} ended with exit code {exit_code}: {last_line}")
             if not self._is_over and node_name not in self._left:
                 raise TrialFailed(f"{node_name} exited before the end of the run")
 
 
 @contextmanager
-def _append_failure_reason(reasons: list[str]) -> Iterator[None]:
+def _collect_failure_reason(failure_reasons: list[str]) -> Iterator[None]:
     """Catch an error of the `with` block and add it to the reasons why the trial failed."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - an error in one trial must not end the other trials
-        reasons.append(failure_reason(error))
+        failure_reasons.append(failure_reason(error))
 
 
 def failure_reason(error: Exception) -> str:

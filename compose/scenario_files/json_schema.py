@@ -28,29 +28,29 @@ def scenario_schema() -> JsonSchema:
     return dialect | {key: value for key, value in Scenario.model_json_schema().items() if key != "title"}
 
 
-def allowed_keys(data: Any, key_path: KeyPath) -> list[str]:
-    """Return the keys that the JSON Schema allows in the section at `key_path` of the scenario document `data`."""
-    section_schema = _resolve_schema_references(
-        _schema_at(scenario_schema(), data, key_path), reduce(getitem, key_path, data)
+def allowed_keys(document: Any, key_path: KeyPath) -> list[str]:
+    """Return the keys that are allowed in the section at `key_path` of a scenario document."""
+    section_schema = _resolve_references(
+        _schema_at_key_path(scenario_schema(), document, key_path), reduce(getitem, key_path, document)
     )
     return list(section_schema.get("properties", {}))
 
 
-def allowed_component_kinds(data: Any, key_path: KeyPath) -> list[str]:
-    """Return the component kinds allowed at `key_path` of the scenario document `data`; empty if none are."""
-    schema = _schema_at(scenario_schema(), data, key_path)
+def allowed_component_kinds(document: Any, key_path: KeyPath) -> list[str]:
+    """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document; empty if none are."""
+    schema = _schema_at_key_path(scenario_schema(), document, key_path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
-def key_description(data: Any, key_path: KeyPath) -> str:
-    """Return the description of the key at `key_path` of the scenario document `data`; empty if the key has none."""
-    return str(_schema_at(scenario_schema(), data, key_path).get("description", ""))
+def key_description(document: Any, key_path: KeyPath) -> str:
+    """Return the description of the key at `key_path` of a scenario document; empty if the key has none."""
+    return str(_schema_at_key_path(scenario_schema(), document, key_path).get("description", ""))
 
 
-def describe_allowed_number(data: Any, key_path: KeyPath) -> str:
-    """Describe which numbers are allowed at `key_path` of the scenario document `data`; empty if none are."""
-    schema = _schema_at(scenario_schema(), data, key_path)
+def describe_allowed_number(document: Any, key_path: KeyPath) -> str:
+    """Describe which numbers are allowed at `key_path` of a scenario document; empty if none are."""
+    schema = _schema_at_key_path(scenario_schema(), document, key_path)
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     if schema.get("type") not in NUMBER_TYPES:
         return ""
@@ -60,16 +60,16 @@ def describe_allowed_number(data: Any, key_path: KeyPath) -> str:
     return " ".join(filter(None, (NUMBER_TYPES[schema["type"]], bounds))) + (", for example 0.01" if is_share else "")
 
 
-def _schema_at(schema: JsonSchema, data: Any, key_path: KeyPath) -> JsonSchema:
-    """Return the JSON Schema of the value at `key_path` of `data`; `schema` is the JSON Schema of `data` itself."""
+def _schema_at_key_path(schema: JsonSchema, document: Any, key_path: KeyPath) -> JsonSchema:
+    """Return the JSON Schema of the value at `key_path` of a document, given the JSON Schema of the document."""
     if not key_path:
         return schema
     key, *rest = key_path
-    value_schema = _schema_of_child(_resolve_schema_references(schema, data), key)
-    return _schema_at(value_schema, data[key], tuple(rest)) if rest else value_schema
+    value_schema = _schema_of_key(_resolve_references(schema, document), key)
+    return _schema_at_key_path(value_schema, document[key], tuple(rest)) if rest else value_schema
 
 
-def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
+def _schema_of_key(schema: JsonSchema, key: str | int) -> JsonSchema:
     """Return the JSON Schema of one key of a section, or of one item of a list; empty if there is none."""
     of_known_key = schema.get("properties", {}).get(key)
     of_any_label = next(iter(schema.get("patternProperties", {}).values()), None)
@@ -77,13 +77,13 @@ def _schema_of_child(schema: JsonSchema, key: str | int) -> JsonSchema:
     return value_schema if isinstance(value_schema, dict) else {}
 
 
-def _resolve_schema_references(schema: JsonSchema, data: Any) -> JsonSchema:
-    """Return a JSON Schema in which references are resolved, and unions are replaced by the member that fits `data`.
+def _resolve_references(schema: JsonSchema, data: Any) -> JsonSchema:
+    """Return a JSON Schema with references resolved, and unions replaced by the member that fits the document.
 
-    A union becomes its member for the kind in `data`, or its first member.
+    A union becomes its member for the kind in the document, or its first member.
     """
     if "$ref" in schema:
-        return _resolve_schema_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)
+        return _resolve_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)
     if "discriminator" in schema:
-        return _resolve_schema_references({"$ref": schema["discriminator"]["mapping"][data["kind"]]}, data)
-    return _resolve_schema_references(schema["anyOf"][0], data) if "anyOf" in schema else schema
+        return _resolve_references({"$ref": schema["discriminator"]["mapping"][data["kind"]]}, data)
+    return _resolve_references(schema["anyOf"][0], data) if "anyOf" in schema else schema

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from compose.scenario_files.overrides import override_scenario_values
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem
-from compose.scenario_files.settings import apply_settings
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
-from services.cluster.cluster import data_node_names
+from services.cluster.cluster import cluster_node_names
 from services.cluster.events import too_frequent_event_conflicts
 from services.plan import random_event_horizon_s
 from services.scenario.scenario import Scenario, TrialChoice, TrialSpec
@@ -35,10 +35,10 @@ def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine:
         ScenarioError: the scenario is invalid; the message lists every problem.
         UserError: the file can't be read, or a setting has a wrong path.
     """
-    document = apply_settings(parse_yaml(_read_text(path), _display_path(path)), settings or {})
+    document = override_scenario_values(parse_yaml(_read_text(path), _path_for_messages(path)), settings or {})
     scenario = _decode_scenario(document)
-    problems = _sweep_combination_problems(scenario, document, engine or scenario.engine)
-    if problems := problems or _frequent_event_problems(scenario, document):
+    problems = _sweep_problems(scenario, document, engine or scenario.engine)
+    if problems := problems or _too_frequent_event_problems(scenario, document):
         raise ScenarioError(problems)
     return scenario
 
@@ -71,8 +71,8 @@ def shipped_scenario_paths() -> list[Path]:
     return sorted(SHIPPED_FOLDER.glob("*.yaml"))
 
 
-def read_scenario_question(path: Path) -> str:
-    """Return the question that a scenario answers: the first comment of the scenario file, except for editor hints."""
+def read_first_comment(path: Path) -> str:
+    """Return the first comment of a scenario file, which states its research question; editor hints are skipped."""
     comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
 
@@ -84,7 +84,7 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path}: the file can't be read: {error}") from error
 
 
-def _display_path(path: Path) -> str:
+def _path_for_messages(path: Path) -> str:
     """Return a file path for messages: relative to the current folder if the file is inside it."""
     absolute_path, current_folder = path.resolve(), Path.cwd()
     if absolute_path.is_relative_to(current_folder):
@@ -98,19 +98,16 @@ def _decode_scenario(document: YamlDocument) -> Scenario:
         return Scenario.decode(document.data)
     except ValidationError as error:
         conflicts = explain_validation_error(error, document.data)
-        raise ScenarioError(_conflict_to_problem(conflict, document) for conflict in conflicts) from None
+        raise ScenarioError(_describe_conflict(conflict, document) for conflict in conflicts) from None
 
 
-def _conflict_to_problem(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
-    """Convert a conflict to a problem with the position of its key in the scenario file."""
-    return ScenarioProblem(
-        document.position_of(conflict.key_path), ".".join(map(str, conflict.key_path)), conflict.message
-    )
+def _describe_conflict(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
+    """Return a conflict between keys as a problem, with file and line of the key to change."""
+    path = conflict.key_path
+    return ScenarioProblem(document.position_of_key(path), ".".join(map(str, path)), conflict.message)
 
 
-def _sweep_combination_problems(
-    scenario: Scenario, document: YamlDocument, engine_name: str | None
-) -> list[ScenarioProblem]:
+def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str | None) -> list[ScenarioProblem]:
     """Check the trial of every combination of swept values, and return all problems.
 
     If only some combinations have a problem, the message of the problem names the first such combination.
@@ -118,30 +115,28 @@ def _sweep_combination_problems(
     choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
     choices_by_conflict: dict[Conflict, list[TrialChoice]] = defaultdict(list)
     for choice in choices:
-        for conflict in _sweep_combination_conflicts(scenario, choice, engine_name):
+        for conflict in _sweep_conflicts(scenario, choice, engine_name):
             choices_by_conflict[conflict].append(choice)
     return [
-        _conflict_to_sweep_problem(
+        _describe_sweep_conflict(
             conflict, scenario, document, {} if len(affected) == len(choices) else affected[0].sweep_point
         )
         for conflict, affected in choices_by_conflict.items()
     ]
 
 
-def _sweep_combination_conflicts(
-    scenario: Scenario, trial_choice: TrialChoice, engine_name: str | None
-) -> list[Conflict]:
-    """Check the trial of one combination of swept values, and return all conflicts."""
+def _sweep_conflicts(scenario: Scenario, choice: TrialChoice, engine_name: str | None) -> list[Conflict]:
+    """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
-        trial = scenario.trial(trial_choice)
+        trial = scenario.trial(choice)
     except ValidationError as error:
-        return list(explain_validation_error(error, scenario.swept_document(trial_choice)))
-    return list(_virtual_time_conflicts(trial)) if engine_name == "simulated" else []
+        return list(explain_validation_error(error, scenario.swept_document(choice)))
+    return list(_no_throughput_conflicts(trial)) if engine_name == "simulated" else []
 
 
-def _virtual_time_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
+def _no_throughput_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
     """Yield a conflict if a worker has no throughput, which the engine `simulated` needs for every worker."""
-    if unpaced_workers := trial.scenario.unpaced_workers:
+    if unpaced_workers := trial.scenario.workers_without_throughput:
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
             "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too), "
@@ -150,7 +145,7 @@ def _virtual_time_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
         yield Conflict(("cluster", "worker", "throughput"), message)
 
 
-def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
+def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
     """Return a problem for each random event that would occur too often in the longest trial that has the event."""
     swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.swept_key_paths(name)]
     has_random_events = any(event.at.random for event in scenario.events)
@@ -162,17 +157,17 @@ def _frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list
         if not any(event.at.random for event in events):
             continue
         duration_s = random_event_horizon_s(trial)
-        node_names = data_node_names(trial.scenario.cluster.workers, trial.strategy.training_phases().server_count)
+        node_names = cluster_node_names(trial.scenario.cluster.workers, trial.strategy.training_phases().server_count)
         for conflict in too_frequent_event_conflicts(events, duration_s, node_names):
             longest[conflict.key_path] = max(longest.get(conflict.key_path, (0.0, conflict)), (duration_s, conflict))
     conflicts = (Conflict(("events", *path), message) for _, (path, message) in longest.values())
-    return [_conflict_to_sweep_problem(conflict, scenario, document, {}) for conflict in conflicts]
+    return [_describe_sweep_conflict(conflict, scenario, document, {}) for conflict in conflicts]
 
 
-def _conflict_to_sweep_problem(
+def _describe_sweep_conflict(
     conflict: Conflict, scenario: Scenario, document: YamlDocument, swept_values: SweepPoint
 ) -> ScenarioProblem:
-    """Convert a conflict to a problem whose message names the swept values that cause the conflict.
+    """Return a conflict between keys as a problem whose message names the swept values that cause the conflict.
 
     The problem's position is that of the key, or that of the sweep's axis if the key is swept.
     """
@@ -180,5 +175,5 @@ def _conflict_to_sweep_problem(
     paths_by_axis = {name: axis.swept_key_paths(name) for name, axis in scenario.sweep.items()}
     axes = [name for name, paths in paths_by_axis.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
     values = " and ".join(f"{name} = {value}" for name, value in swept_values.items())
-    position = document.position_of(("sweep", axes[0]) if axes else conflict.key_path)
+    position = document.position_of_key(("sweep", axes[0]) if axes else conflict.key_path)
     return ScenarioProblem(position, key, f"{conflict.message} (with {values})" if values else conflict.message)

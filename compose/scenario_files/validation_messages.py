@@ -23,43 +23,43 @@ MISSING_KIND_TEMPLATE = (
 
 # Type of a pydantic error -> message. For all other types, the message of pydantic is clear.
 MESSAGE_TEMPLATES: Mapping[str, str] = {
-    "extra_forbidden": "unknown key; allowed keys are {it.sibling_keys}{it.suggestion_text}",
-    "item_missing": "has too few items{it.description_text}",
+    "extra_forbidden": "unknown key; allowed keys are {it.sibling_keys}{it.similar_name_hint}",
+    "item_missing": "has too few items{it.key_description_text}",
     "missing": "required key is missing; add it",
     "model_type": "must be a section{it.wrong_value_text}; allowed keys are {it.allowed_keys}",
-    "dict_type": "must be a section{it.wrong_value_text}{it.description_text}",
-    "list_type": "must be a list{it.wrong_value_text}{it.list_suggestion_text}{it.description_text}",
-    "tuple_type": "must be a list{it.wrong_value_text}{it.list_suggestion_text}{it.description_text}",
+    "dict_type": "must be a section{it.wrong_value_text}{it.key_description_text}",
+    "list_type": "must be a list{it.wrong_value_text}{it.write_as_list_hint}{it.key_description_text}",
+    "tuple_type": "must be a list{it.wrong_value_text}{it.write_as_list_hint}{it.key_description_text}",
     "bool_type": "must be true or false{it.wrong_value_text}",
-    "too_long": "has too many items{it.description_text}",
+    "too_long": "has too many items{it.key_description_text}",
     "too_short": "must not be empty",
     "string_pattern_mismatch": "{it.given_value!r} is not allowed; use only lower-case letters, digits, - and _",
     "union_tag_not_found": MISSING_KIND_TEMPLATE,
     "model_attributes_type": MISSING_KIND_TEMPLATE,
     "union_tag_invalid": (
         "{it.given_component_kind!r} is not supported; "
-        "supported kinds are {it.supported_component_kinds}{it.suggestion_text}"
+        "supported kinds are {it.supported_component_kinds}{it.similar_name_hint}"
     ),
-    "literal_error": "{it.given_value!r} is not supported; choose {it.allowed_words_text}",
-    "value_error": "{it.ensayo_validator_error}",
+    "literal_error": "{it.given_value!r} is not supported; choose {it.allowed_values_text}",
+    "value_error": "{it.validator_exception}",
 }
 
 
-def explain_validation_error(error: ValidationError, data: Any) -> Iterator[Conflict]:
-    """Yield a conflict for each mistake in the scenario document `data`, with the key and an explanation for users."""
-    for details in error.errors(include_url=False):
-        finding = ValidationFinding(details, data, document_key_path(details["loc"], data))
+def explain_validation_error(pydantic_error: ValidationError, document: Any) -> Iterator[Conflict]:
+    """Yield a conflict for each validation error of a scenario document: the wrong key and an explanation."""
+    for details in pydantic_error.errors(include_url=False):
+        finding = InvalidScenarioValue(details, document, key_path_of_error(details["loc"], document))
         yield from finding.conflicts()
 
 
-def document_key_path(pydantic_location: tuple[Any, ...], data: Any) -> KeyPath:
-    """Convert the location of a pydantic error (`pydantic_location`) to the path of keys in the scenario document.
+def key_path_of_error(pydantic_location: tuple[Any, ...], document: Any) -> KeyPath:
+    """Convert the location of a pydantic validation error to the path of keys in the scenario document.
 
     The kind of a component in the location, and `[key]` after a wrong label, are left out. A kind is recognised
     by its position right after the key of a component, since a key may have the same name as a kind.
     """
     path: list[Any] = []
-    value, remaining = data, iter(pydantic_location)
+    value, remaining = document, iter(pydantic_location)
     for key in remaining:
         if not isinstance(value, list if isinstance(key, int) else dict) or (key == "[key]" and key not in value):
             break
@@ -67,28 +67,26 @@ def document_key_path(pydantic_location: tuple[Any, ...], data: Any) -> KeyPath:
             break
         path.append(key)
         value = value[key] if isinstance(value, list) else value.get(key)
-        if allowed_component_kinds(data, tuple(path)):
+        if allowed_component_kinds(document, tuple(path)):
             next(remaining, None)  # the kind of the component
     return tuple(path)
 
 
 @dataclass(frozen=True)
-class ValidationFinding:
-    """One validation error of pydantic, with the properties that message templates use."""
+class InvalidScenarioValue:
+    """Invalid value in a scenario: a validation error of pydantic, with the texts that message templates insert."""
 
     details: ErrorDetails
     data: Any  # the whole document
     path: KeyPath  # of the wrong value in the document
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Yield the conflict that the error describes, or all conflicts raised by a validator."""
+        """Yield the conflict that this validation error describes, or all conflicts raised by a validator of Ensayo."""
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
-        if isinstance(self.ensayo_validator_error, ConflictError):
-            yield from (
-                Conflict((*self.path, *inner.key_path), inner.message)
-                for inner in self.ensayo_validator_error.conflicts
-            )
+        error = self.validator_exception
+        if isinstance(error, ConflictError):
+            yield from (Conflict((*self.path, *inner.key_path), inner.message) for inner in error.conflicts)
         else:
             yield Conflict(self.path, self.message)
 
@@ -122,23 +120,23 @@ class ValidationFinding:
         return f", not {self.given_value!r}" if isinstance(self.given_value, str | int | float) else ""
 
     @property
-    def description_text(self) -> str:
+    def key_description_text(self) -> str:
         """Description of the wrong key, in brackets, for a message; empty if the key has none."""
         description = key_description(self.data, self.path)
         return f" ({description})" if description else ""
 
     @property
-    def list_suggestion_text(self) -> str:
+    def write_as_list_hint(self) -> str:
         """End of a message that suggests to write the wrong value as a list; empty if the value is a section."""
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 
     @property
-    def ensayo_validator_error(self) -> object:
+    def validator_exception(self) -> object:
         """Exception raised by a validator of Ensayo; None if pydantic itself detected the error."""
         return self.details.get("ctx", {}).get("error")
 
     @property
-    def allowed_words_text(self) -> str:
+    def allowed_values_text(self) -> str:
         """Words allowed for a value that must be one of several words, as pydantic lists them."""
         return str(self.details["ctx"]["expected"])
 
@@ -149,7 +147,7 @@ class ValidationFinding:
 
     @property
     def allowed_keys(self) -> str:
-        """Keys allowed in the section at the path of the error, separated by commas."""
+        """Keys allowed in the invalid section of the scenario, separated by commas."""
         return ", ".join(allowed_keys(self.data, self.path))
 
     @property
@@ -159,16 +157,16 @@ class ValidationFinding:
 
     @property
     def supported_component_kinds(self) -> str:
-        """Component kinds allowed at the path of the error, separated by commas; empty where no component belongs."""
+        """Component kinds allowed at the invalid key, separated by commas; empty if the key is not a component."""
         return ", ".join(allowed_component_kinds(self.data, self.path))
 
     @property
     def example_component_kind(self) -> str:
-        """First of the component kinds allowed at the path of the error, as an example."""
+        """Example for a message: the first of the component kinds allowed at the invalid key."""
         return self.supported_component_kinds.partition(",")[0]
 
     @property
-    def suggestion_text(self) -> str:
+    def similar_name_hint(self) -> str:
         """End of a message that suggests the most similar component kind or key; empty if none is similar."""
         word, known_words = str(self.path[-1]), self.sibling_keys
         if self.supported_component_kinds:

@@ -42,11 +42,9 @@ class YamlDocument:
     data: Any
     positions: Mapping[KeyPath, SourcePosition]
 
-    def position_of(self, key_path: KeyPath) -> SourcePosition:
-        """Return the position of the key at `key_path`; if the key is absent, of the innermost section around it."""
-        return next(
-            self.positions[key_path[:n]] for n in range(len(key_path), -1, -1) if key_path[:n] in self.positions
-        )
+    def position_of_key(self, path: KeyPath) -> SourcePosition:
+        """Return the position of the key at `path`; if the key is absent, of the innermost section around it."""
+        return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 
 def parse_yaml(text: str, file_name: str) -> YamlDocument:
@@ -64,7 +62,7 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
         node = yaml.compose(text, Yaml12Loader)
         data = reader.read_node(node, ()) if node else None
     except yaml.YAMLError as error:
-        raise ScenarioError([_syntax_problem(error, file_name)]) from None
+        raise ScenarioError([_describe_syntax_error(error, file_name)]) from None
     except RecursionError:
         message = "a YAML alias contains itself; replace the alias with its content"
         raise ScenarioError([ScenarioProblem(SourcePosition(file_name), "", message)]) from None
@@ -73,7 +71,7 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
     return YamlDocument(data, {(): SourcePosition(file_name, 1)} | reader.positions)
 
 
-def _syntax_problem(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
+def _describe_syntax_error(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
     """Convert a syntax error of PyYAML to a problem of the YAML file."""
     if not isinstance(error, yaml.MarkedYAMLError):  # a character that YAML does not allow
         return ScenarioProblem(SourcePosition(file_name), "", f"not valid YAML: {' '.join(str(error).split())}")
@@ -91,37 +89,37 @@ class _YamlNodeReader:
     problems: list[ScenarioProblem] = field(default_factory=list)
 
     @singledispatchmethod
-    def read_node(self, node: Any, path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
-        """Convert a PyYAML node at `path` of the document to Python data."""
+    def read_node(self, node: Any, key_path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
+        """Convert the PyYAML node at a key path of the document to Python data."""
         raise AssertionError(node)
 
     @read_node.register
-    def _read_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+    def _read_scalar(self, node: yaml.ScalarNode, key_path: KeyPath) -> Any:
         _, decode = SCALAR_TYPES.get(node.tag.removeprefix(TAG_PREFIX), (None, None))
         if decode:
             return decode(node.value)
-        return self._add_problem(node, path, f"the YAML tag {node.tag} is not supported; remove it")
+        return self._add_problem(node, key_path, f"the YAML tag {node.tag} is not supported; remove it")
 
     @read_node.register
-    def _read_sequence(self, node: yaml.SequenceNode, path: KeyPath) -> Any:
-        return [self._read_child(item, item, (*path, k)) for k, item in enumerate(node.value)]
+    def _read_sequence(self, node: yaml.SequenceNode, key_path: KeyPath) -> Any:
+        return [self._read_value_of_key(item, item, (*key_path, k)) for k, item in enumerate(node.value)]
 
     @read_node.register
-    def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> Any:
+    def _read_mapping(self, node: yaml.MappingNode, key_path: KeyPath) -> Any:
         scalars = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
         if len(scalars) < len(node.value):
-            return self._add_problem(node, path, "a key must be a word, not a list or a section")
-        return {key.value: self._read_child(key, value, (*path, key.value)) for key, value in scalars}
+            return self._add_problem(node, key_path, "a key must be a word, not a list or a section")
+        return {key.value: self._read_value_of_key(key, value, (*key_path, key.value)) for key, value in scalars}
 
-    def _read_child(self, position_node: yaml.Node, node: yaml.Node, path: KeyPath) -> Any:
-        """Convert a value (`node`) to Python data, and record the position of the value's key (`position_node`)."""
-        if first_position := self.positions.get(path):
-            return self._add_problem(position_node, path, f"duplicate key, first at {first_position}; remove one")
-        self.positions[path] = self._position_of(position_node)
-        return self.read_node(node, path)
+    def _read_value_of_key(self, key_node: yaml.Node, value_node: yaml.Node, key_path: KeyPath) -> Any:
+        """Convert a key's value from a PyYAML node to Python data, and record the position of the key in the file."""
+        if first_position := self.positions.get(key_path):
+            return self._add_problem(key_node, key_path, f"duplicate key, first at {first_position}; remove one")
+        self.positions[key_path] = self._node_position(key_node)
+        return self.read_node(value_node, key_path)
 
-    def _add_problem(self, node: yaml.Node, path: KeyPath, message: str) -> None:
-        self.problems.append(ScenarioProblem(self._position_of(node), ".".join(map(str, path)), message))
+    def _add_problem(self, node: yaml.Node, key_path: KeyPath, message: str) -> None:
+        self.problems.append(ScenarioProblem(self._node_position(node), ".".join(map(str, key_path)), message))
 
-    def _position_of(self, node: yaml.Node) -> SourcePosition:
+    def _node_position(self, node: yaml.Node) -> SourcePosition:
         return SourcePosition(self.file_name, node.start_mark.line + 1)

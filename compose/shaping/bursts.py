@@ -1,6 +1,6 @@
 """Burst sizes and packet sizes of shaped links, small enough that the rate also limits short messages."""
 
-from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
+from services.cluster.links.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 
 # A larger burst lets a short message pass unshaped. A smaller burst starves a fast link, because the kernel's timer is
 # not finer. Measured from 10 Mbit/s to 1 Gbit/s.
@@ -10,12 +10,12 @@ BURST_S, MIN_BURST_BYTES = 0.000_12, 2 * 1024
 MAX_PACKET_S = 0.001_35
 
 
-def burst_bytes(rate_bps: float) -> int:
+def htb_burst_bytes(rate_bps: float) -> int:
     """Return the bytes that a shaped link may send at once after a pause: the burst of its HTB class."""
     return max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
 
 
-def max_gso_segments(slowest_bps: float, fastest_bps: float) -> int:
+def max_gso_segments(slowest_path_bps: float, fastest_path_bps: float) -> int:
     """Return how many segments, each of one MTU, TCP may pass to the kernel as one packet.
 
     HTB lets a packet pass whole as soon as there is any credit, and the kernel builds packets of up to 64 KiB: after a
@@ -23,8 +23,8 @@ def max_gso_segments(slowest_bps: float, fastest_bps: float) -> int:
     16 KB if the fastest link sends them in 1.35 ms.
 
     Args:
-        slowest_bps: the lowest rate on any path of the sender.
-        fastest_bps: the rate of the sender's fastest path.
+        slowest_path_bps: the lowest rate on any path of the sender.
+        fastest_path_bps: the rate of the sender's fastest path.
     """
-    segments_in_time = min(MAX_FRAMES_PER_PACKET, fastest_bps * MAX_PACKET_S / 8 / FRAME_BYTES)
-    return max(1, int(segments_in_time), burst_bytes(slowest_bps) // FRAME_BYTES)
+    segments_in_time = min(MAX_FRAMES_PER_PACKET, fastest_path_bps * MAX_PACKET_S / 8 / FRAME_BYTES)
+    return max(1, int(segments_in_time), htb_burst_bytes(slowest_path_bps) // FRAME_BYTES)

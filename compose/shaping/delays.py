@@ -5,8 +5,8 @@ from typing import Any
 
 from compose.shaping.htb_tree import DEFAULT_BUFFER_BYTES
 from compose.shaping.link_state import LinkState
-from services.cluster.ethernet import FRAME_BYTES
-from services.cluster.impairments import GilbertElliottLoss, IndependentLoss
+from services.cluster.links.ethernet import FRAME_BYTES
+from services.cluster.links.impairments import GilbertElliottPacketLoss, IndependentPacketLoss
 from services.cluster.network import NetworkPath
 
 PARTITION_CHAIN, DELAY_CHAIN = "ensayo-apart", "ensayo-delay"  # chains of a node's packet filter
@@ -16,7 +16,7 @@ NETEM_QUEUE_PACKETS = 100_000
 
 
 def packet_filter_rules(
-    device: str, link_state: LinkState, addresses: Mapping[str, str], *, include_jumps: bool
+    device: str, state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
     """Return input for `iptables-restore --noflush` that sets which packets a node drops or sends to the delay line.
 
@@ -24,29 +24,26 @@ def packet_filter_rules(
 
     Args:
         device: interface of the node on the data network.
-        link_state: state of the node's link.
-        addresses: node -> data address; the position of a node is the number of its queue.
+        state: state of the node's link.
+        node_addresses: node -> data address; the position of a node is the number of its queue.
         include_jumps: whether to add the rules that jump from INPUT to both chains; needed once per node.
     """
-    queue_numbers = {name: number for number, name in enumerate(addresses)}
+    numbers = {name: number for number, name in enumerate(node_addresses)}
     lines = ["*filter", f":{PARTITION_CHAIN} - [0:0]", f":{DELAY_CHAIN} - [0:0]"]
     lines += [f"-A INPUT -i {device} -j {chain}" for chain in (PARTITION_CHAIN, DELAY_CHAIN) if include_jumps]
-    lines += [f"-A {PARTITION_CHAIN} -s {addresses[name]}/32 -j DROP" for name in link_state.partitioned_nodes]
+    lines += [f"-A {PARTITION_CHAIN} -s {node_addresses[name]}/32 -j DROP" for name in state.partitioned_nodes]
+    sources = (path.source for path in state.paths)
     lines += [
-        f"-A {DELAY_CHAIN} -s {addresses[path.source]}/32 -j NFQUEUE --queue-num {queue_numbers[path.source]}"
-        for path in link_state.paths
+        f"-A {DELAY_CHAIN} -s {node_addresses[name]}/32 -j NFQUEUE --queue-num {numbers[name]}" for name in sources
     ]
     return "\n".join([*lines, "COMMIT"])
 
 
-def delay_line_queues(link_state: LinkState, addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
+def delay_line_queues(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
     """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
-    queue_numbers = {name: number for number, name in enumerate(addresses)}
+    numbers = {name: number for number, name in enumerate(node_addresses)}
     return {
-        str(queue_numbers[path.source]): {
-            "seed": f"{seed} {path.source} {path.target}",
-            "path": path.model_dump(mode="json"),
-        }
+        str(numbers[path.source]): {"seed": f"{seed} {path.source} {path.target}", "path": path.model_dump(mode="json")}
         for path in link_state.paths
     }
 
@@ -56,7 +53,7 @@ def is_supported_by_netem(network_path: NetworkPath) -> bool:
 
     netem reorders packets under jitter, so paths with jitter are not supported. It applies one loss model at a time.
     """
-    only_independent_losses = all(isinstance(loss, IndependentLoss) for loss in network_path.losses)
+    only_independent_losses = all(isinstance(loss, IndependentPacketLoss) for loss in network_path.losses)
     return not network_path.jitters and (only_independent_losses or len(network_path.losses) == 1)
 
 
@@ -81,6 +78,6 @@ def _netem_loss_options(network_path: NetworkPath) -> list[str]:
     if not network_path.losses:
         return []
     loss = network_path.losses[0]
-    if isinstance(loss, GilbertElliottLoss):
+    if isinstance(loss, GilbertElliottPacketLoss):
         return [f"loss gemodel {loss.to_bad:.6%} {loss.to_good:.6%} {loss.share_bad:.6%} {loss.share_good:.6%}"]
-    return [f"loss random {network_path.mean_loss_share:.6%}"]
+    return [f"loss random {network_path.lost_packet_share:.6%}"]

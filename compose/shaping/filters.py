@@ -15,63 +15,59 @@ def last_octet(address: str) -> int:
     return int(address.rsplit(".", 1)[1])
 
 
-def filter_lines_by_address(device: str, address_offset: int, class_ids: Mapping[str, str]) -> list[str]:
+def tc_filter_lines_by_address(device: str, address_offset: int, class_id_by_address: Mapping[str, str]) -> list[str]:
     """Return lines for `tc -batch` that sort packets into classes by their source or by their target address.
 
     Args:
         device: interface with an HTB whose handle is 1:.
         address_offset: address of the packet that decides, `SOURCE_OFFSET` or `TARGET_OFFSET`.
-        class_ids: address -> class.
+        class_id_by_address: address -> class.
     """
-    filter_add, table, keyword = _filter_add_prefix(device), FIRST_TABLE_NUMBER, _MATCH_KEYWORDS[address_offset]
+    filter_add, table, keyword = _tc_filter_add_prefix(device), FIRST_TABLE_NUMBER, _MATCH_KEYWORDS[address_offset]
     return [
-        *_hash_table_lines(device, table),
+        *_u32_hash_table_lines(device, table),
         f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {address_offset} link {table:x}:",
         *(
             f"{filter_add} u32 ht {table:x}:{last_octet(address):x}: match ip {keyword} {address}/32 flowid {class_id}"
-            for address, class_id in class_ids.items()
+            for address, class_id in class_id_by_address.items()
         ),
     ]
 
 
-def filter_lines_by_address_pair(device: str, class_ids: Mapping[tuple[str, str], str]) -> list[str]:
+def tc_filter_lines_by_pair(device: str, class_id_by_address_pair: Mapping[tuple[str, str], str]) -> list[str]:
     """Return lines for `tc -batch` that sort packets into classes by the pair of source and target address.
 
     A table of sources leads to tables of targets. Sources with the same targets and classes share a table of targets.
 
     Args:
         device: interface with an HTB whose handle is 1:.
-        class_ids: (source address, target address) -> class.
+        class_id_by_address_pair: (source address, target address) -> class.
     """
     target_classes: dict[str, dict[str, str]] = {}  # source -> target -> class
-    for (source, target), class_id in class_ids.items():
+    for (source, target), class_id in class_id_by_address_pair.items():
         target_classes.setdefault(source, {})[target] = class_id
     target_tables: dict[tuple[tuple[str, str], ...], int] = {}
-    filter_add, source_table = _filter_add_prefix(device), FIRST_TABLE_NUMBER
-    lines = _hash_table_lines(device, source_table)
-    lines += [
-        f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_OFFSET} link {source_table:x}:"
-    ]
+    prefix, source_table = _tc_filter_add_prefix(device), FIRST_TABLE_NUMBER
+    lines = _u32_hash_table_lines(device, source_table)
+    lines += [f"{prefix} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {SOURCE_OFFSET} link {source_table:x}:"]
     for source, classes in target_classes.items():
         key = tuple(sorted(classes.items()))
         if key not in target_tables:
             table = target_tables[key] = source_table + 1 + len(target_tables)
-            lines += _hash_table_lines(device, table) + [
-                f"{filter_add} u32 ht {table:x}:{last_octet(target):x}: match ip dst {target}/32 flowid {class_id}"
+            lines += _u32_hash_table_lines(device, table) + [
+                f"{prefix} u32 ht {table:x}:{last_octet(target):x}: match ip dst {target}/32 flowid {class_id}"
                 for target, class_id in classes.items()
             ]
-        lines += [
-            (
-                f"{filter_add} u32 ht {source_table:x}:{last_octet(source):x}: match ip src {source}/32 "
-                f"hashkey mask 0x000000ff at {TARGET_OFFSET} link {target_tables[key]:x}:"
-            )
-        ]
+        lines.append(
+            f"{prefix} u32 ht {source_table:x}:{last_octet(source):x}: match ip src {source}/32 "
+            f"hashkey mask 0x000000ff at {TARGET_OFFSET} link {target_tables[key]:x}:"
+        )
     return lines
 
 
-def _filter_add_prefix(device: str) -> str:
+def _tc_filter_add_prefix(device: str) -> str:
     return f"filter add dev {device} parent 1: protocol ip prio 1"
 
 
-def _hash_table_lines(device: str, table_number: int) -> list[str]:
-    return [f"{_filter_add_prefix(device)} handle {table_number:x}: u32 divisor 256"]
+def _u32_hash_table_lines(device: str, table_number: int) -> list[str]:
+    return [f"{_tc_filter_add_prefix(device)} handle {table_number:x}: u32 divisor 256"]

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from compose.shaping.bursts import burst_bytes, max_gso_segments
+from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.filters import last_octet
-from services.cluster.ethernet import FRAME_BYTES
+from services.cluster.links.ethernet import FRAME_BYTES
 
 # The queue that HTB creates itself holds as many packets as the queue of the device, 32 on an ifb, so each class gets
 # an explicit queue. This length suits a node's own uplink, where TCP limits how much each socket has waiting.
@@ -28,7 +28,7 @@ UNLIMITED_BPS = 100e9  # rate of a downlink that declares a delay and no rate
 def link_htb_tree_lines(
     device: str, rate_bps: float | None, peer_rates_bps: Mapping[str, float], link_qdisc: str = ""
 ) -> list[str]:
-    """Return lines for `tc -batch` that limit the total rate of a link and the rates to some peers.
+    """Return lines for `tc -batch` that limit the total rate of a link and its rates to single peers.
 
     Packets that no limit concerns pass directly.
 
@@ -41,25 +41,23 @@ def link_htb_tree_lines(
     if rate_bps is None:
         return [
             htb_root_line(device),
-            *(line for item in peer_rates_bps.items() for line in peer_class_and_queue_lines(device, "1:", *item)),
+            *(line for item in peer_rates_bps.items() for line in peer_htb_class_lines(device, "1:", *item)),
         ]
     if not peer_rates_bps:
         return [
             htb_root_line(device, "1"),
             htb_class_line(device, "1:", LINK_CLASS, rate_bps),
-            *class_queue_lines(device, LINK_CLASS, link_qdisc),
+            *htb_class_queue_lines(device, LINK_CLASS, link_qdisc),
         ]
     return [
         htb_root_line(device, "2"),
         htb_class_line(device, "1:", LINK_CLASS, rate_bps),
         htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
-        *class_queue_lines(device, DEFAULT_CLASS, link_qdisc),
+        *htb_class_queue_lines(device, DEFAULT_CLASS, link_qdisc),
         *(
             line
-            for address, peer_bps in peer_rates_bps.items()
-            for line in peer_class_and_queue_lines(
-                device, LINK_CLASS, address, min(peer_bps, rate_bps), GUARANTEED_SHARE
-            )
+            for peer, peer_bps in peer_rates_bps.items()
+            for line in peer_htb_class_lines(device, LINK_CLASS, peer, min(peer_bps, rate_bps), GUARANTEED_SHARE)
         ),
     ]
 
@@ -75,18 +73,16 @@ def ingress_redirect_commands(device: str) -> list[str]:
     ]
 
 
-def peer_class_and_queue_lines(
-    device: str, parent: str, address: str, rate_bps: float, guaranteed_share: float = 1.0
-) -> list[str]:
+def peer_htb_class_lines(device: str, parent_class: str, peer: str, rate_bps: float, share: float = 1.0) -> list[str]:
     """Return lines for `tc -batch` that add an HTB class, with a queue, for the traffic to one peer."""
-    class_id = peer_class_id(address)
+    class_id = peer_class_id(peer)
     return [
-        htb_class_line(device, parent, class_id, rate_bps, guaranteed_share),
-        *class_queue_lines(device, class_id, buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
+        htb_class_line(device, parent_class, class_id, rate_bps, share),
+        *htb_class_queue_lines(device, class_id, link_buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 
 
-def buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
+def link_buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
     """Return the queue that buffers packets before a link, like the port of a switch, in the syntax of `tc`.
 
     Its limit is in bytes, so that a queue of large packets takes no longer to drain than one of small packets.
@@ -109,21 +105,21 @@ def htb_root_line(device: str, default_class: str = "") -> str:
 
 
 def htb_class_line(
-    device: str, parent: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, verb: str = "add"
+    device: str, parent_class: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, verb: str = "add"
 ) -> str:
     """Return the line for `tc -batch` that adds or changes an HTB class.
 
     The class may always send at `guaranteed_share` of its rate and borrows the rest from its parent.
     """
-    ceil, guaranteed, burst = round(rate_bps), max(1000, round(rate_bps * guaranteed_share)), burst_bytes(rate_bps)
+    ceil, guaranteed, burst = round(rate_bps), max(1000, round(rate_bps * guaranteed_share)), htb_burst_bytes(rate_bps)
     quantum, cburst = QUANTUM_BYTES, burst
     if guaranteed_share != 1.0:
         quantum, cburst = INNER_QUANTUM_BYTES, max(burst, INNER_CBURST_BYTES)
     limits = f"rate {guaranteed}bit ceil {ceil}bit burst {burst} cburst {cburst} quantum {quantum}"
-    return f"class {verb} dev {device} parent {parent} classid {class_id} htb {limits}"
+    return f"class {verb} dev {device} parent {parent_class} classid {class_id} htb {limits}"
 
 
-def class_queue_lines(device: str, class_id: str, qdisc: str = "") -> list[str]:
+def htb_class_queue_lines(device: str, class_id: str, qdisc: str = "") -> list[str]:
     """Return the `tc` line that adds a queue to an HTB class; the queue's handle is the class number plus 0x2000."""
     handle = 0x2000 + int(class_id.split(":")[1], 16)
     qdisc = qdisc or f"pfifo limit {LEAF_QUEUE_PACKETS}"

@@ -23,7 +23,7 @@ class LinkState(FrozenRecord):
     partitioned_nodes: tuple[str, ...] = ()  # nodes on the other side of a partition, whose packets are dropped
 
 
-class RateRange(NamedTuple):
+class SendRateRange(NamedTuple):
     """Lowest and highest rate at which packets of a node may be sent, in bit/s of wall time."""
 
     slowest_bps: float  # lowest limit on any path, events included
@@ -43,8 +43,8 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
     link_events = [event for event in active_events if isinstance(event, LinkChange)]
     own_events = [event for event in link_events if node.name in event.of]
     peer_names = [peer.name for peer in data_network_nodes(plan) if peer != node]
-    uplink_bps = _last_not_none([node.uplink_bps, *(event.uplink for event in own_events)])
-    downlink_bps = _last_not_none([node.downlink_bps, *(event.downlink for event in own_events)])
+    uplink_bps = _last_declared_rate_bps([node.uplink_bps, *(event.uplink for event in own_events)])
+    downlink_bps = _last_declared_rate_bps([node.downlink_bps, *(event.downlink for event in own_events)])
     paths = (_path_with_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
     return LinkState(
         node=node.name,
@@ -52,23 +52,19 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
         downlink_bps=_to_wall_rate_bps(downlink_bps, plan.dilation),
         paths=tuple(path for path in paths if path.delay_s or path.losses),
         partitioned_nodes=tuple(
-            peer_name
-            for peer_name in peer_names
-            if any(_is_partitioned(event, peer_name, node.name) for event in active_events)
+            peer for peer in peer_names if any(_is_partition_between(event, peer, node.name) for event in active_events)
         ),
     )
 
 
-def rate_range_of(plan: Plan, node: NodePlan) -> RateRange | None:
+def send_rate_range_of(plan: Plan, node: NodePlan) -> SendRateRange | None:
     """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
-    limits_by_peer = [
-        tuple(_rate_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node
-    ]
-    if not any(limits_by_peer):
+    peer_limits = [tuple(_rate_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
+    if not any(peer_limits):
         return None
-    slowest_bps = min(min(limit) for limits in limits_by_peer for limit in limits)
-    fastest_bps = max(min((declared for declared, *_ in limits), default=inf) for limits in limits_by_peer)
-    return RateRange(slowest_bps / plan.dilation, fastest_bps / plan.dilation)
+    slowest_bps = min(min(limit) for limits in peer_limits for limit in limits)
+    fastest_bps = max(min((declared for declared, *_ in limits), default=inf) for limits in peer_limits)
+    return SendRateRange(slowest_bps / plan.dilation, fastest_bps / plan.dilation)
 
 
 def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
@@ -99,13 +95,13 @@ def _rate_limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iter
             yield limits
 
 
-def _path_with_changes(plan: Plan, source: str, target: str, changes: Sequence[LinkChange]) -> NetworkPath:
+def _path_with_changes(plan: Plan, source: str, target: str, active_changes: Sequence[LinkChange]) -> NetworkPath:
     """Return the network path between two nodes with the delays and losses that events add to the links of both.
 
     Delays and jitters are in wall-clock time.
     """
     path = plan.network.path_between(source, target)
-    path_changes = [change for change in changes for end in (source, target) if end in change.of]
+    path_changes = [change for change in active_changes for end in (source, target) if end in change.of]
     added_delay_s = sum(change.delay or 0.0 for change in path_changes)
     losses = (*path.losses, *(change.loss for change in path_changes if change.loss))
     jitters = tuple(
@@ -116,16 +112,16 @@ def _path_with_changes(plan: Plan, source: str, target: str, changes: Sequence[L
     return path.model_copy(update={"delay_s": delay_s, "jitters": jitters, "losses": losses})
 
 
-def _is_partitioned(event: AnyDeclaredEvent, source: str, target: str) -> bool:
+def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> bool:
     """Return whether an event is a network partition that separates two given nodes."""
     return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 
-def _last_not_none(values: Sequence[float | None]) -> float | None:
-    """Return the last value that is not None; None when there is none."""
-    return next((value for value in reversed(values) if value is not None), None)
+def _last_declared_rate_bps(rates_bps: Sequence[float | None]) -> float | None:
+    """Return the last rate that is not None, which is the one in force; None if no rate is declared."""
+    return next((value for value in reversed(rates_bps) if value is not None), None)
 
 
 def _to_wall_rate_bps(rate_bps: float | None, dilation: float) -> float | None:
-    """Convert a rate from virtual to wall-clock time."""
+    """Convert a rate in bit/s of virtual time to bit/s of wall time: divide it by the dilation (slow-down factor)."""
     return None if rate_bps is None else rate_bps / dilation

@@ -1,4 +1,4 @@
-"""Choice of the mechanism that enforces each link property on this kernel.
+"""Choice of the shaping mechanism (htb, netem, NFQUEUE, …) that enforces each link property on this kernel.
 
 Each property has a list of mechanisms in order of preference. The first one whose kernel features work is chosen.
 """
@@ -32,8 +32,8 @@ FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
 }
 
 
-class LinkMechanisms(FrozenRecord):
-    """Names of the mechanisms that enforce the rates, delays, losses and partitions of a trial's links.
+class ShapingMechanisms(FrozenRecord):
+    """Shaping mechanisms, such as tc-htb or netem, for rates, delays, losses and partitions of a trial's links.
 
     A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
     """
@@ -49,22 +49,19 @@ def needs_kernel_shaping(plan: Plan) -> bool:
     return bool(_declared_rates_bps(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
 
 
-def choose_mechanisms(plan: Plan, working_features: Collection[KernelFeatureName]) -> LinkMechanisms:
-    """Choose the mechanism for each link property of a trial on this kernel.
+def choose_shaping_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> ShapingMechanisms:
+    """Choose the shaping mechanism (tc-htb, netem, NFQUEUE, …) for each link property of a trial on this kernel.
 
     Args:
         plan: plan of the trial.
-        working_features: kernel features that have been tested and work.
+        features: kernel features that have been tested and work.
 
     Raises:
         HostError: no mechanism can enforce a declared property, or only one that `strict` forbids.
     """
-    delay, loss = _delay_and_loss_mechanisms(plan, working_features)
-    mechanisms = LinkMechanisms(
-        rate=_rate_mechanism(plan, working_features),
-        delay=delay,
-        loss=loss,
-        partition=_partition_mechanism(plan, working_features),
+    delay, loss = _choose_delay_and_loss(plan, features)
+    mechanisms = ShapingMechanisms(
+        rate=_rate_mechanism(plan, features), delay=delay, loss=loss, partition=_partition_mechanism(plan, features)
     )
     if plan.strict and "transport" in (mechanisms.delay, mechanisms.loss):
         raise HostError(
@@ -75,10 +72,10 @@ def choose_mechanisms(plan: Plan, working_features: Collection[KernelFeatureName
     return mechanisms
 
 
-def _rate_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+def _rate_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     if not _declared_rates_bps(plan):
         return "none"
-    if missing := {"htb", "ifb"} - set(working_features):
+    if missing := {"htb", "ifb"} - set(kernel_features):
         raise HostError(
             f"this kernel can't shape link rates in containers: {', '.join(sorted(missing))} does not work. Use "
             "--engine local, or install the kernel modules that `ensayo doctor` lists as missing"
@@ -93,10 +90,8 @@ def _declared_rates_bps(plan: Plan) -> list[float]:
     return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
 
 
-def _delay_and_loss_mechanisms(
-    plan: Plan, working_features: Collection[KernelFeatureName]
-) -> tuple[MechanismName, MechanismName]:
-    """Return the name of the mechanism for delays, and that of the mechanism for packet losses.
+def _choose_delay_and_loss(plan: Plan, features: Collection[KernelFeatureName]) -> tuple[MechanismName, MechanismName]:
+    """Return two shaping mechanisms: the one that delays packets and the one that loses packets.
 
     The same mechanism serves both. The transport delays messages but loses nothing, which its records state.
     """
@@ -104,7 +99,7 @@ def _delay_and_loss_mechanisms(
     lossy = any(path.losses for path in plan.network.paths) or any(change.loss for change in link_changes(plan))
     if not delayed and not lossy:
         return "none", "none"
-    mechanism = _packet_delay_mechanism(plan, working_features)
+    mechanism = _packet_delay_mechanism(plan, features)
     if mechanism == "transport" and has_delay_or_loss_changes(plan):
         raise HostError(
             "events change delays or losses. They need NFQUEUE, which does not work on this kernel. Remove these "
@@ -113,19 +108,19 @@ def _delay_and_loss_mechanisms(
     return (mechanism if delayed else "none"), (mechanism if lossy else "none")
 
 
-def _packet_delay_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+def _packet_delay_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     """Return the first mechanism that can delay the packets of every path: netem, NFQUEUE, else the transport."""
-    has_netem = {"netem", "htb", "ifb"} <= set(working_features)
+    has_netem = {"netem", "htb", "ifb"} <= set(kernel_features)
     paths_are_supported = all(map(is_supported_by_netem, plan.network.paths))
     if has_netem and paths_are_supported and not has_delay_or_loss_changes(plan):
         return "netem"
-    return "nfqueue" if "nfqueue" in working_features else "transport"
+    return "nfqueue" if "nfqueue" in kernel_features else "transport"
 
 
-def _partition_mechanism(plan: Plan, working_features: Collection[KernelFeatureName]) -> MechanismName:
+def _partition_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     if not any(isinstance(event.change, NetworkPartition) for event in plan.events):
         return "none"
-    if "iptables" not in working_features:
+    if "iptables" not in kernel_features:
         raise HostError(
             "events: a partition needs the kernel's packet filter, but iptables does not work on this host. Remove the "
             "partition, or install the kernel modules that `ensayo doctor` lists as missing"

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from math import inf
 
 from compose.shaping import delays, filters, htb_tree, tc_output
-from compose.shaping.bursts import burst_bytes, max_gso_segments
-from compose.shaping.htb_tree import IFB_DEVICE
+from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
+from compose.shaping.htb_tree import DEFAULT_CLASS, GUARANTEED_SHARE, IFB_DEVICE, LINK_CLASS
 from compose.shaping.link_state import (
     LinkState,
     data_network_nodes,
     link_changes,
     link_state_of,
     may_lose_packets,
-    rate_range_of,
+    send_rate_range_of,
 )
-from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.mechanisms import ShapingMechanisms
 from compose.shaping.shared_link import shared_links_between
 from services.cluster.network import NetworkPath
 from services.plan import NodePlan, Plan
@@ -26,16 +26,16 @@ RESTORE_COMMAND = ("iptables-nft-restore", "--noflush")
 SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one loss is the loss of one segment
 
 
-class NodeLinkShaping:
-    """Scripts for shaping one node's link, computed from the plan and the mechanisms that this kernel supports."""
+class NodeLinkScripts:
+    """Scripts for shaping one node's link, computed from the plan and this kernel's shaping mechanisms."""
 
-    def __init__(self, plan: Plan, node: NodePlan, mechanisms: LinkMechanisms, switch_address: str | None) -> None:
-        """Prepare the shaping of one node's link.
+    def __init__(self, plan: Plan, node: NodePlan, mechanisms: ShapingMechanisms, switch_address: str | None) -> None:
+        """Compute the states of one node's link, and its rate limits to single peers, from the plan.
 
         Args:
             plan: plan of the trial.
             node: node whose link is shaped.
-            mechanisms: mechanism chosen for each link property.
+            mechanisms: shaping mechanism chosen for each link property.
             switch_address: data address of the network switch that forwards to other racks or regions; None if absent.
         """
         self._plan, self._node, self._mechanisms, self._switch_address = plan, node, mechanisms, switch_address
@@ -43,7 +43,7 @@ class NodeLinkShaping:
         self.initial_state = link_state_of(plan, node)  # before any event
         self.state_with_all_changes = link_state_of(plan, node, link_changes(plan))  # with every path that events touch
         self._pair_rates_bps = {
-            self._addresses[limit.targets[0]]: self._pair_limit_bps(limit.targets[0]) / plan.dilation
+            self._addresses[limit.targets[0]]: self._peer_rate_limit_bps(limit.targets[0]) / plan.dilation
             for limit in plan.network.shared_links
             if not limit.serves_many_node_pairs and limit.sources == (node.name,)
         }
@@ -54,7 +54,7 @@ class NodeLinkShaping:
         return self._uses_delay_line or self._mechanisms.partition == "iptables"
 
     @property
-    def addresses_via_switch(self) -> tuple[str, ...]:
+    def routed_peer_addresses(self) -> tuple[str, ...]:
         """Addresses of the peers that the node reaches through the network switch."""
         return tuple(
             address
@@ -67,38 +67,36 @@ class NodeLinkShaping:
 
         The script finds the interface by the node's address, since each engine names it differently.
         """
-        lines = ["set -e", self._find_device_line(), *self._gso_lines()]
-        lines += [
-            f"ip route add {address}/32 via {self._switch_address} dev $dev" for address in self.addresses_via_switch
-        ]
-        lines += htb_tree.ingress_redirect_commands("$dev") if self._shapes_ingress else []
-        if batch := [*self._egress_lines(), *self._ingress_lines()]:
+        lines = ["set -e", self._find_interface_command(), *self._limit_gso_commands()]
+        lines += [f"ip route add {peer}/32 via {self._switch_address} dev $dev" for peer in self.routed_peer_addresses]
+        lines += htb_tree.ingress_redirect_commands("$dev") if self._shapes_downlink else []
+        if batch := [*self._uplink_tc_lines(), *self._downlink_tc_lines()]:
             lines += ["tc -batch - <<END", *batch, "END"]
         if rules := self._packet_filter_rules("$dev", self.initial_state, include_jumps=True):
             lines += [f"{' '.join(RESTORE_COMMAND)} <<END", rules, "END"]
-        return "\n".join([*lines, *self._readback_lines()])
+        return "\n".join([*lines, *self._state_script_lines()])
 
     def link_change_programs(
-        self, device: str, previous_states: Sequence[LinkState], next_state: LinkState
+        self, interface: str, previous_states: Sequence[LinkState], next_state: LinkState
     ) -> list[tuple[list[str], str]]:
         """Return the programs, each with its input, that change the link to `next_state` without replacing any queue.
 
         They are programs instead of a script so that they can be started ahead of time and then wait for their input.
 
         Args:
-            device: interface of the node on the data network.
+            interface: interface of the node on the data network.
             previous_states: states in which the link may be when the programs run.
             next_state: state of the link afterwards.
         """
         batch = []
         if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in previous_states):
-            batch += htb_tree.link_htb_class_lines(device, next_state.uplink_bps, self._pair_rates_bps)
+            batch += htb_tree.link_htb_class_lines(interface, next_state.uplink_bps, self._pair_rates_bps)
         if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in previous_states):
             source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._netem_paths}
             batch += htb_tree.link_htb_class_lines(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
-        next_rules = self._packet_filter_rules(device, next_state)
-        if any(self._packet_filter_rules(device, state) != next_rules for state in previous_states):
+        next_rules = self._packet_filter_rules(interface, next_state)
+        if any(self._packet_filter_rules(interface, state) != next_rules for state in previous_states):
             programs += [([*RESTORE_COMMAND], next_rules)]
         return programs
 
@@ -106,13 +104,13 @@ class NodeLinkShaping:
         """Return the queues of the delay line (it delays packets) for a link state: queue number -> path and seed."""
         return delays.delay_line_queues(link_state, self._addresses, self._plan.seed) if self._uses_delay_line else {}
 
-    def counters_script(self, device: str) -> str:
+    def queue_counters_script(self, interface: str) -> str:
         """Return a script that prints the packet counters of the shaped devices; it fails if the interface is gone."""
-        return "\n".join([*_check_device_lines(device), *tc_output.counter_script_lines(self._shaped_devices)])
+        return "\n".join([*_check_interface_lines(interface), *tc_output.counter_script_lines(self._shaped_devices)])
 
-    def readback_script(self, device: str) -> str:
+    def link_state_script(self, interface: str) -> str:
         """Return a script that prints the link's current state in the kernel; it fails if the interface is gone."""
-        return "\n".join([*_check_device_lines(device), *self._readback_lines()])
+        return "\n".join([*_check_interface_lines(interface), *self._state_script_lines()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
         """Return the rates that the kernel should enforce: (direction, class) -> bit/s in wall-clock time.
@@ -122,43 +120,41 @@ class NodeLinkShaping:
         """
         link_state = link_state or self.initial_state
         uplink_bps = link_state.uplink_bps
-        rates_bps = {("up", htb_tree.LINK_CLASS): uplink_bps} if uplink_bps else {}
+        rates_bps = {("up", LINK_CLASS): uplink_bps} if uplink_bps else {}
         for address, pair_bps in self._pair_rates_bps.items():
             rates_bps["up", htb_tree.peer_class_id(address)] = min(pair_bps, uplink_bps or pair_bps)
-        if self._shapes_ingress:
-            rates_bps["down", htb_tree.LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
+        if self._shapes_downlink:
+            rates_bps["down", LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
         return rates_bps
 
     def find_external_changes(
-        self, device: str, link_state: LinkState, output_before: str, output_now: str
+        self, interface: str, state: LinkState, tc_output_before: str, tc_output_now: str
     ) -> list[str]:
         """Return a description of each kernel setting of the link that another program has changed during the run.
 
         Args:
-            device: interface of the node on the data network.
-            link_state: state that the link should have now.
-            output_before: output of the setup script.
-            output_now: output of the readback script.
+            interface: interface of the node on the data network.
+            state: state that the link should have now.
+            tc_output_before: output of the setup script.
+            tc_output_now: output of the script that prints the link's state.
         """
-        differences = tc_output.rate_differences(self.expected_rates_bps(link_state), output_now)
-        if tc_output.parse_queues_and_filters(output_before) != tc_output.parse_queues_and_filters(output_now):
+        differences = tc_output.htb_rate_differences(self.expected_rates_bps(state), tc_output_now)
+        if tc_output.parse_queues_and_filters(tc_output_before) != tc_output.parse_queues_and_filters(tc_output_now):
             differences.append("queues or filters differ from those before the run")
-        rule_lines = self._packet_filter_rules(device, link_state, include_jumps=True).splitlines()
+        rule_lines = self._packet_filter_rules(interface, state, include_jumps=True).splitlines()
         expected_rules = sorted(line for line in rule_lines if line.startswith("-A"))
-        if expected_rules != tc_output.parse_packet_filter_rules(output_now):
+        if expected_rules != tc_output.parse_packet_filter_rules(tc_output_now):
             differences.append("the rules of the packet filter differ from those that the plan needs")
         return differences
 
-    def pair_rate_limits(self) -> dict[str, tuple[str, float]]:
+    def peer_rate_limits(self) -> dict[str, tuple[str, float]]:
         """Return the rate limits to single peers: limit name -> HTB class, and rate in bit/s of virtual time."""
-        limits = self._plan.network.shared_links
-        own_limits = [
-            limit for limit in limits if not limit.serves_many_node_pairs and limit.sources == (self._node.name,)
-        ]
+        links = self._plan.network.shared_links
+        own_limits = [link for link in links if not link.serves_many_node_pairs and link.sources == (self._node.name,)]
         return {
             limit.name: (
                 htb_tree.peer_class_id(self._addresses[limit.targets[0]]),
-                min(self._pair_limit_bps(limit.targets[0]), self._node.uplink_bps or inf),
+                min(self._peer_rate_limit_bps(limit.targets[0]), self._node.uplink_bps or inf),
             )
             for limit in own_limits
         }
@@ -167,20 +163,20 @@ class NodeLinkShaping:
         """Return a message for each peer that the kernel has no route to through the network switch."""
         return [
             f"no route to {address} through the network switch"
-            for address in self.addresses_via_switch
+            for address in self.routed_peer_addresses
             if not any(line.startswith(f"{address} via {self._switch_address} ") for line in setup_output.splitlines())
         ]
 
     def chosen_shaping_parameters(self) -> dict[str, int]:
         """Return the burst sizes in bytes and the segments per packet of the link, for the trial's status record."""
         rates = {"uplink": self.initial_state.uplink_bps, "downlink": self.initial_state.downlink_bps}
-        bursts = {f"{direction}_burst_bytes": burst_bytes(rate) for direction, rate in rates.items() if rate}
-        segment_count = self._gso_segments
+        bursts = {f"{direction}_burst_bytes": htb_burst_bytes(rate) for direction, rate in rates.items() if rate}
+        segment_count = self._max_gso_segments
         return bursts | ({"packet_segments": segment_count} if segment_count else {})
 
-    def _pair_limit_bps(self, target: str) -> float:
+    def _peer_rate_limit_bps(self, peer_name: str) -> float:
         """Return the lowest rate limit declared from this node to one target, in bit/s of virtual time."""
-        limits = self._plan.network.shared_links_between(self._node.name, target)
+        limits = self._plan.network.shared_links_between(self._node.name, peer_name)
         return min(limit.rate_bps for limit in limits if not limit.serves_many_node_pairs)
 
     @property
@@ -188,7 +184,7 @@ class NodeLinkShaping:
         return "nfqueue" in (self._mechanisms.delay, self._mechanisms.loss)
 
     @property
-    def _ingress_rate_bps(self) -> float | None:
+    def _downlink_class_rate_bps(self) -> float | None:
         """Rate of the HTB classes for arriving packets, in bit/s; None if arriving packets need no classes.
 
         Events change only rates that are declared, so classes are needed for a declared downlink or for netem queues.
@@ -196,8 +192,8 @@ class NodeLinkShaping:
         return self.initial_state.downlink_bps or (htb_tree.UNLIMITED_BPS if self._netem_paths else None)
 
     @property
-    def _shapes_ingress(self) -> bool:
-        return self._ingress_rate_bps is not None
+    def _shapes_downlink(self) -> bool:
+        return self._downlink_class_rate_bps is not None
 
     @property
     def _netem_paths(self) -> tuple[NetworkPath, ...]:
@@ -206,41 +202,41 @@ class NodeLinkShaping:
     @property
     def _shaped_devices(self) -> list[str]:
         return (["$dev"] if self.initial_state.uplink_bps or self._pair_rates_bps else []) + (
-            [IFB_DEVICE] if self._shapes_ingress else []
+            [IFB_DEVICE] if self._shapes_downlink else []
         )
 
     @property
-    def _gso_segments(self) -> int | None:
+    def _max_gso_segments(self) -> int | None:
         return _max_gso_segments_of(self._plan, self._node, self._mechanisms)
 
-    def _find_device_line(self) -> str:
+    def _find_interface_command(self) -> str:
         return f"dev=$(ip -o -4 addr show to {self._node.addresses.data.host} | awk '{{print $2}}')"
 
-    def _gso_lines(self) -> list[str]:
-        return [f"ip link set dev $dev gso_max_segs {self._gso_segments}"] if self._gso_segments else []
+    def _limit_gso_commands(self) -> list[str]:
+        return [f"ip link set dev $dev gso_max_segs {self._max_gso_segments}"] if self._max_gso_segments else []
 
-    def _egress_lines(self) -> list[str]:
+    def _uplink_tc_lines(self) -> list[str]:
         if not self.initial_state.uplink_bps and not self._pair_rates_bps:
             return []
         classes = {address: htb_tree.peer_class_id(address) for address in self._pair_rates_bps}
         lines = htb_tree.link_htb_tree_lines("$dev", self.initial_state.uplink_bps, self._pair_rates_bps)
-        return lines + (filters.filter_lines_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
+        return lines + (filters.tc_filter_lines_by_address("$dev", filters.TARGET_OFFSET, classes) if classes else [])
 
-    def _ingress_lines(self) -> list[str]:
-        if self._ingress_rate_bps is None:
+    def _downlink_tc_lines(self) -> list[str]:
+        if self._downlink_class_rate_bps is None:
             return []
         if self._netem_paths:
-            return self._netem_lines(self._ingress_rate_bps)
-        return htb_tree.link_htb_tree_lines(IFB_DEVICE, self._ingress_rate_bps, {}, self._downlink_qdisc)
+            return self._netem_tc_lines(self._downlink_class_rate_bps)
+        return htb_tree.link_htb_tree_lines(IFB_DEVICE, self._downlink_class_rate_bps, {}, self._downlink_qdisc)
 
     @property
     def _downlink_qdisc(self) -> str:
         """Queue of the downlink in the syntax of `tc`, large enough for the largest packet of any sender."""
         senders = (member for member in data_network_nodes(self._plan) if member != self._node)
         segments = (_max_gso_segments_of(self._plan, sender, self._mechanisms) or SINGLE_SEGMENT for sender in senders)
-        return htb_tree.buffer_qdisc(max(segments, default=SINGLE_SEGMENT), self._node.buffer_bytes)
+        return htb_tree.link_buffer_qdisc(max(segments, default=SINGLE_SEGMENT), self._node.buffer_bytes)
 
-    def _netem_lines(self, rate_bps: float) -> list[str]:
+    def _netem_tc_lines(self, rate_bps: float) -> list[str]:
         """Return lines for `tc -batch` that add, for arriving packets, an HTB class with a netem queue per source.
 
         Packets are delayed on the receiving side, where waiting packets do not count against a sender's socket.
@@ -248,30 +244,26 @@ class NodeLinkShaping:
         sources = {self._addresses[path.source]: path for path in self._netem_paths}
         lines = [
             htb_tree.htb_root_line(IFB_DEVICE, "2"),
-            htb_tree.htb_class_line(IFB_DEVICE, "1:", htb_tree.LINK_CLASS, rate_bps),
-            htb_tree.htb_class_line(
-                IFB_DEVICE, htb_tree.LINK_CLASS, htb_tree.DEFAULT_CLASS, rate_bps, htb_tree.GUARANTEED_SHARE
-            ),
-            *htb_tree.class_queue_lines(IFB_DEVICE, htb_tree.DEFAULT_CLASS, self._downlink_qdisc),
+            htb_tree.htb_class_line(IFB_DEVICE, "1:", LINK_CLASS, rate_bps),
+            htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
+            *htb_tree.htb_class_queue_lines(IFB_DEVICE, DEFAULT_CLASS, self._downlink_qdisc),
         ]
         for address, path in sources.items():
             class_id = htb_tree.peer_class_id(address)
             qdisc = delays.netem_qdisc(path, self.initial_state.downlink_bps, self._node.buffer_bytes)
-            lines += [
-                htb_tree.htb_class_line(IFB_DEVICE, htb_tree.LINK_CLASS, class_id, rate_bps, htb_tree.GUARANTEED_SHARE)
-            ]
-            lines += htb_tree.class_queue_lines(IFB_DEVICE, class_id, qdisc)
+            lines += [htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, class_id, rate_bps, GUARANTEED_SHARE)]
+            lines += htb_tree.htb_class_queue_lines(IFB_DEVICE, class_id, qdisc)
         classes = {address: htb_tree.peer_class_id(address) for address in sources}
-        return lines + filters.filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
+        return lines + filters.tc_filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
 
-    def _packet_filter_rules(self, device: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
+    def _packet_filter_rules(self, interface: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
         """Return the packet filter rules for a given state of the link; empty if the node needs no packet filter."""
         if not self.uses_packet_filter:
             return ""
         filtered_state = link_state if self._uses_delay_line else link_state.model_copy(update={"paths": ()})
-        return delays.packet_filter_rules(device, filtered_state, self._addresses, include_jumps=include_jumps)
+        return delays.packet_filter_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
 
-    def _readback_lines(self) -> list[str]:
+    def _state_script_lines(self) -> list[str]:
         """Return script lines that print the interface, HTB classes, routes and packet filter rules.
 
         Classes are printed under the name of their direction, since only the script knows the name of the interface.
@@ -282,25 +274,20 @@ class NodeLinkShaping:
             for device in self._shaped_devices
             for line in (f"echo device {directions[device]}", f"tc class show dev {device}")
         ]
-        routes = ["ip route show"] if self.addresses_via_switch else []
+        routes = ["ip route show"] if self.routed_peer_addresses else []
         rules = ["iptables-nft -S"] if self.uses_packet_filter else []
-        return [
-            "echo interface $dev",
-            *classes,
-            *routes,
-            *rules,
-            *tc_output.queue_and_filter_script_lines("$dev", *self._shaped_devices),
-        ]
+        queues_and_filters = tc_output.queue_and_filter_script_lines("$dev", *self._shaped_devices)
+        return ["echo interface $dev", *classes, *routes, *rules, *queues_and_filters]
 
 
-def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: LinkMechanisms) -> int | None:
+def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: ShapingMechanisms) -> int | None:
     """Return how many segments TCP may pass to the kernel as one packet; None leaves the kernel's default."""
     if may_lose_packets(plan, node) and mechanisms.loss in ("netem", "nfqueue"):
         return SINGLE_SEGMENT
-    rate_range = rate_range_of(plan, node)
+    rate_range = send_rate_range_of(plan, node)
     return None if rate_range is None else max_gso_segments(*rate_range)
 
 
-def _check_device_lines(device: str) -> list[str]:
+def _check_interface_lines(interface: str) -> list[str]:
     """Return script lines that set `$dev` to the network interface, and end the script if the interface is gone."""
-    return ["set -e", f"dev={device}", "ip link show dev $dev > /dev/null"]
+    return ["set -e", f"dev={interface}", "ip link show dev $dev > /dev/null"]

@@ -10,15 +10,15 @@ from math import inf
 from typing import TypeAlias
 
 from compose.shaping.link_state import data_network_nodes, link_state_of
-from services.cluster.ethernet import FRAME_BYTES
-from services.cluster.fluid_link import PAYLOAD_SHARE
+from services.cluster.links.ethernet import FRAME_BYTES
+from services.cluster.links.fluid_link import PAYLOAD_SHARE
 from services.cluster.network import ExpectedRoundTripTime, NetworkPath, SharedLink, expected_round_trip_time
 from services.plan import NodePlan, Plan
 from services.schema.component import FrozenRecord
 
 MIN_PROBE_S, MAX_PROBE_S, MIN_PROBE_FRAMES = 0.15, 1.0, 40
 MAX_CONCURRENT_BPS = 1.5e9  # total rate of concurrent probes; beyond, they would measure the host's cores
-# Beyond this rate, a probe would measure the host. Admission decides whether a run may declare such rates; the
+# Beyond this rate, a probe would measure the host. A check before the run decides whether such rates are allowed; the
 # durations of its steps show whether it reaches them.
 MAX_PROBE_BPS = 2.5e9
 MAX_PAIRS_PER_PROBE = 4  # pairs of nodes that fill a shared limit together
@@ -32,7 +32,7 @@ ProbeFlow: TypeAlias = tuple[str, str]  # source node, target node
 
 
 class RateProbe(FrozenRecord):
-    """Datagrams that some nodes send to others, and their expected total rate; they test one or two rate limits."""
+    """Test datagrams that fill one or two links: senders, receivers, and the total rate that should arrive."""
 
     name: str
     limits: tuple[ProbedLimit, ...]
@@ -63,7 +63,7 @@ class RateProbe(FrozenRecord):
         return ""
 
     @property
-    def nodes(self) -> frozenset[str]:
+    def node_names(self) -> frozenset[str]:
         """Names of all nodes that send or receive in this probe."""
         return frozenset(name for flow in self.flows for name in flow)
 
@@ -81,7 +81,7 @@ class RateProbe(FrozenRecord):
             sources_by_target[target].append(source)
         return {target: tuple(sources) for target, sources in sources_by_target.items()}
 
-    def describe_mismatch(self, achieved_bps: float, dilation: float) -> str:
+    def describe_rate_mismatch(self, achieved_bps: float, dilation: float) -> str:
         """Return a message that compares the expected with the achieved rate, in virtual Mbit/s."""
         expected_mbps, achieved_mbps = self.rate_bps * dilation / 1e6, achieved_bps * dilation / 1e6
         error = achieved_mbps / expected_mbps - 1
@@ -125,24 +125,20 @@ def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTim
 
 
 def plan_rate_probes(plan: Plan) -> RateProbePlan:
-    """Plan probes for every uplink, downlink and shared limit that the nodes can fill and this host can carry."""
-    rates = _WallTimeRates(plan)
+    """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
+    rates = _WallTimeLinkRates(plan)
     probed: set[ProbedLimit] = set()
-    candidates = [
-        *_probes_of_equal_links(rates, probed),
-        *_probes_of_remaining_links(rates, probed),
-        *_probes_of_shared_limits(rates),
-    ]
-    skipped = [(*limit, probe.skip_reason) for probe in candidates for limit in probe.limits if probe.skip_reason]
-    return RateProbePlan(probes=tuple(probe for probe in candidates if not probe.skip_reason), skipped=tuple(skipped))
+    probes = [*_equal_link_probes(rates, probed), *_remaining_link_probes(rates, probed), *_shared_limit_probes(rates)]
+    skipped = [(*limit, probe.skip_reason) for probe in probes for limit in probe.limits if probe.skip_reason]
+    return RateProbePlan(probes=tuple(probe for probe in probes if not probe.skip_reason), skipped=tuple(skipped))
 
 
-def group_concurrent_probes(probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
+def group_concurrent_probes(rate_probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
     """Group probes that may run at the same time: they share no node, and this host carries their total rate."""
     groups: list[list[RateProbe]] = []
-    for probe in sorted(probes, key=lambda probe: -probe.duration_s):
+    for probe in sorted(rate_probes, key=lambda probe: -probe.duration_s):
         for group in groups:
-            is_disjoint = all(probe.nodes.isdisjoint(other.nodes) for other in group)
+            is_disjoint = all(probe.node_names.isdisjoint(other.node_names) for other in group)
             if is_disjoint and sum(other.rate_bps for other in (*group, probe)) <= MAX_CONCURRENT_BPS:
                 group.append(probe)
                 break
@@ -158,14 +154,11 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
         The message, shortened if it would take longer than `MAX_MESSAGE_S`. None if no path is suitable, or if the
         message would be too short to be shaped.
     """
-    rates = _WallTimeRates(plan)
+    rates, network = _WallTimeLinkRates(plan), plan.network
     workload_bytes = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
-    for source, target in rates.ordered_pairs():
+    for source, target in rates.ordered_node_pairs():
         rate_bps = rates.flow_rate_bps(source.name, target.name)
-        forth, back = (
-            plan.network.path_between(source.name, target.name),
-            plan.network.path_between(target.name, source.name),
-        )
+        forth, back = (network.path_between(source.name, target.name), network.path_between(target.name, source.name))
         if rate_bps == inf or forth.losses or back.losses or forth.delay_s or back.delay_s:
             continue
         size_bytes = min(workload_bytes, int(rate_bps / 8 * PAYLOAD_SHARE * MAX_MESSAGE_S))
@@ -176,7 +169,7 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
     return None
 
 
-class _WallTimeRates:
+class _WallTimeLinkRates:
     """Rates of links, and rates between pairs of nodes, in bit/s of wall time."""
 
     def __init__(self, plan: Plan) -> None:
@@ -184,7 +177,7 @@ class _WallTimeRates:
         self.nodes = data_network_nodes(plan)
         self._states = {node.name: link_state_of(plan, node) for node in self.nodes}
 
-    def ordered_pairs(self) -> Iterator[tuple[NodePlan, NodePlan]]:
+    def ordered_node_pairs(self) -> Iterator[tuple[NodePlan, NodePlan]]:
         """Yield all ordered pairs of nodes.
 
         The pairs of each node with its successor come first, so that each node gets a different partner.
@@ -205,18 +198,17 @@ class _WallTimeRates:
         """Return the rate limits on the path between two nodes, without those of their own links."""
         return self.plan.network.shared_links_between(source, target)
 
-    def min_limit_bps(self, source: str, target: str) -> float:
-        """Return the lowest rate limit on the path between the links of two nodes; inf if there is none."""
-        return min(
-            (limit.rate_bps / self.plan.dilation for limit in self.rate_limits_between(source, target)), default=inf
-        )
+    def min_rate_limit_bps(self, source: str, target: str) -> float:
+        """Return the lowest rate limit between two nodes, without those of their own links; inf if there is none."""
+        limits = self.rate_limits_between(source, target)
+        return min((limit.rate_bps / self.plan.dilation for limit in limits), default=inf)
 
     def flow_rate_bps(self, source: str, target: str) -> float:
         """Return the rate that a single flow between two nodes reaches."""
-        return min(self.uplink_bps(source), self.min_limit_bps(source, target), self.downlink_bps(target))
+        return min(self.uplink_bps(source), self.min_rate_limit_bps(source, target), self.downlink_bps(target))
 
     def max_delay_s(self, flows: Iterable[ProbeFlow]) -> float:
-        """Return the longest delay of some flows in seconds."""
+        """Return the longest delay of the network paths of several flows, in seconds of wall time."""
         paths: list[NetworkPath] = [self.plan.network.path_between(*flow) for flow in flows]
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
@@ -224,55 +216,51 @@ class _WallTimeRates:
         """Return whether any of the flows loses packets, so that a probe could not count them."""
         return any(self.plan.network.path_between(*flow).losses for flow in flows)
 
-    def make_probe(
+    def make_rate_probe(
         self,
-        name: str,
-        limits: tuple[ProbedLimit, ...],
+        probe_name: str,
+        probed_limits: tuple[ProbedLimit, ...],
         flows: tuple[ProbeFlow, ...],
-        sent_bps: float,
+        sum_bps: float,
         limit_bps: float,
     ) -> RateProbe:
-        """Return a probe in which `flows` send `sent_bps` in total through a limit of `limit_bps`."""
+        """Return a probe in which `flows` send `sum_bps` in total through a limit of `limit_bps`."""
         return RateProbe(
-            name=name,
-            limits=limits,
+            name=probe_name,
+            limits=probed_limits,
             flows=flows,
-            rate_bps=min(sent_bps, limit_bps),
+            rate_bps=min(sum_bps, limit_bps),
             delay_s=self.max_delay_s(flows),
-            fills_limit=sent_bps >= limit_bps,
+            fills_limit=sum_bps >= limit_bps,
         )
 
 
-def _probes_of_equal_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe per uplink and downlink of equal rate that no lower limit on the path separates.
+def _equal_link_probes(rates: _WallTimeLinkRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
+    """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
 
     One probe tests both links. All tested links are added to `probed_limits`.
     """
-    for source, target in rates.ordered_pairs():
+    for source, target in rates.ordered_node_pairs():
         limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
         rate_bps = rates.uplink_bps(source.name)
         has_equal_rates = rate_bps == rates.downlink_bps(target.name) < inf
-        is_unlimited_between = rates.min_limit_bps(source.name, target.name) > rate_bps
+        is_unlimited_between = rates.min_rate_limit_bps(source.name, target.name) > rate_bps
         if has_equal_rates and is_unlimited_between and not probed_limits & set(limits) and not rates.has_losses(flows):
             probed_limits |= set(limits)
-            yield rates.make_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
+            yield rates.make_rate_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _probes_of_remaining_links(rates: _WallTimeRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _remaining_link_probes(rates: _WallTimeLinkRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per link not in `probed_limits`, from or to as many peers as are needed to fill the link."""
-    for node in rates.nodes:
-        for direction, limit_bps in (
-            ("uplink", rates.uplink_bps(node.name)),
-            ("downlink", rates.downlink_bps(node.name)),
-        ):
-            if limit_bps < inf and (direction, node.name) not in probed_limits:
-                flows, sent_bps = _flows_that_fill_link(rates, node.name, direction, limit_bps)
-                limits = ((direction, node.name),)
-                yield rates.make_probe(f"{node.name} {direction}", limits, flows, sent_bps, limit_bps)
+    for name in (node.name for node in rates.nodes):
+        for direction, limit_bps in (("uplink", rates.uplink_bps(name)), ("downlink", rates.downlink_bps(name))):
+            if limit_bps < inf and (direction, name) not in probed_limits:
+                flows, sent_bps = _flows_that_fill_link(rates, name, direction, limit_bps)
+                yield rates.make_rate_probe(f"{name} {direction}", ((direction, name),), flows, sent_bps, limit_bps)
 
 
 def _flows_that_fill_link(
-    rates: _WallTimeRates, node_name: str, direction: str, limit_bps: float
+    rates: _WallTimeLinkRates, node_name: str, direction: str, limit_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
     """Return the flows that send the most through a link, and their total rate in bit/s.
 
@@ -294,9 +282,9 @@ def _flows_that_fill_link(
 
 
 def _fastest_flows(
-    rates: _WallTimeRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
+    rates: _WallTimeLinkRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Choose the fastest flows until they reach `limit_bps` together; return the flows and their total rate in bit/s.
+    """Choose the fastest flows (sender, receiver) that reach `limit_bps` together; return them and their total bit/s.
 
     A limit that several flows share counts once.
     """
@@ -307,11 +295,9 @@ def _fastest_flows(
 
     chosen: list[ProbeFlow] = []
     sent_bps = 0.0
-    for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_limit_bps(*flow)), reverse=True):
-        path_bps = {
-            link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation)
-            for link in rates.rate_limits_between(*flow)
-        }
+    for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_rate_limit_bps(*flow)), reverse=True):
+        limits = rates.rate_limits_between(*flow)
+        path_bps = {link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation) for link in limits}
         flow_bps = min(peer_link_bps(flow), limit_bps, *path_bps.values())
         if sent_bps >= limit_bps or not flow_bps:
             continue
@@ -321,8 +307,8 @@ def _fastest_flows(
     return tuple(chosen), sent_bps
 
 
-def _probes_of_shared_limits(rates: _WallTimeRates) -> Iterator[RateProbe]:
-    """Yield one rate probe for each shared limit that several pairs of nodes can fill by sending at the same time."""
+def _shared_limit_probes(rates: _WallTimeLinkRates) -> Iterator[RateProbe]:
+    """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:
         limit_bps, free = limit.rate_bps / dilation, set(limit.sources) | set(limit.targets)
@@ -339,4 +325,4 @@ def _probes_of_shared_limits(rates: _WallTimeRates) -> Iterator[RateProbe]:
         is_filled = possible_bps >= limit_bps and all(rate_bps >= limit.rate_bps for rate_bps in other_limits.values())
         if is_filled:
             flows = () if rates.has_losses(chosen) else tuple(chosen)
-            yield rates.make_probe(limit.name, (("pipe", limit.name),), flows, limit_bps, limit_bps)
+            yield rates.make_rate_probe(limit.name, (("pipe", limit.name),), flows, limit_bps, limit_bps)

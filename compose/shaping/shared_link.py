@@ -29,7 +29,7 @@ def shared_links_between(plan: Plan, source: str, target: str) -> tuple[SharedLi
     return tuple(link for link in plan.network.shared_links_between(source, target) if link.serves_many_node_pairs)
 
 
-def switch_address(plan: Plan) -> str:
+def network_switch_address(plan: Plan) -> str:
     """Return the address of the network switch on the data network.
 
     It ends in .2: addresses of nodes begin at .10, and .1 is the gateway, even in a network without a route outside.
@@ -37,28 +37,28 @@ def switch_address(plan: Plan) -> str:
     return plan.nodes[0].addresses.data.host.rsplit(".", 1)[0] + ".2"
 
 
-def setup_script(plan: Plan) -> str:
+def shared_links_setup_script(plan: Plan) -> str:
     """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
     incoming, outgoing = split_links_by_htb_tree(plan)
     lines = [
-        *_find_device_lines(plan),
+        *_find_interface_lines(plan),
         *htb_tree.ingress_redirect_commands("$dev"),
         "tc -batch - <<END",
         *_htb_tree_lines(IFB_DEVICE, plan, incoming),
         *_htb_tree_lines("$dev", plan, outgoing),
         "END",
     ]
-    return "\n".join([*lines, *_readback_lines()])
+    return "\n".join([*lines, *_state_script_lines()])
 
 
-def readback_script(plan: Plan) -> str:
+def shared_links_state_script(plan: Plan) -> str:
     """Return a script that prints the current state of the kernel in the namespace of the network switch."""
-    return "\n".join([*_find_device_lines(plan), *_readback_lines()])
+    return "\n".join([*_find_interface_lines(plan), *_state_script_lines()])
 
 
-def counters_script(plan: Plan) -> str:
+def shared_links_counters_script(plan: Plan) -> str:
     """Return a script that prints the counters of both HTB trees of the network switch."""
-    return "\n".join([*_find_device_lines(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
+    return "\n".join([*_find_interface_lines(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
 
 
 def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
@@ -82,25 +82,23 @@ def split_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[S
     tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
     for link in links:
         if link.name not in tree_of:
-            _assign_links_to_htb_trees(link, links, tree_of)
+            _assign_htb_trees(link, links, tree_of)
     incoming = tuple(link for link in links if tree_of[link.name] == 0)
     outgoing = tuple(link for link in links if tree_of[link.name] == 1)
     return incoming, outgoing
 
 
-def _find_device_lines(plan: Plan) -> list[str]:
-    return ["set -e", f"dev=$(ip -o -4 addr show to {switch_address(plan)} | awk '{{print $2}}')"]
+def _find_interface_lines(plan: Plan) -> list[str]:
+    return ["set -e", f"dev=$(ip -o -4 addr show to {network_switch_address(plan)} | awk '{{print $2}}')"]
 
 
-def _readback_lines() -> list[str]:
+def _state_script_lines() -> list[str]:
     devices = (("in", IFB_DEVICE), ("out", "$dev"))
     classes = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
     return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]
 
 
-def _assign_links_to_htb_trees(
-    first_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]
-) -> None:
+def _assign_htb_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
     """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
 
     Two links on the same path get different trees.
@@ -123,11 +121,7 @@ def _assign_links_to_htb_trees(
 def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
     """Return all other shared links that are on the same path as the given link."""
     node_pairs = {(source, target) for source in link.sources for target in link.targets}
-    return (
-        other
-        for other in links
-        if other != link and any(other.carries_flow(source, target) for source, target in node_pairs)
-    )
+    return (other for other in links if other != link and any(other.carries_flow(*pair) for pair in node_pairs))
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
@@ -139,9 +133,9 @@ def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> lis
         lines += [htb_tree.htb_class_line(device, "1:", _class_id(k), link.rate_bps / plan.dilation)]
         # The queue holds 1000 packets instead of the 512 KiB of one port, since it stands for the links of all members
         # of a rack. When it dropped the end of a message, the message waited 200 ms for TCP's timer.
-        lines += htb_tree.class_queue_lines(device, _class_id(k))
+        lines += htb_tree.htb_class_queue_lines(device, _class_id(k))
         class_ids |= {(addresses[a], addresses[b]): _class_id(k) for a in link.sources for b in link.targets if a != b}
-    return lines + (filters.filter_lines_by_address_pair(device, class_ids) if class_ids else [])
+    return lines + (filters.tc_filter_lines_by_pair(device, class_ids) if class_ids else [])
 
 
 def _class_id(link_number: int) -> str:

@@ -15,12 +15,12 @@ _COUNTER_PATTERN = re.compile(r"(refcnt|direct_packets_stat) \d+ ?")
 RATE_TOLERANCE = 0.01  # relative; `tc` prints five digits at most
 
 
-def parse_interface_name(output: str) -> str:
-    """Return the name of the node's interface on the data network from the output of a setup or readback script."""
-    return next(line.split()[1] for line in output.splitlines() if line.startswith("interface "))
+def parse_interface_name(script_output: str) -> str:
+    """Return the name of the node's interface on the data network, as printed by the script that shaped its link."""
+    return next(line.split()[1] for line in script_output.splitlines() if line.startswith("interface "))
 
 
-class QdiscCounters(FrozenRecord):
+class QueueCounters(FrozenRecord):
     """Counters of the root queue of a device since it was shaped."""
 
     packets: int = 0
@@ -28,9 +28,9 @@ class QdiscCounters(FrozenRecord):
     overlimits: int = 0  # how often a packet had to wait for the rate limit
     backlog_bytes: int = 0
 
-    def growth_since(self, earlier_counters: "QdiscCounters") -> "QdiscCounters":
-        """Return how much each counter has grown since an earlier reading; the backlog is not a difference."""
-        return QdiscCounters(
+    def growth_since(self, earlier_counters: "QueueCounters") -> "QueueCounters":
+        """Return how much each counter has grown since an earlier reading; the backlog is the current one."""
+        return QueueCounters(
             packets=self.packets - earlier_counters.packets,
             drops=self.drops - earlier_counters.drops,
             overlimits=self.overlimits - earlier_counters.overlimits,
@@ -38,13 +38,13 @@ class QdiscCounters(FrozenRecord):
         )
 
 
-def parse_ceilings_bps(output: str) -> dict[tuple[str, str], float]:
+def parse_htb_rates_bps(tc_output: str) -> dict[tuple[str, str], float]:
     """Parse the rate limits that the kernel enforces: (direction, HTB class) -> bit/s.
 
     Args:
-        output: for each direction a line `device NAME`, then the output of `tc class show`.
+        tc_output: for each direction a line `device NAME`, then the output of `tc class show`.
     """
-    parts = _DEVICE_PATTERN.split(output)[1:]
+    parts = _DEVICE_PATTERN.split(tc_output)[1:]
     return {
         (direction, match[1]): float(match[4]) * _PREFIX_FACTORS[match[5]]
         for direction, text in zip(parts[::2], parts[1::2], strict=True)
@@ -52,69 +52,62 @@ def parse_ceilings_bps(output: str) -> dict[tuple[str, str], float]:
     }
 
 
-def rate_differences(expected_bps: Mapping[tuple[str, str], float], output: str) -> list[str]:
+def htb_rate_differences(expected_rates_bps: Mapping[tuple[str, str], float], script_output: str) -> list[str]:
     """Return a message for each HTB class whose rate in the kernel differs from the expected rate.
 
     Args:
-        expected_bps: (direction, class) -> bit/s.
-        output: output of a setup or readback script.
+        expected_rates_bps: (direction, class) -> bit/s.
+        script_output: output of a script that shapes a link or prints its state.
     """
-    actual_bps = parse_ceilings_bps(output)
+    actual_bps = parse_htb_rates_bps(script_output)
     return [
         f"class {class_id} of {direction} has {_format_rate(actual_bps.get((direction, class_id)))} "
         f"instead of {rate:g} bit/s"
-        for (direction, class_id), rate in expected_bps.items()
+        for (direction, class_id), rate in expected_rates_bps.items()
         if abs(actual_bps.get((direction, class_id), 0.0) - rate) > RATE_TOLERANCE * rate
     ]
 
 
-def parse_counters(output: str) -> dict[str, QdiscCounters]:
-    """Return the counters of the root queues: device -> counters.
+def parse_queue_counters(script_output: str) -> dict[str, QueueCounters]:
+    """Parse the packet counters of root queues as `tc -s` prints them: device -> counters.
 
     Args:
-        output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
+        script_output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
     """
     counters = {}
-    for line in output.splitlines():
+    for line in script_output.splitlines():
         device, _, text = line.partition(" ")
-        roots = [entry for entry in json.loads(text) if entry.get("root") and entry["kind"] == "htb"]
-        for entry in roots:
-            counters[device] = QdiscCounters(
-                packets=entry["packets"],
-                drops=entry["drops"],
-                overlimits=entry["overlimits"],
-                backlog_bytes=entry["backlog"],
+        roots = [row for row in json.loads(text) if row.get("root") and row["kind"] == "htb"]
+        for row in roots:
+            counters[device] = QueueCounters(
+                packets=row["packets"], drops=row["drops"], overlimits=row["overlimits"], backlog_bytes=row["backlog"]
             )
     return counters
 
 
 def counter_script_lines(devices: Iterable[str]) -> list[str]:
-    """Return script lines that print the queue counters of network devices, as input of `parse_counters`.
+    """Return script lines that print the queue counters of network devices, one line `NAME JSON` per device.
 
     `tc` and `echo` are separate lines, because `echo "$(tc …)"` would hide a failure of `tc`.
     """
-    return [
-        line for name in devices for line in (f"counted=$(tc -s -j qdisc show dev {name})", f'echo "{name} $counted"')
-    ]
+    return [line for name in devices for line in (f"text=$(tc -s -j qdisc show dev {name})", f'echo "{name} $text"')]
 
 
 def queue_and_filter_script_lines(*devices: str) -> list[str]:
     """Return script lines that print queues and filters of network devices, as input of `parse_queues_and_filters`."""
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
-    return [
-        f"echo {_STRUCTURE_HEADER}",
-        *(f"tc {command.format(device)}" for device in dict.fromkeys(devices) for command in commands),
-    ]
+    tc_lines = (f"tc {command.format(device)}" for device in dict.fromkeys(devices) for command in commands)
+    return [f"echo {_STRUCTURE_HEADER}", *tc_lines]
 
 
-def parse_queues_and_filters(output: str) -> str:
+def parse_queues_and_filters(script_output: str) -> str:
     """Parse the queues, with their parameters, and the filters in the output of a script; leave out counters."""
-    return _COUNTER_PATTERN.sub("", output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
+    return _COUNTER_PATTERN.sub("", script_output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 
 
-def parse_packet_filter_rules(output: str) -> list[str]:
+def parse_packet_filter_rules(iptables_output: str) -> list[str]:
     """Return the packet filter rules that Ensayo has added, sorted, from the output of `iptables-nft -S`."""
-    return sorted(line.strip() for line in output.splitlines() if line.startswith("-A ") and "ensayo-" in line)
+    return sorted(line.strip() for line in iptables_output.splitlines() if line.startswith("-A ") and "ensayo-" in line)
 
 
 def _format_rate(rate_bps: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Addresses of nodes on the two networks of a trial, and the interface through which engines assign addresses."""
+"""Addresses of nodes on the data network and the control network, and the interface by which engines assign them."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from services.schema.component import FrozenRecord
 
 
 class Address(FrozenRecord):
-    """Host and port on which a node listens."""
+    """Host and port at which a node accepts connections."""
 
     host: str
     port: int

@@ -1,45 +1,45 @@
-"""Construction of a trial's network from access links, a topology and links between pairs of nodes."""
+"""Construction of the emulated network from access links, a topology and links between pairs of nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 
-from services.cluster.access_link import AccessLink
+from services.cluster.links.access_link import AccessLink
 from services.cluster.network_model import Network, NetworkPath, SharedLink
-from services.cluster.topologies import NetworkNode, PairLink, Topology
+from services.cluster.topologies import NetworkNode, NodePairLink, Topology
 
 
 def build_network(
     topology: Topology,
-    pair_links: Sequence[PairLink],
+    pairs: Sequence[NodePairLink],
     nodes: Sequence[NetworkNode],
     access_links: Mapping[str, AccessLink],
 ) -> Network:
-    """Return the network between the nodes of a trial.
+    """Return the emulated network: all links with a shared rate, and delay and loss between each pair of nodes.
 
     Args:
         topology: the network between the access links.
-        pair_links: limits and delays of pairs of nodes; pairs with an absent node are left out.
+        pairs: limits and delays of pairs of nodes; pairs with an absent node are left out.
         nodes: all nodes on the data network.
         access_links: access link by node name, with the values of its named link filled in.
     """
     node_names = {node.name for node in nodes}
-    present_links = [link.with_distance_delay for link in pair_links if set(link.nodes) <= node_names]
+    present_links = [link.with_distance_delay for link in pairs if set(link.nodes) <= node_names]
     pair_limits = (
         SharedLink(name=f"{source} to {target}", rate_bps=link.rate, sources=(source,), targets=(target,))
         for link in present_links
-        for source, target in link.directed_pairs
+        for source, target in link.directed_node_pairs
         if link.rate
     )
-    partial_paths = [*topology.paths(nodes), *(path for link in present_links for path in _paths_of_pair_link(link))]
+    partial_paths = [*topology.node_paths(nodes), *(path for link in present_links for path in _directed_paths(link))]
     return Network(
         shared_links=(*pair_limits, *topology.shared_links(nodes)),
-        paths=tuple(_combine_partial_paths(nodes, access_links, partial_paths)),
+        paths=tuple(_end_to_end_paths(nodes, access_links, partial_paths)),
     )
 
 
-def _paths_of_pair_link(pair_link: PairLink) -> Iterable[NetworkPath]:
-    for source, target in pair_link.directed_pairs:
+def _directed_paths(pair_link: NodePairLink) -> Iterable[NetworkPath]:
+    for source, target in pair_link.directed_node_pairs:
         yield NetworkPath(
             source=source,
             target=target,
@@ -49,15 +49,15 @@ def _paths_of_pair_link(pair_link: PairLink) -> Iterable[NetworkPath]:
         )
 
 
-def _combine_partial_paths(
-    nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], partial_paths: Iterable[NetworkPath]
+def _end_to_end_paths(
+    nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], link_paths: Iterable[NetworkPath]
 ) -> Iterable[NetworkPath]:
-    """Yield one network path for every ordered pair of nodes between which messages have a delay or a loss.
+    """Yield delay, jitter and loss from node to node, for every ordered pair of nodes that has a delay or a loss.
 
     Delays, jitters and losses of both access links and of all partial paths of the pair are combined.
     """
     paths_by_pair: defaultdict[tuple[str, str], list[NetworkPath]] = defaultdict(list)
-    for path in partial_paths:
+    for path in link_paths:
         paths_by_pair[path.source, path.target].append(path)
     for source, target in permutations((node.name for node in nodes), 2):
         links, parts = [access_links[source], access_links[target]], paths_by_pair[source, target]
@@ -69,10 +69,7 @@ def _combine_partial_paths(
                 *(link.jitter for link in links if link.jitter),
                 *(jitter for part in parts for jitter in part.jitters),
             ),
-            losses=(
-                *(link.loss for link in links if link.loss),
-                *(loss for part in parts for loss in part.losses),
-            ),
+            losses=(*(link.loss for link in links if link.loss), *(loss for part in parts for loss in part.losses)),
         )
         if joined.delay_s or joined.losses:
             yield joined

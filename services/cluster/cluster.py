@@ -6,7 +6,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
-from services.cluster.network import AccessLink, AccessLinkOverride, AnyTopology, PairLink, StarTopology
+from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Bytes, Throughput
@@ -24,12 +24,10 @@ class ServerSpec(AccessLink):
 class WorkerSpec(AccessLink):
     """Properties of one worker: its access link, its compute device and the limits of its container."""
 
-    device: DeviceChoice = Field(
-        "auto", description="device on which the worker computes; auto takes a GPU if the host has one"
-    )
+    device: DeviceChoice = Field("auto", description="device that computes; auto takes a GPU if the host has one")
     throughput: Throughput | None = Field(
         None,
-        description="compute speed to which the worker is paced; with a profile, that of an A100. A worker without a "
+        description="compute speed that is emulated; with a profile, the speed of an A100. A worker without a "
         "throughput is as fast as this host",
     )
     profile: DeviceName | None = Field(
@@ -42,7 +40,7 @@ class WorkerSpec(AccessLink):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Declared compute speed in training samples per second; None for a worker that is as fast as this host."""
+        """Declared compute speed in training samples per second; None if the worker computes as fast as this host."""
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
@@ -54,13 +52,11 @@ class WorkerSpec(AccessLink):
                 yield Conflict((key,), f"{key} needs throughput; add for example throughput: {Throughput.example}")
 
 
-class WorkerGroup(AccessLinkOverride):
-    """A group of workers with properties of their own; keys that are left out are inherited from `worker`."""
+class WorkerGroup(AccessLinkSettings):
+    """Group of workers with settings of their own; a key that is left out has its value under `cluster.worker`."""
 
     name: str = Field(min_length=1, description="unique name of the group")
-    ranks: tuple[NonNegativeInt, ...] = Field(
-        min_length=1, description="ranks of the workers in the group, counted from 0"
-    )
+    ranks: tuple[NonNegativeInt, ...] = Field(min_length=1, description="ranks of the group's workers, counted from 0")
     device: DeviceChoice | None = None
     throughput: Throughput | None = None
     profile: DeviceName | None = None
@@ -69,26 +65,26 @@ class WorkerGroup(AccessLinkOverride):
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
-    def apply_to(self, worker_spec: WorkerSpec) -> WorkerSpec:
-        """Return `worker_spec` with the keys that this group declares.
+    def override_spec(self, worker_spec: WorkerSpec) -> WorkerSpec:
+        """Return a copy of `worker_spec` in which the values that this group of workers declares replace the old ones.
 
         A group that names a link inherits none of the link keys of `worker_spec`.
         """
         declared = {key: value for key, value in self if key in WorkerSpec.model_fields and value is not None}
-        cleared = dict.fromkeys(AccessLinkOverride.model_fields) if self.link else {}
+        cleared = dict.fromkeys(AccessLinkSettings.model_fields) if self.link else {}
         return worker_spec.model_copy(update=cleared | declared)
 
     def key_conflicts(
-        self, worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
+        self, worker: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[Conflict]:
-        """Yield a conflict for each contradiction in this worker group, with a key path that starts at the cluster.
+        """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
-            worker_spec: the properties that the group inherits.
+            worker: the properties that the group inherits.
             group_index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.apply_to(worker_spec).key_conflicts():
+        for key_path, message in self.override_spec(worker).key_conflicts():
             yield Conflict(("groups", group_index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
             yield Conflict(
@@ -105,12 +101,10 @@ class Cluster(FrozenRecord):
 
     workers: int = Field(1, ge=1, description="number of workers")
     worker: WorkerSpec = Field(WorkerSpec(), description="properties of every worker")
-    server: ServerSpec = Field(
-        ServerSpec(), description="properties of every parameter server, under strategies that have servers"
-    )
+    server: ServerSpec = Field(ServerSpec(), description="properties of every server, under strategies with servers")
     groups: tuple[WorkerGroup, ...] = Field((), description="groups of workers with properties of their own")
     network: AnyTopology = Field(StarTopology(), description="network between the access links of the nodes")
-    links: tuple[PairLink, ...] = Field((), description="limits and delays between pairs of nodes")
+    links: tuple[NodePairLink, ...] = Field((), description="limits and delays between pairs of nodes")
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
@@ -126,60 +120,58 @@ class Cluster(FrozenRecord):
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""
-        return next((group.apply_to(self.worker) for group in self.groups if rank in group.ranks), self.worker)
+        return next((group.override_spec(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
-        """Return the access link of a worker or server, with the values of its named link filled in."""
+        """Return the access link of a worker or server; its link profile supplies the values that are not declared."""
         role, _, rank = node_name.rpartition("-")
         return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_link_profile_values
 
     @property
-    def has_link_rates(self) -> bool:
-        """Whether a rate is declared for any access link of a worker, any pair of nodes or the topology."""
+    def has_link_rate_limits(self) -> bool:
+        """Whether any link rate is declared: for a worker, for a pair of nodes, or for the links of the topology."""
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
-        return any(_declared_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
+        return any(_find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
+    def unknown_node_conflicts(self, workers: int, servers: int) -> Iterator[Conflict]:
         """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
 
         Args:
-            worker_count: largest number of workers in any trial.
-            server_count: largest number of servers in any trial.
+            workers: largest number of workers in any trial.
+            servers: largest number of servers in any trial.
         """
         for k, group in enumerate(self.groups):
-            if unknown_ranks := [rank for rank in group.ranks if rank >= worker_count]:
-                yield Conflict(
-                    ("groups", k, "ranks"), f"there is no rank {unknown_ranks[0]}; ranks are 0 to {worker_count - 1}"
-                )
-        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(worker_count, server_count))
-        node_names = data_node_names(worker_count, server_count)
+            if unknown := [rank for rank in group.ranks if rank >= workers]:
+                yield Conflict(("groups", k, "ranks"), f"there is no rank {unknown[0]}; ranks are 0 to {workers - 1}")
+        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(workers, servers))
+        node_names = cluster_node_names(workers, servers)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
                 yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
-    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
-        """Return a copy of this cluster with these numbers of nodes, without the declarations for other nodes."""
+    def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
+        """Return a copy for this number of workers and servers, without the settings of nodes that do not exist."""
         group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
-        node_names = data_node_names(worker_count, server_count)
+        node_names = cluster_node_names(worker_count, server_count)
         update = {
             "workers": worker_count,
             "groups": tuple(group.model_copy(update={"ranks": ranks}) for group, ranks in group_ranks if ranks),
-            "network": self.network.without_absent_nodes(worker_count, server_count),
+            "network": self.network.restrict_to_cluster_size(worker_count, server_count),
             "links": tuple(link for link in self.links if set(link.nodes) <= set(node_names)),
         }
         return self.model_copy(update=update)
 
 
-def data_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
+def cluster_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
     """Return the names of the nodes on the data network: all workers, then all servers."""
     return (*(f"worker-{rank}" for rank in range(worker_count)), *(f"server-{rank}" for rank in range(server_count)))
 
 
-def _declared_link_rates(document: object) -> Iterator[object]:
-    """Yield all link rates in a document of nested dicts and lists."""
-    if isinstance(document, dict):
-        yield from (document[key] for key in ("uplink", "downlink", "rate") if document.get(key) is not None)
-        document = tuple(document.values())
-    if isinstance(document, list | tuple):
-        for item in document:
-            yield from _declared_link_rates(item)
+def _find_link_rates(settings: object) -> Iterator[object]:
+    """Yield every value of `uplink`, `downlink` and `rate` in nested dicts and lists, unless it is None."""
+    if isinstance(settings, dict):
+        yield from (settings[key] for key in ("uplink", "downlink", "rate") if settings.get(key) is not None)
+        settings = tuple(settings.values())
+    if isinstance(settings, list | tuple):
+        for item in settings:
+            yield from _find_link_rates(item)

@@ -1,4 +1,4 @@
-"""Throughput of known devices, and variation of compute time from step to step."""
+"""Training throughput of known devices, and variation of a worker's compute time from step to step."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -11,31 +11,31 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 FactorArray: TypeAlias = npt.NDArray[np.float64]  # shape (p,)
 DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-4090", "rtx-3090", "a10"]
 
 
-class SpeedVariation(Component):
-    """Variation of the compute time of a paced worker, as a pure function of seed, rank and step."""
+class SpeedVariation(ScenarioComponent):
+    """Variation of the compute time that a scenario declares for a worker, as a function of seed, rank and step."""
 
     @abstractmethod
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
-        """Return the factor by which the variation multiplies the declared compute time of this step."""
+        """Return the factor by which the declared compute time is multiplied at this step of this worker."""
 
     @property
     @abstractmethod
     def mean_duration_factor(self) -> float:
-        """Mean of the duration factors over many steps."""
+        """Mean, over many steps, of the factor by which the declared compute time is multiplied."""
 
     @abstractmethod
     def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
-        """Return the probability that a step's duration factor is at most x, for each x of `factors`; shape (p,)."""
+        """Return, for each x in `factors`, the probability that a step takes at most x times the declared time."""
 
 
 class LognormalVariation(SpeedVariation):
-    """Lognormal duration factors with mean 1, independent from step to step."""
+    """Lognormally distributed compute time whose mean is the declared time, independent from step to step."""
 
     kind: Literal["lognormal"] = "lognormal"
     sigma: PositiveFloat = Field(description="standard deviation of the logarithm of the duration factor, such as 0.1")
@@ -53,17 +53,15 @@ class LognormalVariation(SpeedVariation):
 
 
 class OnOffVariation(SpeedVariation):
-    """A temporary straggler: slow for some consecutive steps, then as fast as declared for some."""
+    """Temporary straggler: a worker that is slow for some consecutive steps, then as fast as declared for some."""
 
     kind: Literal["on_off"] = "on_off"
-    slowdown: Annotated[float, Field(gt=1)] = Field(
-        description="factor by which the compute time of a slow step is multiplied"
-    )
+    slowdown: Annotated[float, Field(gt=1)] = Field(description="factor of the compute time of a slow step")
     slow_steps: PositiveInt = Field(10, description="mean number of consecutive slow steps")
     fast_steps: PositiveInt = Field(90, description="mean number of consecutive steps at the declared speed")
 
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
-        """Return the slowdown in a slow step, and 1 otherwise.
+        """Return the factor on the compute time of this step: `slowdown` in a slow step, otherwise 1.
 
         Each period of `slow_steps + fast_steps` has one run of slow steps; the seed decides where the run begins.
         """
@@ -78,7 +76,7 @@ class OnOffVariation(SpeedVariation):
 
     @property
     def _fast_step_share(self) -> float:
-        """Share of the steps that run at the declared speed."""
+        """Share of the steps that the worker computes at its declared speed."""
         return self.fast_steps / (self.slow_steps + self.fast_steps)
 
     def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:

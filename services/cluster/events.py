@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from services.cluster.impairments import AnyPacketLoss
-from services.schema.component import Component, FrozenRecord
+from services.cluster.links.impairments import AnyPacketLoss
+from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.conflicts import Conflict
 from services.schema.units import Duration, Rate
 
@@ -16,7 +16,7 @@ MAX_RANDOM_OCCURRENCES = 10_000
 
 
 class EventTrigger(FrozenRecord):
-    """The moment at which an event begins. Exactly one of the keys is declared."""
+    """Moment at which an event begins: exactly one of the keys `time`, `step`, `share` and `random` is declared."""
 
     time: Duration | None = Field(None, description="virtual time since the start of training")
     step: NonNegativeInt | None = Field(
@@ -35,12 +35,12 @@ class EventTrigger(FrozenRecord):
 
     @property
     def declared_keys(self) -> tuple[str, ...]:
-        """Names of the trigger's keys that the scenario declares."""
+        """Names of those keys, of `time`, `step`, `share` and `random`, that the scenario declares."""
         return tuple(key for key, value in self if value is not None)
 
 
-class DeclaredEvent(Component):
-    """An event as a scenario declares it."""
+class DeclaredEvent(ScenarioComponent):
+    """Change of links or workers that begins during a trial, as a scenario declares it."""
 
     at: EventTrigger = Field(description="moment at which the event begins")
     lasts: Duration | None = Field(
@@ -55,11 +55,9 @@ class DeclaredEvent(Component):
         names: tuple[str, ...] = getattr(self, self.node_key)
         return names
 
-    def without_absent_nodes(self, present_node_names: Collection[str]) -> Self:
-        """Return a copy of this event that changes only those of its nodes that are in `present_node_names`."""
-        return self.model_copy(
-            update={self.node_key: tuple(name for name in self.node_names if name in present_node_names)}
-        )
+    def restrict_to_nodes(self, present_names: Collection[str]) -> Self:
+        """Return a copy of this event that changes only the nodes in `node_names`."""
+        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in present_names)})
 
 
 class LinkChange(DeclaredEvent):
@@ -78,14 +76,12 @@ class NetworkPartition(DeclaredEvent):
 
     node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
-    apart: tuple[str, ...] = Field(
-        min_length=1, description="names of the nodes on one side; all other nodes are on the other side"
-    )
+    apart: tuple[str, ...] = Field(min_length=1, description="nodes on one side; all other nodes are on the other side")
     lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
 
 
 class WorkerSlowdown(DeclaredEvent):
-    """Slowdown of the compute of some paced workers."""
+    """Slower compute of some workers; the scenario must declare their compute speed."""
 
     kind: Literal["slowdown"] = "slowdown"
     of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
@@ -106,7 +102,7 @@ AnyDeclaredEvent: TypeAlias = Annotated[
 
 
 class PlannedEvent(FrozenRecord):
-    """One occurrence of a declared event. It begins either at a virtual time or with a training step."""
+    """One planned occurrence of an event. It begins either at a virtual time or with a training step."""
 
     number: int  # position in the plan's list of events
     time_s: float | None  # virtual, since the start of training
@@ -115,25 +111,25 @@ class PlannedEvent(FrozenRecord):
 
     @property
     def is_link_event(self) -> bool:
-        """Whether the event changes links; the link shaper applies link events, and workers apply all other events."""
+        """Whether the event changes links. The link shaper applies such events; workers apply all other events."""
         return isinstance(self.change, LinkChange | NetworkPartition)
 
 
 def plan_events(
-    declared_events: Sequence[AnyDeclaredEvent], steps: int, horizon_s: float, seed: int
+    declared_events: Sequence[AnyDeclaredEvent], step_count: int, max_time_s: float, seed: int
 ) -> tuple[PlannedEvent, ...]:
     """Return all events of a trial: first those that begin at a time, in order; then those that begin at a step.
 
     Args:
         declared_events: as the scenario lists them.
-        steps: steps of the training budget.
-        horizon_s: virtual seconds up to which random events are drawn.
+        step_count: steps of the training budget.
+        max_time_s: virtual seconds up to which random events are drawn.
         seed: seed of the trial.
     """
     occurrences = [
         moment
         for position, event in enumerate(declared_events)
-        for moment in _event_occurrences(event, position, steps, horizon_s, seed)
+        for moment in _event_occurrences(event, position, step_count, max_time_s, seed)
     ]
     occurrences.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
     return tuple(
@@ -143,25 +139,25 @@ def plan_events(
 
 
 def _event_occurrences(
-    declared_event: AnyDeclaredEvent, event_index: int, steps: int, horizon_s: float, seed: int
+    declared_event: AnyDeclaredEvent, event_index: int, step_count: int, max_time_s: float, seed: int
 ) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
-    """Yield (virtual time in seconds, step, event) for every occurrence of an event; the time or the step is None."""
+    """Yield every occurrence of an event: (virtual time in seconds, None, event) or (None, step, event)."""
     trigger = declared_event.at
     if trigger.time is not None:
         yield float(trigger.time), None, declared_event
     elif trigger.random is not None:
         rng, time_s = Random(f"{seed} event {event_index}"), 0.0
-        while (time_s := time_s + rng.expovariate(1 / trigger.random)) < horizon_s:
+        while (time_s := time_s + rng.expovariate(1 / trigger.random)) < max_time_s:
             yield time_s, None, declared_event
             time_s += declared_event.lasts or 0.0
     elif trigger.step is not None:
         yield None, trigger.step, declared_event
     else:
-        yield None, min(int((trigger.share or 0.0) * steps), steps - 1), declared_event
+        yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1), declared_event
 
 
 def too_frequent_event_conflicts(
-    declared_events: Sequence[AnyDeclaredEvent], horizon_s: float, node_names: Collection[str]
+    declared_events: Sequence[AnyDeclaredEvent], max_time_s: float, node_names: Collection[str]
 ) -> Iterator[Conflict]:
     """Yield a conflict for each random event that would occur more than `MAX_RANDOM_OCCURRENCES` times.
 
@@ -169,25 +165,23 @@ def too_frequent_event_conflicts(
     """
     for k, event in enumerate(declared_events):
         mean_gap, lasts_s = event.at.random, event.lasts or 0.0
-        if mean_gap is None or not events_of_present_nodes([event], node_names):
+        if mean_gap is None or not restrict_events_to_nodes([event], node_names):
             continue
-        if horizon_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
+        if max_time_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
             continue
-        smallest_gap = Duration(f"{1e3 * (1.1 * horizon_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
+        smallest_gap = Duration(f"{1e3 * (1.1 * max_time_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
         yield Conflict(
             (k, "at", "random"),
-            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in {horizon_s:.3g} s, three "
+            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in {max_time_s:.3g} s, three "
             f"times the predicted duration of the trial; write {smallest_gap} or more",
         )
 
 
-def events_of_present_nodes(
-    declared_events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
+def restrict_events_to_nodes(
+    events: Iterable[AnyDeclaredEvent], names: Collection[str]
 ) -> tuple[AnyDeclaredEvent, ...]:
-    """Return the events, each limited to nodes in `node_names`; an event without any of these nodes is left out."""
-    return tuple(
-        event.without_absent_nodes(node_names) for event in declared_events if set(event.node_names) & set(node_names)
-    )
+    """Return the events that change nodes in `node_names`, each limited to these nodes."""
+    return tuple(event.restrict_to_nodes(names) for event in events if set(event.node_names) & set(names))
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[Conflict]:

@@ -7,7 +7,7 @@ among their targets, then the downlink of b. The path from a to b delays the mes
 from collections.abc import Iterator
 from random import Random
 
-from services.cluster.impairments import AnyJitter, AnyPacketLoss
+from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
 from services.schema.component import FrozenRecord
 
 
@@ -24,9 +24,9 @@ class SharedLink(FrozenRecord):
         """Whether more than one pair of source and target uses this link."""
         return len(self.sources) * len(self.targets) > 1
 
-    def carries_flow(self, source: str, target: str) -> bool:
-        """Return whether messages from `source` to `target` pass this link."""
-        return source in self.sources and target in self.targets
+    def carries_flow(self, from_node: str, to_node: str) -> bool:
+        """Return whether messages from the first node to the second node pass this link."""
+        return from_node in self.sources and to_node in self.targets
 
 
 class NetworkPath(FrozenRecord):
@@ -45,29 +45,29 @@ class NetworkPath(FrozenRecord):
             yield max(0.0, self.delay_s + sum(next(delay_s) - self.delay_s for delay_s in delays_s))
 
     @property
-    def mean_loss_share(self) -> float:
+    def lost_packet_share(self) -> float:
         """Mean share of packets that are lost on this path, in [0, 1]."""
         kept_share = 1.0
         for loss in self.losses:
-            kept_share *= 1 - loss.mean_loss_share
+            kept_share *= 1 - loss.lost_packet_share
         return 1 - kept_share
 
 
 class Network(FrozenRecord):
-    """Shared links and paths between the access links of a trial's nodes."""
+    """Network between the nodes: links whose rate several flows share, and delay and packet loss of each path."""
 
     shared_links: tuple[SharedLink, ...] = ()
     paths: tuple[NetworkPath, ...] = ()  # of pairs of nodes with a delay or a loss
 
-    def shared_links_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
-        """Return the shared links that messages from `source` to `target` pass, in the order of passage."""
-        return tuple(link for link in self.shared_links if link.carries_flow(source, target))
+    def shared_links_between(self, from_node: str, to_node: str) -> tuple[SharedLink, ...]:
+        """Return the shared links that messages between two nodes pass in this direction, in the order of passage."""
+        return tuple(link for link in self.shared_links if link.carries_flow(from_node, to_node))
 
-    def path_between(self, source: str, target: str) -> NetworkPath:
-        """Return the network path from `source` to `target`; it has no delay and no loss if none is declared."""
-        matches = (path for path in self.paths if (path.source, path.target) == (source, target))
-        return next(matches, NetworkPath(source=source, target=target))
+    def path_between(self, from_node: str, to_node: str) -> NetworkPath:
+        """Return the path from one node to another node; without delay and loss if the network declares none."""
+        matches = (path for path in self.paths if (path.source, path.target) == (from_node, to_node))
+        return next(matches, NetworkPath(source=from_node, target=to_node))
 
-    def paths_to(self, target: str) -> tuple[NetworkPath, ...]:
-        """Return all declared network paths that end at the node `target`."""
-        return tuple(path for path in self.paths if path.target == target)
+    def paths_to(self, target_node: str) -> tuple[NetworkPath, ...]:
+        """Return all network paths with a delay or a loss that end at this node."""
+        return tuple(path for path in self.paths if path.target == target_node)

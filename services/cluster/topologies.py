@@ -7,15 +7,15 @@ from typing import Annotated, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from services.cluster.link_properties import LinkProperties
+from services.cluster.links.link_properties import LinkProperties
 from services.cluster.network_model import NetworkPath, SharedLink
-from services.schema.component import Component, FrozenRecord
+from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.conflicts import Conflict, prefix_conflict_paths
 from services.schema.units import Duration, Rate
 
 
 class NetworkNode(Protocol):
-    """The properties of a node that a topology reads."""
+    """Name, role and rank of a node, which decide its place in a topology."""
 
     @property
     def name(self) -> str:
@@ -27,22 +27,22 @@ class NetworkNode(Protocol):
 
     @property
     def rank(self) -> int:
-        """Number of the node among the nodes of its role, from 0."""
+        """Number of the node among all nodes with the same role, counted from 0."""
 
 
-class Topology(Component):
-    """Network between the access links of the nodes."""
+class Topology(ScenarioComponent):
+    """Network topology: how the access links of all nodes are connected."""
 
     @abstractmethod
-    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
-        """Return the names of all nodes in groups of nodes that are near each other; each node is in one group."""
+    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+        """Return the node names of each rack or region; all nodes are one group if the network has neither."""
 
     @abstractmethod
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         """Return the links whose rate several nodes share."""
 
-    def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
-        """Return the paths between pairs of nodes, without the delays and losses of the nodes' access links."""
+    def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
+        """Return delay and loss between pairs of nodes, not counting the delay and loss of their access links."""
         return ()
 
     def key_conflicts(self) -> Iterator[Conflict]:
@@ -58,7 +58,7 @@ class Topology(Component):
         """
         return iter(())
 
-    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - most name no nodes
+    def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - most name no nodes
         """Return a copy of this topology for a cluster of `worker_count` workers and `server_count` servers."""
         return self
 
@@ -68,7 +68,7 @@ class StarTopology(Topology):
 
     kind: Literal["switch"] = "switch"
 
-    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         return (tuple(node.name for node in nodes),)
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:  # noqa: ARG002
@@ -89,11 +89,9 @@ class RackTopology(Topology):
     downlink: Rate | None = Field(
         None, description="rate at which all nodes of a rack together receive from other racks; as uplink when absent"
     )
-    delay: Duration | None = Field(
-        None, description="one-way delay between racks, in addition to that of the access links"
-    )
+    delay: Duration | None = Field(None, description="one-way delay between racks, added to that of the access links")
 
-    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         rack_count = max(1, -(-sum(node.role == "worker" for node in nodes) // self.size))
         racks: list[list[str]] = [[] for _ in range(rack_count)]
         for node in nodes:
@@ -106,26 +104,26 @@ class RackTopology(Topology):
                 ("size",), f"a rack of {self.size} workers is larger than the cluster; write {worker_count} or less"
             )
 
-    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - servers are in racks of workers
+    def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - servers are in racks of workers
         return self.model_copy(update={"size": min(self.size, worker_count)})
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
-        racks = self.node_groups(nodes)
+        racks = self.nearby_node_groups(nodes)
         links = [self._rack_links(number, racks) for number in range(len(racks))] if len(racks) > 1 else []
         return (*(up for up, _ in links), *(down for _, down in links))  # in the order in which messages pass them
 
-    def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
+    def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
         return tuple(
             NetworkPath(source=source, target=target, delay_s=self.delay)
-            for source_rack, target_rack in product(self.node_groups(nodes), repeat=2)
+            for source_rack, target_rack in product(self.nearby_node_groups(nodes), repeat=2)
             for source, target in product(source_rack, target_rack)
             if self.delay and source_rack != target_rack
         )
 
-    def _rack_links(self, rack_number: int, racks: Sequence[tuple[str, ...]]) -> tuple[SharedLink, SharedLink]:
-        """Return the uplink and the downlink of a rack."""
-        inside = racks[rack_number]
-        outside = tuple(name for rack in racks if rack != inside for name in rack)
+    def _rack_links(self, rack_number: int, nodes_by_rack: Sequence[tuple[str, ...]]) -> tuple[SharedLink, SharedLink]:
+        """Return the uplink and the downlink that all nodes of one rack share."""
+        inside = nodes_by_rack[rack_number]
+        outside = tuple(name for rack in nodes_by_rack if rack != inside for name in rack)
         downlink = self.downlink or self.uplink
         return (
             SharedLink(name=f"rack-{rack_number} up", rate_bps=self.uplink, sources=inside, targets=outside),
@@ -139,7 +137,7 @@ class Region(FrozenRecord):
     workers: tuple[NonNegativeInt, ...] = Field((), description="ranks of the workers in this region")
     servers: tuple[NonNegativeInt, ...] = Field((), description="numbers of the servers in this region")
 
-    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
+    def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
         """Return a copy of this region without the nodes that a cluster of this size does not have."""
         update = {
             "workers": tuple(rank for rank in self.workers if rank < worker_count),
@@ -163,10 +161,8 @@ class RegionTopology(Topology):
     )
     between: tuple[RegionLink, ...] = Field(min_length=1, description="links between pairs of regions")
 
-    def node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
-        return tuple(
-            tuple(node.name for node in nodes if self._region_name(node) == region_name) for region_name in self.regions
-        )
+    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(node.name for node in nodes if self._region_name(node) == region) for region in self.regions)
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         return tuple(
@@ -176,11 +172,11 @@ class RegionTopology(Topology):
                 sources=directed.sources,
                 targets=directed.targets,
             )
-            for directed in self._directed_links(nodes)
+            for directed in self._directed_region_links(nodes)
             if directed.link.rate
         )
 
-    def paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
+    def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
         return tuple(
             NetworkPath(
                 source=source,
@@ -189,7 +185,7 @@ class RegionTopology(Topology):
                 jitters=(link.jitter,) if link.jitter else (),
                 losses=(link.loss,) if link.loss else (),
             )
-            for link, _, _, sources, targets in self._directed_links(nodes)
+            for link, _, _, sources, targets in self._directed_region_links(nodes)
             for source, target in product(sources, targets)
         )
 
@@ -203,9 +199,9 @@ class RegionTopology(Topology):
                     allowed = f"ranks are 0 to {count - 1}" if count else "no strategy has servers"
                     yield Conflict(("regions", name, role), f"there is no {role[:-1]} {unknown_ranks[0]}; {allowed}")
 
-    def without_absent_nodes(self, worker_count: int, server_count: int) -> Self:
+    def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
         regions = {
-            name: region.without_absent_nodes(worker_count, server_count) for name, region in self.regions.items()
+            key: region.restrict_to_cluster_size(worker_count, server_count) for key, region in self.regions.items()
         }
         return self.model_copy(update={"regions": regions})
 
@@ -213,16 +209,14 @@ class RegionTopology(Topology):
         yield from self._duplicate_node_conflicts()
         for k, link in enumerate(self.between):
             yield from prefix_conflict_paths("between", prefix_conflict_paths(k, link.key_conflicts()))
+            path = ("between", k, "regions")
             for name in link.regions:
                 if name not in self.regions:
-                    known = ", ".join(self.regions)
-                    yield Conflict(("between", k, "regions"), f"there is no region {name}; regions are {known}")
+                    yield Conflict(path, f"there is no region {name}; regions are {', '.join(self.regions)}")
             if link.regions[0] == link.regions[1]:
-                yield Conflict(("between", k, "regions"), "a link connects two different regions")
+                yield Conflict(path, "a link connects two different regions")
             if any(set(link.regions) == set(earlier.regions) for earlier in self.between[:k]):
-                yield Conflict(
-                    ("between", k, "regions"), "another link connects these regions; declare one link per pair"
-                )
+                yield Conflict(path, "another link connects these regions; declare one link per pair")
 
     def _duplicate_node_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every node that is in two regions."""
@@ -242,9 +236,9 @@ class RegionTopology(Topology):
         matches = (name for name, region in self.regions.items() if node.rank in getattr(region, key))
         return next(matches, next(iter(self.regions)))
 
-    def _directed_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
+    def _directed_region_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
         """Yield both directions of every region link; links to a region without nodes are left out."""
-        nodes_by_region = dict(zip(self.regions, self.node_groups(nodes), strict=True))
+        nodes_by_region = dict(zip(self.regions, self.nearby_node_groups(nodes), strict=True))
         for link in (declared.with_distance_delay for declared in self.between):
             first, second = link.regions
             for source, target in ((first, second), (second, first)):
@@ -253,7 +247,7 @@ class RegionTopology(Topology):
 
 
 class _DirectedRegionLink(NamedTuple):
-    """One direction of a link between regions."""
+    """One direction of a link between two regions, and the nodes at both ends."""
 
     link: RegionLink
     source_region: str
@@ -265,14 +259,14 @@ class _DirectedRegionLink(NamedTuple):
 AnyTopology: TypeAlias = Annotated[StarTopology | RackTopology | RegionTopology, Field(discriminator="kind")]
 
 
-class PairLink(LinkProperties):
-    """Additional limits, delay and loss between two nodes."""
+class NodePairLink(LinkProperties):
+    """Additional rate limit, delay, jitter and packet loss between two nodes."""
 
     nodes: tuple[str, str] = Field(description="names of sender and receiver, such as [worker-0, worker-3]")
     both_ways: bool = Field(default=True, description="whether the properties hold in the other direction too")
 
     @property
-    def directed_pairs(self) -> tuple[tuple[str, str], ...]:
+    def directed_node_pairs(self) -> tuple[tuple[str, str], ...]:
         """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
@@ -281,5 +275,5 @@ class PairLink(LinkProperties):
         yield from self.key_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield Conflict(("nodes",), "a link connects two different nodes")
-        elif any(set(self.directed_pairs) & set(link.directed_pairs) for link in earlier_links):
+        elif any(set(self.directed_node_pairs) & set(link.directed_node_pairs) for link in earlier_links):
             yield Conflict(("nodes",), "another link connects these nodes; declare all their properties in one link")

@@ -1,11 +1,11 @@
-"""Collectives: all-reduce algorithms as data, one per file. `AnyCollective` is the registry."""
+"""Collectives: all-reduce algorithms, each of which is a schedule of transfers. `AnyCollective` lists all."""
 
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
 from services.collectives.auto import AutoCollective
-from services.collectives.base import Collective, NetworkAndModelFacts, Schedule, Transfer
+from services.collectives.base import Collective, NetworkAndModelSizes, Transfer, TransferSchedule
 from services.collectives.double_tree import DoubleBinaryTree
 from services.collectives.halving_doubling import HalvingDoubling
 from services.collectives.hierarchical import HierarchicalAllReduce
@@ -37,10 +37,10 @@ __all__ = [
     "HalvingDoubling",
     "HierarchicalAllReduce",
     "HierarchicalCopyAllReduce",
-    "NetworkAndModelFacts",
+    "NetworkAndModelSizes",
     "RecursiveDoubling",
     "ReduceToOne",
     "Ring",
-    "Schedule",
     "Transfer",
+    "TransferSchedule",
 ]

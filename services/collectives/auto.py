@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal, NoReturn
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Schedule
+from services.collectives.base import Collective, NetworkAndModelSizes, TransferSchedule
 from services.collectives.double_tree import DoubleBinaryTree
 from services.collectives.halving_doubling import HalvingDoubling
 from services.collectives.hierarchical import HierarchicalAllReduce
@@ -38,20 +38,16 @@ class AutoCollective(Collective):
     closed_form: ClassVar[str] = "that of the collective which the plan chooses"
     needs_link_rates: ClassVar[bool] = True
 
-    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple[Collective, ...]:
-        racks_with_ranks = [rack for rack in network_and_model.racks if rack]
-        two_level = TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ()
-        return tuple(
-            candidate.resolve_fields(network_and_model) for candidate in (*SINGLE_LEVEL_CANDIDATES, *two_level)
-        )
+    def candidate_collectives(self, trial_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
+        racks_with_ranks = [rack for rack in trial_sizes.racks if rack]
+        candidates = SINGLE_LEVEL_CANDIDATES + (TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ())
+        return tuple(candidate.resolve_auto_values(trial_sizes) for candidate in candidates)
 
-    def schedule(self, rank_count: int) -> Schedule:  # noqa: ARG002 - it has none
-        self._raise_unresolved()
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:  # noqa: ARG002 - it has none
+        self._raise_placeholder_error()
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:  # noqa: ARG002
-        self._raise_unresolved()
+        self._raise_placeholder_error()
 
-    def _raise_unresolved(self) -> NoReturn:
-        raise ProtocolError(
-            "collective auto has no schedule: a plan must first replace it by the fastest collective on its network"
-        )
+    def _raise_placeholder_error(self) -> NoReturn:
+        raise ProtocolError("collective auto has no schedule: a plan must replace it by the fastest one on its network")

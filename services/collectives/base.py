@@ -1,4 +1,4 @@
-"""Contract of a collective: a schedule of transfers between ranks, and a closed form of the run time.
+"""Base class of collectives: a schedule of transfers between ranks, and a closed form of the run time.
 
 A collective cuts the vector into chunks and lists rounds of transfers: which rank sends which chunks to which rank. It
 sends nothing itself. One executor (`execution/executor.py`) runs the schedules of all collectives. Bytes, messages and
@@ -12,10 +12,10 @@ from itertools import accumulate, pairwise
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from services.learning.layout import VectorRange, equal_vector_ranges
-from services.schema.component import Component, FrozenRecord
+from services.schema.component import FrozenRecord, ScenarioComponent
 from services.schema.errors import ProtocolError
 
-Edge: TypeAlias = tuple[int, int]  # (source rank, target rank)
+RankPair: TypeAlias = tuple[int, int]  # (source rank, target rank)
 TransferKind: TypeAlias = Literal["reduce", "copy", "token"]
 
 
@@ -26,7 +26,7 @@ class Transfer(NamedTuple):
 
     - reduce: it adds the chunks to its own.
     - copy: it replaces its own chunks by the received ones.
-    - token: it may go on; a token has no payload. The sender sends it once it has received everything scheduled
+    - token: it may go on; a token is an empty message. The sender sends it once it has received everything scheduled
       before the token. Everything that the receiver sends later waits for the token.
     """
 
@@ -37,20 +37,20 @@ class Transfer(NamedTuple):
     kind: TransferKind
 
     @property
-    def edge(self) -> Edge:
+    def rank_pair(self) -> RankPair:
         """Source rank and target rank of the transfer."""
         return self.source, self.target
 
     def payload_size(self, chunk_sizes: Sequence[int]) -> int:
-        """Return the size of the transferred chunks in the unit of `chunk_sizes`; 0 for a token."""
+        """Return the size of the transferred chunks in the unit of `chunk_sizes`; 0 for an empty message."""
         return sum(chunk_sizes[self.first_chunk : self.stop_chunk]) if self.kind != "token" else 0
 
 
 Round: TypeAlias = tuple[Transfer, ...]
 
 
-class Schedule(FrozenRecord):
-    """Rounds of transfers, from which each rank derives its own sends and receives.
+class TransferSchedule(FrozenRecord):
+    """Schedule of a collective: rounds of transfers, from which each rank derives its sends and receives.
 
     Within a round, a rank sends the data that it held before the round, then receives in the order of the transfers.
     Rounds are not barriers. A send waits for all earlier receives of the same chunks. A received chunk is added or
@@ -78,20 +78,20 @@ class Schedule(FrozenRecord):
         return (transfer for transfers in self.rounds for transfer in transfers)
 
     @property
-    def edges(self) -> frozenset[Edge]:
+    def rank_pairs(self) -> frozenset[RankPair]:
         """All pairs (source rank, target rank) between which anything is sent."""
-        return frozenset(transfer.edge for transfer in self.transfers)
+        return frozenset(transfer.rank_pair for transfer in self.transfers)
 
-    def chunk_ranges(self, entries: int) -> tuple[VectorRange, ...]:
-        """Return the range of each chunk in a vector of `entries` entries.
+    def chunk_ranges(self, entry_count: int) -> tuple[VectorRange, ...]:
+        """Return the range of each chunk in a vector with this number of entries.
 
         Raises:
             ProtocolError: the schedule was planned for a vector of another length.
         """
         if not self.chunk_sizes:
-            return equal_vector_ranges(entries, self.chunk_count)
-        if sum(self.chunk_sizes) != entries:
-            raise ProtocolError(f"vector of {entries} entries does not match the planned chunks of {self.chunk_sizes}")
+            return equal_vector_ranges(entry_count, self.chunk_count)
+        if sum(self.chunk_sizes) != entry_count:
+            raise ProtocolError(f"vector of {entry_count} entries cannot be cut into chunks of {self.chunk_sizes}")
         return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
     def max_message_bytes(self, vector_bytes: int, preferred_message_bytes: int, min_piece_bytes: int) -> int:
@@ -111,7 +111,7 @@ class Schedule(FrozenRecord):
         return min(max_bytes, max(min_piece_bytes, half_chunk_bytes))
 
     def send_window_pieces(self, piece_bytes: int) -> int | None:
-        """Return how many pieces of `piece_bytes` a rank may send before the total of the first piece comes back.
+        """Return how many pieces of a vector a rank may send before it has received the total of the first piece.
 
         The transport's pieces may be shorter than `max_piece_bytes`; then `window_extra_bytes` are more pieces. None
         means no limit.
@@ -119,47 +119,47 @@ class Schedule(FrozenRecord):
         return None if self.window_pieces is None else self.window_pieces + -(-self.window_extra_bytes // piece_bytes)
 
     def target_ranks(self, rank: int) -> frozenset[int]:
-        """Return all ranks to which `rank` sends anything, tokens included."""
-        return frozenset(target for source, target in self.edges if source == rank)
+        """Return all ranks to which `rank` sends data or empty messages."""
+        return frozenset(target for source, target in self.rank_pairs if source == rank)
 
     def count_transfers_from(self, rank: int) -> int:
         """Return the number of transfers that `rank` sends; a long transfer may become several messages."""
         return sum(transfer.source == rank for transfer in self.transfers)
 
     def payload_bytes_by_rank(
-        self, rank_count: int, entries: int, encoded_bytes: Callable[[int], int]
+        self, ranks: int, entry_count: int, count_encoded_bytes: Callable[[int], int]
     ) -> tuple[int, ...]:
-        """Return the payload bytes that each rank sends for a vector of `entries` entries.
+        """Return the payload bytes that each rank sends in one all-reduce, by rank.
 
-        `encoded_bytes` maps the number of entries of a chunk to the bytes of its payload.
+        `count_encoded_bytes` maps the number of entries of a chunk to the bytes of its payload.
         """
-        chunk_bytes = [encoded_bytes(chunk.size) for chunk in self.chunk_ranges(entries)]
-        sent_bytes = [0] * rank_count
+        chunk_bytes = [count_encoded_bytes(chunk.size) for chunk in self.chunk_ranges(entry_count)]
+        sent_bytes = [0] * ranks
         for transfer in self.transfers:
             sent_bytes[transfer.source] += transfer.payload_size(chunk_bytes)
         return tuple(sent_bytes)
 
     @property
-    def payload_sizes_by_edge(self) -> tuple[Mapping[Edge, int], ...]:
-        """Payload size on each edge (pair of ranks), one mapping per round; a single mapping for a pipeline.
+    def payload_sizes_by_rank_pair(self) -> tuple[Mapping[RankPair, int], ...]:
+        """Payload size for each pair of ranks: one mapping per round, or a single mapping if rounds overlap.
 
         The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
         """
         chunk_sizes = self.chunk_sizes or (1,) * self.chunk_count
         concurrent = (tuple(self.transfers),) if self.is_pipelined else self.rounds
-        return tuple(_payload_size_by_edge(transfers, chunk_sizes) for transfers in concurrent)
+        return tuple(_payload_size_by_rank_pair(transfers, chunk_sizes) for transfers in concurrent)
 
-    def critical_path_latency_s(self, edge_latencies_s: Mapping[Edge, float]) -> float:
+    def critical_path_latency_s(self, rank_pair_latency_s: Mapping[RankPair, float]) -> float:
         """Return the latency of the longest chain of transfers that wait for each other, in seconds.
 
-        `edge_latencies_s` is the latency of one message on each edge. Moving the bytes is not counted.
+        `rank_pair_latency_s` is the latency of one message by pair of ranks. Moving the bytes is not counted.
         """
         arrival_s: defaultdict[int, dict[int, float]] = defaultdict(dict)  # rank -> chunk -> time of its last arrival
         token_s: defaultdict[int, float] = defaultdict(float)  # rank -> arrival of its last token; it sends later
         for transfers in self.rounds:
             starts_s = [max(token_s[t.source], _data_ready_s(arrival_s[t.source], t)) for t in transfers]
             for transfer, start_s in zip(transfers, starts_s, strict=True):
-                target_arrival_s, end_s = arrival_s[transfer.target], start_s + edge_latencies_s[transfer.edge]
+                target_arrival_s, end_s = arrival_s[transfer.target], start_s + rank_pair_latency_s[transfer.rank_pair]
                 if transfer.kind == "token":
                     token_s[transfer.target] = max(token_s[transfer.target], end_s)
                 else:
@@ -169,23 +169,23 @@ class Schedule(FrozenRecord):
 
 
 def _data_ready_s(arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
-    """Return the time at which the source rank has all chunks of a transfer; for a token, all earlier chunks."""
+    """Return when the source rank has received all chunks of a transfer; an empty message needs all earlier chunks."""
     if transfer.kind == "token":
         return max(arrival_s_by_chunk.values(), default=0.0)
     chunks = range(transfer.first_chunk, transfer.stop_chunk)
     return max((arrival_s_by_chunk.get(chunk, 0.0) for chunk in chunks), default=0.0)
 
 
-def _payload_size_by_edge(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[Edge, int]:
-    """Return the payload size that `transfers` send over each edge (pair of ranks), in the unit of `chunk_sizes`."""
-    loads: defaultdict[Edge, int] = defaultdict(int)
+def _payload_size_by_rank_pair(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[RankPair, int]:
+    """Return the payload size that `transfers` send for each pair of ranks, in the unit of `chunk_sizes`."""
+    loads: defaultdict[RankPair, int] = defaultdict(int)
     for transfer in transfers:
-        loads[transfer.edge] += transfer.payload_size(chunk_sizes)
+        loads[transfer.rank_pair] += transfer.payload_size(chunk_sizes)
     return loads
 
 
-class NetworkAndModelFacts(FrozenRecord):
-    """Facts about network and model from which a collective fills in its open fields."""
+class NetworkAndModelSizes(FrozenRecord):
+    """Racks, array sizes and link capacity from which a collective computes fields that the scenario leaves out."""
 
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
     array_sizes: tuple[int, ...]  # entries of the model's arrays, in the order of the parameter vector
@@ -194,11 +194,11 @@ class NetworkAndModelFacts(FrozenRecord):
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the parameter vector."""
+        """Size of the parameter vector in bytes."""
         return sum(self.array_sizes) * self.entry_bytes
 
 
-class Collective(Component, ABC):
+class Collective(ScenarioComponent, ABC):
     """An all-reduce algorithm: afterwards all n ranks hold the sum of their vectors.
 
     The closed form counts α, the latency of a message, once per message of the longest chain. `hidden_latency_s` is
@@ -214,8 +214,8 @@ class Collective(Component, ABC):
         return self.closed_form
 
     @abstractmethod
-    def schedule(self, rank_count: int) -> Schedule:
-        """Return the schedule for `rank_count` ranks; without rounds for a single rank."""
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
+        """Return all transfers of an all-reduce over `rank_count` ranks; none for a single rank."""
 
     @abstractmethod
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
@@ -236,7 +236,7 @@ class Collective(Component, ABC):
         transfer_s: float,  # noqa: ARG002
         latency_s: float,  # noqa: ARG002
     ) -> float:
-        """Return the seconds of latency that overlap with data transfer; 0 without a pipeline.
+        """Return the seconds of message latency that overlap with the transfer of other pieces; 0 without pipelining.
 
         Args:
             rank_count: number of ranks.
@@ -251,17 +251,17 @@ class Collective(Component, ABC):
         """Return why the collective cannot run on `rank_count` ranks; None when it can."""
         return None
 
-    def array_size_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
-        """Return the scenario key that contradicts the model's array sizes, and the reason; None without contradiction.
+    def array_size_conflict(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
+        """Return the scenario key that contradicts the sizes of the model's arrays, and the reason; None if none does.
 
-        `array_sizes` are the entries of each array of the model.
+        `model_array_sizes` are the entries of each array of the model.
         """
         return None
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:  # noqa: ARG002 - most are the same everywhere
-        """Return a copy in which every field that depends on the network or the model has a value."""
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
+        """Return a copy in which fields that are None or empty have values for this network and this model."""
         return self
 
-    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple["Collective", ...]:
-        """Return the resolved collectives among which the plan takes the one with the least predicted time."""
-        return (self.resolve_fields(network_and_model),)
+    def candidate_collectives(self, trial_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
+        """Return the collectives of which the plan takes the one with the least predicted run time."""
+        return (self.resolve_auto_values(trial_sizes),)

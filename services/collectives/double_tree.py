@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer, TransferKind
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer, TransferKind, TransferSchedule
 from services.schema.units import Bytes
 
 TreeEdge: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
@@ -31,17 +31,17 @@ class DoubleBinaryTree(Collective):
         "computed from the network",
     )
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
-        if self.round_trip is not None or not network_and_model.bandwidth_delay_bytes:
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
+        if self.round_trip is not None or not trial_sizes.bandwidth_delay_bytes:
             return self
-        return self.model_copy(update={"round_trip": Bytes(f"{network_and_model.bandwidth_delay_bytes}B")})
+        return self.model_copy(update={"round_trip": Bytes(f"{trial_sizes.bandwidth_delay_bytes}B")})
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         trees = [sorted(_tree_edges(rank_count, half)) for half in (0, 1)]
         depths = range(1, 1 + max((depth for tree in trees for depth, _, _ in tree), default=0))
         reduce_rounds = (_transfers_at_depth(trees, depth, "reduce") for depth in reversed(depths))
         broadcast_rounds = (_transfers_at_depth(trees, depth, "copy") for depth in depths)
-        return Schedule(
+        return TransferSchedule(
             chunk_count=2,
             rounds=(*reduce_rounds, *broadcast_rounds),
             is_pipelined=True,
@@ -53,19 +53,19 @@ class DoubleBinaryTree(Collective):
         )
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: latency of all levels, and the bytes that the busiest rank sends.
+        """Return the run time in seconds: latency of all tree levels, and time to send the busiest rank's bytes.
 
         An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of the other tree.
         From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
         """
         fill_bytes = _pieces_until_trees_full(rank_count) * min(self.segment, vector_bytes / 2)
-        busiest_bytes = _max_vectors_sent(rank_count) * vector_bytes + fill_bytes
+        busiest_bytes = _busiest_rank_vectors_sent(rank_count) * vector_bytes + fill_bytes
         return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
     def hidden_latency_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, transfer_s: float, latency_s: float
     ) -> float:
-        """Return the seconds of latency that overlap with data transfer: the smaller of two limits.
+        """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
 
         Over short distances, links are idle only while the trees fill. Over long distances, they are always idle
         except for half of the bytes that they carry. Measured on the virtual transport for 2 to 16 ranks, run times
@@ -74,7 +74,7 @@ class DoubleBinaryTree(Collective):
         if rank_count == 1:
             return 0.0
         levels, piece_share = 2 * _tree_depth(rank_count), min(piece_bytes / vector_bytes, 0.5)
-        vectors_sent = _max_vectors_sent(rank_count)
+        vectors_sent = _busiest_rank_vectors_sent(rank_count)
         exposed_share = (vectors_sent / 2 + levels * piece_share) / (
             vectors_sent + _pieces_until_trees_full(rank_count) * piece_share
         )
@@ -86,13 +86,13 @@ def _tree_depth(rank_count: int) -> int:
     return rank_count.bit_length() - 1
 
 
-def _max_vectors_sent(rank_count: int) -> float:
+def _busiest_rank_vectors_sent(rank_count: int) -> float:
     """Return how many times the whole vector the busiest rank sends: twice, or less with two or three ranks."""
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
 
 def _pieces_until_trees_full(rank_count: int) -> int:
-    """Return how many pieces a link carries before all levels of both trees have data to send."""
+    """Return how many pieces of the vector a link carries before every level of both trees is sending."""
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
@@ -111,25 +111,25 @@ def _tree_edges(rank_count: int, vector_half: int) -> Iterator[TreeEdge]:
             yield depth, rank_count - child, rank_count - parent
 
 
-def _binary_tree_edges(first_number: int, last_number: int, depth: int) -> Iterator[TreeEdge]:
-    """Yield the edges of an in-order binary tree over the numbers from `first_number` to `last_number`.
+def _binary_tree_edges(first_node: int, last_node: int, depth: int) -> Iterator[TreeEdge]:
+    """Yield the edges of an in-order binary tree with the nodes `first_node`, …, `last_node`.
 
-    `first_number` is odd, and odd numbers are leaves.
+    `first_node` is odd, and odd numbers are leaves.
     """
-    root = _subtree_root(first_number, last_number)
-    for low, high in ((first_number, root - 1), (root + 1, last_number)):
+    root = _subtree_root(first_node, last_node)
+    for low, high in ((first_node, root - 1), (root + 1, last_node)):
         if low <= high:
             yield depth + 1, _subtree_root(low, high), root
             yield from _binary_tree_edges(low, high, depth + 1)
 
 
-def _subtree_root(first_number: int, last_number: int) -> int:
-    """Return the root of a range of numbers: `first_number` - 1 + the largest power of two that fits into the range."""
-    return first_number - 1 + (1 << ((last_number - first_number + 1).bit_length() - 1))
+def _subtree_root(first_node: int, last_node: int) -> int:
+    """Return the root of a subtree: `first_node` - 1 + the largest power of two up to its number of nodes."""
+    return first_node - 1 + (1 << ((last_node - first_node + 1).bit_length() - 1))
 
 
 def _transfers_at_depth(trees: list[list[TreeEdge]], depth: int, transfer_kind: TransferKind) -> Round:
-    """Return all transfers between the nodes at `depth` and their parents, in both trees."""
+    """Return all transfers between the ranks at `depth` and their parents, in both trees."""
     return tuple(
         Transfer(*((child, parent) if transfer_kind == "reduce" else (parent, child)), half, half + 1, transfer_kind)
         for half, tree in enumerate(trees)

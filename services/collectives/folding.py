@@ -1,4 +1,4 @@
-"""Folding: how an algorithm for a power of two of ranks runs on any number of ranks.
+"""Folding: how a collective that needs a power of two as number of ranks runs on any number of ranks.
 
 The remaining ranks are folded: each sends its vector to a neighbour, waits, and receives the total.
 """
@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from services.collectives.base import Round, Transfer
 
 
-def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
-    """Return the ranks that run an algorithm for a power of two of ranks; all other ranks are folded.
+def unfolded_ranks(rank_count: int) -> tuple[int, ...]:
+    """Return the ranks, a power of two in number, that run the algorithm; the other ranks are folded.
 
     Folded ranks are the odd ones among the first ranks, one per rank beyond the power of two.
     """
@@ -18,27 +18,23 @@ def power_of_two_ranks(rank_count: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(rank_count) if rank not in folded)
 
 
-def add_folding_rounds(
-    rank_count: int, chunk_count: int, rounds: Iterable[Round], *, with_tokens: bool
-) -> tuple[Round, ...]:
-    """Return `rounds` after a round that adds the folded ranks' vectors, and before one that sends them the total.
+def add_folding_rounds(ranks: int, chunks: int, rounds: Iterable[Round], *, with_tokens: bool) -> tuple[Round, ...]:
+    """Return `rounds` with a first round that adds the folded ranks' vectors, and a last that sends them the total.
 
     Each folded rank sends to the even rank before it. With `with_tokens`, ranks that receive no folded vector wait for
-    a token before their first message, so that it does not share a link with a folded vector.
+    an empty message before their first message, so that it does not share a link with a folded vector.
     """
-    folded = range(1, 2 * (rank_count - len(power_of_two_ranks(rank_count))), 2)
+    folded = range(1, 2 * (ranks - len(unfolded_ranks(ranks))), 2)
     if not folded:
         return tuple(rounds)
-    reduce_round = tuple(Transfer(rank, rank - 1, 0, chunk_count, "reduce") for rank in folded)
-    waiting = power_of_two_ranks(rank_count)[len(folded) :]
-    token_round = tuple(
-        Transfer(folded[k % len(folded)] - 1, rank, 0, chunk_count, "token") for k, rank in enumerate(waiting)
-    )
-    copy_round = tuple(Transfer(rank - 1, rank, 0, chunk_count, "copy") for rank in folded)
-    return (reduce_round, *((token_round,) if with_tokens else ()), *rounds, copy_round)
+    reduce_round = tuple(Transfer(rank, rank - 1, 0, chunks, "reduce") for rank in folded)
+    waiting = unfolded_ranks(ranks)[len(folded) :]
+    tokens = tuple(Transfer(folded[k % len(folded)] - 1, rank, 0, chunks, "token") for k, rank in enumerate(waiting))
+    copy_round = tuple(Transfer(rank - 1, rank, 0, chunks, "copy") for rank in folded)
+    return (reduce_round, *((tokens,) if with_tokens else ()), *rounds, copy_round)
 
 
 def folding_time_s(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
     """Return the seconds that folding adds to the run time: each folded rank sends its vector and gets the total."""
-    is_power_of_two = rank_count == len(power_of_two_ranks(rank_count))
+    is_power_of_two = rank_count == len(unfolded_ranks(rank_count))
     return 0.0 if is_power_of_two else 2 * (alpha_s + vector_bytes * beta_s_per_byte)

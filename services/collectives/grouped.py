@@ -6,14 +6,14 @@ from typing import Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import NetworkAndModelFacts
+from services.collectives.base import NetworkAndModelSizes
 from services.collectives.rendezvous import RendezvousCollective
 from services.schema.conflicts import Conflict, raise_conflicts
 
 RankGroups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-class GroupedCollective(RendezvousCollective, ABC):
+class RankGroupCollective(RendezvousCollective, ABC):
     """A collective with two levels: inside each group of ranks, and between the groups."""
 
     size: PositiveInt | None = Field(
@@ -24,7 +24,7 @@ class GroupedCollective(RendezvousCollective, ABC):
     )
 
     @model_validator(mode="after")
-    def _check_fields(self) -> Self:
+    def _reject_conflicting_fields(self) -> Self:
         raise_conflicts(self._field_conflicts())
         return self
 
@@ -39,11 +39,11 @@ class GroupedCollective(RendezvousCollective, ABC):
         last_rank = rank_count - 1
         return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
-        resolved = super().resolve_fields(network_and_model)
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
+        resolved = super().resolve_auto_values(trial_sizes)
         if self.size or self.groups:
             return resolved
-        return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model.racks if rack)})
+        return resolved.model_copy(update={"groups": tuple(rack for rack in trial_sizes.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
         """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""

@@ -7,8 +7,8 @@ links that moves as many bytes in one message less.
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from services.collectives.base import Round, Schedule, Transfer
-from services.collectives.folding import add_folding_rounds, folding_time_s, power_of_two_ranks
+from services.collectives.base import Round, Transfer, TransferSchedule
+from services.collectives.folding import add_folding_rounds, folding_time_s, unfolded_ranks
 from services.collectives.pairwise_exchange import PairwiseExchange
 
 
@@ -23,21 +23,19 @@ class HalvingDoubling(PairwiseExchange):
     closed_form: ClassVar[str] = "4⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
     eager_closed_form: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
 
-    def schedule(self, rank_count: int) -> Schedule:
-        ranks = power_of_two_ranks(rank_count)
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
+        ranks = unfolded_ranks(rank_count)
         chunk_count = len(ranks)
-        rounds = self.insert_ready_tokens((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
-        with_tokens = not self.uses_rendezvous
-        return Schedule(
-            chunk_count=chunk_count, rounds=add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=with_tokens)
-        )
+        rounds = self.insert_ready_messages((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
+        all_rounds = add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
+        return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: S/2 + S/4 + … = (p-1)/p·S in each direction; folding adds 2S.
+        """Return the run time in seconds: p ranks send (p-1)/p of the vector twice; folding adds two vectors.
 
         The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
-        power = len(power_of_two_ranks(rank_count))
+        power = len(unfolded_ranks(rank_count))
         latency_s = 2 * (power.bit_length() - 1) * self.messages_per_round * alpha_s
         transfer_s = 2 * (power - 1) / power * vector_bytes * beta_s_per_byte
         return latency_s + transfer_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
@@ -65,7 +63,7 @@ def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
         distance *= 2
 
 
-def _aligned_chunk_block(position: int, chunk_count: int) -> tuple[int, int]:
-    """Return start and stop of the aligned block of `chunk_count` chunks that contains chunk number `position`."""
-    first = position // chunk_count * chunk_count
+def _aligned_chunk_block(chunk_number: int, chunk_count: int) -> tuple[int, int]:
+    """Return first chunk and end of the aligned block of `chunk_count` chunks that contains `chunk_number`."""
+    first = chunk_number // chunk_count * chunk_count
     return first, first + chunk_count

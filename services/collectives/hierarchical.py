@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from services.collectives.base import Schedule, Transfer
-from services.collectives.grouped import GroupedCollective
+from services.collectives.base import Transfer, TransferSchedule
+from services.collectives.grouped import RankGroupCollective
 from services.collectives.ring import ring_rounds
 
 
-class HierarchicalAllReduce(GroupedCollective):
+class HierarchicalAllReduce(RankGroupCollective):
     """All-reduce with a reduce-scatter inside each group, one ring per slice between groups, and an all-gather inside.
 
     Each rank of a group owns the sum of one slice. The owners of a slice, one per group, form a ring. A group sends
@@ -21,7 +21,7 @@ class HierarchicalAllReduce(GroupedCollective):
     closed_form: ClassVar[str] = "2(2α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
     eager_closed_form: ClassVar[str] = "2(α + (g-1)S/l·β) + 2(G-1)(α + S/(lG)·β), G groups of l to g ranks"
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         groups = self.rank_groups(rank_count)
         slice_count, chunks_per_slice = min(map(len, groups)), len(groups)
         reduce_scatter = tuple(
@@ -30,9 +30,9 @@ class HierarchicalAllReduce(GroupedCollective):
         rings = [list(ring_rounds([group[k] for group in groups], k * chunks_per_slice)) for k in range(slice_count)]
         between_groups = (sum(same_hop, ()) for same_hop in zip(*rings, strict=True))
         rounds = (reduce_scatter, *between_groups, tuple(map(_reverse_transfer, reduce_scatter)))
-        non_empty_rounds = [transfers for transfers in rounds if transfers]
-        return Schedule(
-            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_receipt_tokens(non_empty_rounds))
+        non_empty = [transfers for transfers in rounds if transfers]
+        return TransferSchedule(
+            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self.insert_receipt_messages(non_empty))
         )
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
@@ -48,13 +48,13 @@ class HierarchicalAllReduce(GroupedCollective):
         return inside_s + 2 * (len(sizes) - 1) * (alpha_s + slice_s / len(sizes))
 
 
-def _reduce_scatter_transfers(group: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
-    """Yield the transfers that sum slice k at the k-th rank of a group; each rank sends to its successor first."""
-    for turn in range(1, len(group)):
-        for position, rank in enumerate(group):
-            owner = (position + turn) % len(group)
+def _reduce_scatter_transfers(ranks: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
+    """Yield transfers that sum slice k of the vector at a group's k-th rank; each rank sends to its successor first."""
+    for turn in range(1, len(ranks)):
+        for position, rank in enumerate(ranks):
+            owner = (position + turn) % len(ranks)
             if owner < slice_count:
-                yield Transfer(rank, group[owner], owner * chunks_per_slice, (owner + 1) * chunks_per_slice, "reduce")
+                yield Transfer(rank, ranks[owner], owner * chunks_per_slice, (owner + 1) * chunks_per_slice, "reduce")
 
 
 def _reverse_transfer(transfer: Transfer) -> Transfer:

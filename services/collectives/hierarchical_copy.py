@@ -2,11 +2,11 @@
 
 from typing import ClassVar, Literal
 
-from services.collectives.base import Schedule, Transfer
-from services.collectives.grouped import GroupedCollective
+from services.collectives.base import Transfer, TransferSchedule
+from services.collectives.grouped import RankGroupCollective
 
 
-class HierarchicalCopyAllReduce(GroupedCollective):
+class HierarchicalCopyAllReduce(RankGroupCollective):
     """All-reduce over leaders (first rank of each group): groups reduce to leaders, leaders to one; totals go back.
 
     TensorFlow made it for machines whose groups of devices have few links between them.
@@ -16,19 +16,17 @@ class HierarchicalCopyAllReduce(GroupedCollective):
     closed_form: ClassVar[str] = "5α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
     eager_closed_form: ClassVar[str] = "4α + 2(g-1 + G-1)S·β, G groups of at most g ranks"
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         groups = self.rank_groups(rank_count)
         inside_groups = tuple((rank, group[0]) for group in groups for rank in group[1:])
         between_groups = tuple((group[0], groups[0][0]) for group in groups[1:])
         levels = [pairs for pairs in (inside_groups, between_groups) if pairs]
-        reduce_rounds = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
-        copy_rounds = (
-            tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
-        )
-        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
+        reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
+        copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
+        return TransferSchedule(rounds=tuple(self.insert_receipt_messages((*reductions, *copies))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: the busiest leader's link carries one vector per other rank of each level.
+        """Return the run time in seconds: at each level, the busiest leader's link carries one vector per other rank.
 
         With a rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.
         """

@@ -16,11 +16,11 @@ class PairwiseExchange(RendezvousCollective):
 
     @property
     def messages_per_round(self) -> int:
-        """Number of consecutive messages in each round: the data, and a token before it if there is a rendezvous."""
+        """Number of consecutive messages per round: the data and, with a rendezvous, an empty message before it."""
         return 1 + self.uses_rendezvous
 
-    def insert_ready_tokens(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """Yield the rounds, each preceded by tokens with which receivers report that they are ready."""
+    def insert_ready_messages(self, rounds: Iterable[Round]) -> Iterator[Round]:
+        """Yield the rounds, each after empty messages (tokens) with which receivers report that they are ready."""
         for transfers in rounds:
             if self.uses_rendezvous:
                 yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer, TransferSchedule
 
 
 class ReduceToOne(Collective):
@@ -21,42 +21,36 @@ class ReduceToOne(Collective):
     senders: Literal["concurrent", "serial"] = Field(
         "concurrent",
         description="concurrent: all ranks send to rank 0 at the same time; serial: one after another, each when it "
-        "has a token from rank 0",
+        "has an empty message (token) from rank 0",
     )
-    fused: bool = Field(
-        default=True, description="whether the whole gradient is one message; otherwise one message per array"
-    )
+    fused: bool = Field(default=True, description="whether the gradient is one message; else one message per array")
     tensors: tuple[NonNegativeInt, ...] = Field(
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
-        return (
-            self if self.fused or self.tensors else self.model_copy(update={"tensors": network_and_model.array_sizes})
-        )
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
+        return self if self.fused or self.tensors else self.model_copy(update={"tensors": trial_sizes.array_sizes})
 
-    def array_size_conflict(self, array_sizes: Sequence[int]) -> tuple[str, str] | None:
-        total, model_total = sum(self.tensors), sum(array_sizes)
+    def array_size_conflict(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
+        total, model_total = sum(self.tensors), sum(model_array_sizes)
         if not self.tensors or total == model_total:
             return None
-        model_arrays = ", ".join(map(str, array_sizes))
+        model_arrays = ", ".join(map(str, model_array_sizes))
         return "tensors", f"{total} entries in all, but the model has {model_total}, in arrays of {model_arrays}"
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         if rank_count == 1:
-            return Schedule()
+            return TransferSchedule()
         array_sizes = () if self.fused else self.tensors
         chunk_count = len(array_sizes) or 1
         rounds_of_sums = self._serial_reduce_rounds if self.senders == "serial" else self._concurrent_reduce_rounds
-        totals = (
-            tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in range(1, rank_count))
-            for chunk in range(chunk_count)
-        )
+        ranks = range(1, rank_count)
+        totals = (tuple(Transfer(0, rank, chunk, chunk + 1, "copy") for rank in ranks) for chunk in range(chunk_count))
         rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
-        return Schedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
+        return TransferSchedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: until rank 0 has sent the last total.
+        """Return the run time in seconds: until rank 0 has received all vectors and sent the last total.
 
         Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So
         the run time is the largest sum, over all arrays, of two times: until the array has been received from all
@@ -82,7 +76,7 @@ class ReduceToOne(Collective):
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for rank in range(1, rank_count))
 
     def _serial_reduce_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
-        """Yield two rounds per rank: a token from rank 0, then all chunks to rank 0."""
+        """Yield two rounds per rank: an empty message from rank 0 as permission, then all chunks to rank 0."""
         for rank in range(1, rank_count):
             yield (Transfer(0, rank, 0, chunk_count, "token"),)
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for chunk in range(chunk_count))

@@ -1,4 +1,4 @@
-"""Rendezvous: tokens that prevent two long messages from sharing a link, as in MPI.
+"""Rendezvous as in MPI: ranks wait for empty messages (tokens), so that two long messages never share a link.
 
 A send counts as done when the sending host has accepted the message. For a long message that is well before it has
 arrived.
@@ -10,26 +10,26 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Transfer
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer
 
 EAGER_LIMIT_BYTES = 64 << 10  # vectors up to this size may share a link with the previous message
 
 
 class RendezvousCollective(Collective, ABC):
-    """A collective in which a rank sends to one rank after another, with or without waiting for tokens."""
+    """A collective whose ranks send to one rank after another; a rendezvous makes them wait for empty messages."""
 
     eager_closed_form: ClassVar[str]  # closed form without tokens
 
     rendezvous: bool | None = Field(
         None,
-        description="whether ranks wait for a token where two messages would share a link; absent: for vectors of more "
-        "than 64 KiB",
+        description="whether ranks wait for an empty message (token) where two messages would share a link; absent: "
+        "for vectors of more than 64 KiB",
     )
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": network_and_model.vector_bytes > EAGER_LIMIT_BYTES})
+        return self.model_copy(update={"rendezvous": trial_sizes.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
     def run_time_formula(self) -> str:
@@ -37,33 +37,33 @@ class RendezvousCollective(Collective, ABC):
 
     @property
     def uses_rendezvous(self) -> bool:
-        """Whether the schedule contains tokens; also true as long as the field `rendezvous` has no value."""
+        """Whether ranks wait for empty messages (tokens); also true while the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
-    def insert_receipt_tokens(self, rounds: Sequence[Round]) -> Iterator[Round]:
-        """Yield the rounds, each followed by tokens for senders whose next message goes to another rank.
+    def insert_receipt_messages(self, rounds: Sequence[Round]) -> Iterator[Round]:
+        """Yield the rounds, each followed by confirmations to senders whose next message goes to another rank.
 
-        A token confirms that a message has arrived. Without tokens, the sender's second message takes half of its link
-        from the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank
-        that has to forward most is served first.
+        A confirmation is an empty message (token): it reports that a message has arrived. Without tokens, the sender's
+        second message takes half of its link from the first one: broadcast along a binomial tree took a fifth longer
+        than its closed form, since the rank that has to forward most is served first.
         """
         for number, transfers in enumerate(rounds, 1):
             yield transfers
             tokens = tuple(
                 Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
                 for t in transfers
-                if self.uses_rendezvous and _needs_receipt_token(t, rounds[number:])
+                if self.uses_rendezvous and _needs_receipt_message(t, rounds[number:])
             )
             if tokens:
                 yield tokens
 
 
-def _needs_receipt_token(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
-    """Return whether the source's next message goes to another rank, with no message from the target before."""
+def _needs_receipt_message(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
+    """Return whether the source sends to another rank next, and gets no message from the target before that."""
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}
         if targets:
             return transfer.target not in targets
-        if any(later.edge == transfer.edge[::-1] for later in transfers):
+        if any(later.rank_pair == transfer.rank_pair[::-1] for later in transfers):
             return False
     return False

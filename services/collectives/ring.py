@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from services.collectives.base import Collective, NetworkAndModelFacts, Round, Schedule, Transfer, TransferKind
+from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer, TransferKind, TransferSchedule
 from services.collectives.recursive_doubling import RecursiveDoubling
 from services.schema.conflicts import Conflict, raise_conflicts
 from services.schema.units import Bytes
@@ -34,12 +34,10 @@ class Ring(Collective):
     sequence: tuple[NonNegativeInt, ...] = Field(
         (), description="ranks in the order of the ring; absent: defined by order and stride"
     )
-    small: Bytes | None = Field(
-        None, description="vectors up to this size use recursive_doubling instead of the ring; absent: none"
-    )
+    small: Bytes | None = Field(None, description="vectors up to this size use recursive_doubling; absent: none")
 
     @model_validator(mode="after")
-    def _check_fields(self) -> Self:
+    def _reject_conflicting_fields(self) -> Self:
         raise_conflicts(self._field_conflicts())
         return self
 
@@ -53,31 +51,31 @@ class Ring(Collective):
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve_fields(self, network_and_model: NetworkAndModelFacts) -> Self:
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
-        return self.model_copy(update={"sequence": tuple(rank for rack in network_and_model.racks for rank in rack)})
+        return self.model_copy(update={"sequence": tuple(rank for rack in trial_sizes.racks for rank in rack)})
 
-    def resolved_candidates(self, network_and_model: NetworkAndModelFacts) -> tuple[Collective, ...]:
-        """Return this ring, or recursive doubling for a vector of at most `small` bytes; the plan records which one."""
-        is_small = self.small is not None and network_and_model.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve_fields(network_and_model),)
+    def candidate_collectives(self, trial_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
+        """Return this ring, or recursive doubling if a vector has at most `small` bytes; the plan records it."""
+        is_small = self.small is not None and trial_sizes.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).resolve_auto_values(trial_sizes),)
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
-        return Schedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
+        return TransferSchedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds, 2(n-1)(α + S/n·β): every round moves one chunk over each link at once."""
+        """Return the run time in seconds: 2(n-1) rounds for n ranks, each of which sends 1/n of the vector."""
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
     def hidden_latency_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, transfer_s: float, latency_s: float
     ) -> float:
-        """Return the seconds of latency that overlap with data transfer: (1 - 1/m)·min(latency, (1 - s/c)·transfer).
+        """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
 
-        m = 2(n-1) is the number of hops, and s/c the share of a piece in its chunk. Over short distances, links are
-        idle for one latency only. Over long distances, they are idle except for one piece per hop.
+        It is (1 - 1/m)·min(latency, (1 - s/c)·transfer) with m = 2(n-1) hops, and pieces of s in chunks of c bytes.
+        Over short distances, links are idle for one latency only. Over long ones, they are busy for one piece per hop.
         """
         if rank_count == 1:
             return 0.0
@@ -86,14 +84,14 @@ class Ring(Collective):
 
 
 def ring_rounds(rank_order: Sequence[int], first_chunk: int = 0) -> Iterator[Round]:
-    """Yield the rounds of a ring all-reduce of one chunk per rank, numbered from `first_chunk`."""
+    """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `first_chunk`."""
     hops = range(len(rank_order) - 1)
     yield from (_ring_round(rank_order, first_chunk, -hop, "reduce") for hop in hops)
     yield from (_ring_round(rank_order, first_chunk, 1 - hop, "copy") for hop in hops)
 
 
 def _ring_round(rank_order: Sequence[int], first_chunk: int, chunk_shift: int, transfer_kind: TransferKind) -> Round:
-    """Return a round in which the rank at each position p sends chunk p + `chunk_shift` (modulo n) on."""
+    """Return a round in which the rank at position p of n sends chunk (p + `chunk_shift`) mod n to the next rank."""
     ranks = len(rank_order)
     chunks = [first_chunk + (position + chunk_shift) % ranks for position in range(ranks)]
     return tuple(

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from services.collectives.base import Schedule, Transfer
+from services.collectives.base import Transfer, TransferSchedule
 from services.collectives.rendezvous import RendezvousCollective
 
 
@@ -17,19 +17,17 @@ class BinomialTree(RendezvousCollective):
     closed_form: ClassVar[str] = "(⌊lg n⌋ + 2⌈lg n⌉ - 1)α + 2⌈lg n⌉S·β"
     eager_closed_form: ClassVar[str] = "2⌊lg n⌋α + 2⌈lg n⌉S·β"
 
-    def schedule(self, rank_count: int) -> Schedule:
+    def plan_transfers(self, rank_count: int) -> TransferSchedule:
         levels = [
             [(rank, rank - distance) for rank in range(distance, rank_count, 2 * distance)]
             for distance in (1 << bit for bit in range((rank_count - 1).bit_length()))
         ]
-        reduce_rounds = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
-        copy_rounds = (
-            tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels)
-        )
-        return Schedule(rounds=tuple(self.insert_receipt_tokens((*reduce_rounds, *copy_rounds))))
+        reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
+        copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
+        return TransferSchedule(rounds=tuple(self.insert_receipt_messages((*reductions, *copies))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: ⌈lg n⌉ rounds in each direction; rank 0 waits for a token between broadcasts.
+        """Return the run time in seconds: ⌈lg n⌉ rounds each way for n ranks; rank 0 awaits confirmation between sends.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its
         round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from services.compressors.base import Compressor, CompressorState, Payload, bytes_to_vector, payload_to_bytes
+from services.compressors.base import CompressedPayload, Compressor, CompressorState, bytes_to_vector, payload_to_bytes
 from services.compressors.fp16 import Fp16
 from services.compressors.identity import IdentityCompressor
 
@@ -18,11 +18,11 @@ AnyCompressor: TypeAlias = Annotated[IdentityCompressor | Fp16, Field(discrimina
 
 __all__ = [
     "AnyCompressor",
+    "CompressedPayload",
     "Compressor",
     "CompressorState",
     "Fp16",
     "IdentityCompressor",
-    "Payload",
     "bytes_to_vector",
     "payload_to_bytes",
 ]

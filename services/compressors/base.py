@@ -1,4 +1,4 @@
-"""Contract of a compressor: a number format for vectors on the wire. A compressor never communicates."""
+"""Base class of compressors: number formats for vectors on the wire. A compressor never communicates."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from services.schema.arrays import Array, HostArray, Vector
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 CompressorState: TypeAlias = Any  # what a compressor keeps between two vectors; None for a compressor without state
 ArrayFormat: TypeAlias = tuple[str, int]  # NumPy's name of the data type, number of entries
 
 
 @dataclass(frozen=True)
-class Payload:
+class CompressedPayload:
     """A compressed vector, ready for the wire."""
 
     arrays: tuple[Array, ...]  # the compressed data
@@ -24,47 +24,47 @@ class Payload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, without framing."""
+        """Size of the payload in bytes, without framing."""
         return sum(array.nbytes for array in self.arrays)
 
 
-class Compressor(Component):
+class Compressor(ScenarioComponent):
     """Converts a vector into fewer bytes and back. Each compressor's docstring states its ratio and its error."""
 
     @abstractmethod
-    def init_state(self, entries: int) -> CompressorState:
-        """Return the compressor's state before the first vector; all vectors have `entries` entries."""
+    def init_state(self, entry_count: int) -> CompressorState:
+        """Return the compressor's state before the first vector; all vectors have `entry_count` entries."""
 
     @abstractmethod
-    def compress(self, vector: Vector, state: CompressorState) -> tuple[Payload, CompressorState]:
-        """Return `vector` as a payload, and the next state.
+    def compress(self, vector: Vector, state: CompressorState) -> tuple[CompressedPayload, CompressorState]:
+        """Return the compressed `vector`, and the compressor's state for the next vector.
 
         `vector` stays unchanged; the payload may share its memory.
         """
 
     @abstractmethod
-    def decompress(self, payload: Payload) -> Vector:
+    def decompress(self, payload: CompressedPayload) -> Vector:
         """Return the vector that `payload` encodes; the vector may share the payload's memory."""
 
     @abstractmethod
-    def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:
-        """Return the formats of the arrays in the payload of any vector with `entries` entries of `dtype`."""
+    def payload_array_formats(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
+        """Return type and length of each array in the payload of a vector with `entry_count` entries of `dtype`."""
 
-    def compressed_size_bytes(self, entries: int, dtype: str) -> int:
-        """Return the bytes on the wire of a vector with `entries` entries of `dtype`."""
-        return sum(np.dtype(name).itemsize * size for name, size in self.array_formats(entries, dtype))
+    def compressed_size_bytes(self, entry_count: int, dtype: str) -> int:
+        """Return the compressed size in bytes of a vector with `entry_count` entries of `dtype`."""
+        return sum(np.dtype(name).itemsize * size for name, size in self.payload_array_formats(entry_count, dtype))
 
 
-def payload_to_bytes(payload: Payload, copy_to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
+def payload_to_bytes(payload: CompressedPayload, copy_to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
     """Return a payload's bytes in host memory, shape (nbytes,); a single array in host memory is not copied."""
     parts = [np.ascontiguousarray(copy_to_host(array)).view(np.uint8) for array in payload.arrays]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entries: int, dtype: str) -> HostArray:
+def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
     """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
-    formats = compressor.array_formats(entries, dtype)
+    formats = compressor.payload_array_formats(entry_count, dtype)
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)
     arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)
-    return np.asarray(compressor.decompress(Payload(arrays, entries)), dtype)
+    return np.asarray(compressor.decompress(CompressedPayload(arrays, entry_count)), dtype)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.compressors.base import ArrayFormat, Compressor, Payload
+from services.compressors.base import ArrayFormat, CompressedPayload, Compressor
 from services.schema.arrays import Vector
 
 MAX_FP16 = 65504.0  # largest finite binary16; larger numbers would become infinity and spoil every sum
@@ -17,15 +17,15 @@ class Fp16(Compressor):
 
     kind: Literal["fp16"] = "fp16"
 
-    def init_state(self, entries: int) -> None:
+    def init_state(self, entry_count: int) -> None:
         """Return None: this compressor keeps no state."""
 
-    def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:
-        return Payload((vector.clip(-MAX_FP16, MAX_FP16).astype("float16"),), vector.size), state
+    def compress(self, vector: Vector, state: None) -> tuple[CompressedPayload, None]:
+        return CompressedPayload((vector.clip(-MAX_FP16, MAX_FP16).astype("float16"),), vector.size), state
 
-    def decompress(self, payload: Payload) -> Vector:
+    def decompress(self, payload: CompressedPayload) -> Vector:
         (half,) = payload.arrays
         return half.astype("float32")
 
-    def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - always float16
-        return (("float16", entries),)
+    def payload_array_formats(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - always float16
+        return (("float16", entry_count),)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.compressors.base import ArrayFormat, Compressor, Payload
+from services.compressors.base import ArrayFormat, CompressedPayload, Compressor
 from services.schema.arrays import Vector
 
 
@@ -11,15 +11,15 @@ class IdentityCompressor(Compressor):
 
     kind: Literal["identity"] = "identity"
 
-    def init_state(self, entries: int) -> None:
+    def init_state(self, entry_count: int) -> None:
         """Return None: this compressor keeps no state."""
 
-    def compress(self, vector: Vector, state: None) -> tuple[Payload, None]:
-        return Payload((vector,), vector.size), state
+    def compress(self, vector: Vector, state: None) -> tuple[CompressedPayload, None]:
+        return CompressedPayload((vector,), vector.size), state
 
-    def decompress(self, payload: Payload) -> Vector:
+    def decompress(self, payload: CompressedPayload) -> Vector:
         (vector,) = payload.arrays
         return vector
 
-    def array_formats(self, entries: int, dtype: str) -> tuple[ArrayFormat, ...]:
-        return ((dtype, entries),)
+    def payload_array_formats(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
+        return ((dtype, entry_count),)

@@ -1,4 +1,4 @@
 """The coordinator of a run: starts and stops the training of all nodes, and evaluates the parameters.
 
-`machine` and `switchover` decide, `runtime` acts on the decisions, `service` serves the calls of the nodes over gRPC.
+`machine` and `switch_machine` decide, `runtime` executes their decisions, `service` serves the gRPC calls of the nodes.
 """

@@ -1,6 +1,6 @@
-"""State machine of a run: joined nodes, start gate, epochs, stop rule and switch of strategies.
+"""State machine of a training run in the coordinator: joined nodes, epochs, early stop and strategy switch.
 
-Each event of the run is a method call that returns the actions to take. There is no clock, socket or model in here.
+Each event of the run is a method call that returns the actions to take. This module uses no clock, socket or model.
 """
 
 from collections.abc import Collection
@@ -9,8 +9,8 @@ from math import inf, nan
 from typing import TypeAlias
 
 from services.coordinator import switch_machine as switchover
-from services.coordinator.switch_machine import CallHandOver, RecordJudgement, SwitchMachine
-from services.runtime.control import EpochReport, HandOverState
+from services.coordinator.switch_machine import LogSwitchRuleDecision, StartStrategySwitch, StrategySwitchStateMachine
+from services.runtime.control import EpochReport, StrategySwitchState
 from services.scenario.target import QualityTarget
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, LossSource
@@ -19,19 +19,19 @@ NO_STOP_REASON = ""  # training continues
 
 
 @dataclass(frozen=True)
-class ReleaseNodes:
-    """Action: let all nodes start training."""
+class StartTraining:
+    """Action of the coordinator: let all nodes start training."""
 
 
 @dataclass(frozen=True)
 class EvaluateParameters:
-    """Action: evaluate the parameters of an epoch report, then call `RunMachine.handle_evaluation`."""
+    """Action: evaluate the parameters that a worker reported, then call `RunStateMachine.handle_evaluation`."""
 
     epoch: EpochReport
 
 
 @dataclass(frozen=True)
-class ReportTrainLoss:
+class LogTrainLoss:
     """Action: log the mean training loss of all workers over one pass through the data."""
 
     epoch: EpochReport
@@ -39,8 +39,8 @@ class ReportTrainLoss:
 
 
 @dataclass(frozen=True)
-class ReplyEpochEnd:
-    """Action: reply to a worker's epoch report; the worker stops if the reply has a stop reason, else it continues."""
+class ReplyToEpochReport:
+    """Action: reply to a worker's epoch report; a reply with a stop reason stops the worker."""
 
     node_name: str
     epoch_number: int
@@ -48,15 +48,15 @@ class ReplyEpochEnd:
 
 
 @dataclass(frozen=True)
-class SendWorkerToHandOver:
-    """Action: reply to a worker's epoch report that the worker takes part in a hand-over before its next step."""
+class ReplyWithStrategySwitch:
+    """Action: tell a worker, in the reply to its epoch report, to switch its strategy before the next step."""
 
     node_name: str
     epoch_number: int
 
 
 @dataclass(frozen=True)
-class AnnounceStop:
+class AnnounceRunStop:
     """Action: send the stop reason to all nodes that wait for the end of the run."""
 
     stop_reason: str
@@ -64,30 +64,30 @@ class AnnounceStop:
 
 @dataclass(frozen=True)
 class FinishRun:
-    """Action: finish the run, because all nodes have left."""
+    """Action: log the end of the run, because all nodes have left it."""
 
 
 @dataclass(frozen=True)
-class ReleaseHandOverWaiters:
-    """Action: release the nodes that wait for a hand-over, because all workers have left."""
+class CancelStrategySwitchWait:
+    """Action: end the waiting of nodes for a strategy switch, because all workers have left the run."""
 
 
 RunAction: TypeAlias = (
-    ReleaseNodes
+    StartTraining
     | EvaluateParameters
-    | ReportTrainLoss
-    | ReplyEpochEnd
-    | SendWorkerToHandOver
-    | AnnounceStop
+    | LogTrainLoss
+    | ReplyToEpochReport
+    | ReplyWithStrategySwitch
+    | AnnounceRunStop
     | FinishRun
-    | ReleaseHandOverWaiters
+    | CancelStrategySwitchWait
     | switchover.SwitchAction
 )
 
 
 @dataclass
-class RunMachine:
-    """State machine of one run in its coordinator: joined nodes, epochs, stop rule and switch of strategies.
+class RunStateMachine:
+    """State machine of one training run in the coordinator: joined nodes, epochs, early stop and strategy switch.
 
     In synchronous training all workers wait for the evaluation of an epoch, so that all stop after the same step. In
     asynchronous training only the evaluation worker (the worker whose parameters are evaluated) waits for it. The other
@@ -100,7 +100,7 @@ class RunMachine:
     is_synchronous: bool
     target: QualityTarget | None  # training stops when it is reached; None: at the end of the budget
     plan_sha256: str
-    switch_machine: SwitchMachine | None = None  # None: the strategy has one training phase
+    strategy_switch: StrategySwitchStateMachine | None = None  # None: the strategy has one training phase
     stop_reason: str = NO_STOP_REASON
     has_diverged: bool = False
     _joined_nodes: set[str] = field(default_factory=set)
@@ -111,14 +111,14 @@ class RunMachine:
     _last_evaluated_epoch: int = 0
     _validation_loss: float = nan  # of the last evaluated epoch
     _last_decided_epoch: int = 0  # last epoch after which continue or stop is decided; synchronous training only
-    _hand_over_epoch: int = 0  # epoch after which workers hand over to the second phase; 0: none
+    _strategy_switch_epoch: int = 0  # epoch after which workers switch to the second phase; 0: none
     _pass_reports: list[EpochReport] = field(
         default_factory=list
     )  # epoch reports of the current pass over the data; asynchronous training only
     _finished_passes: int = 0
 
     def handle_join(self, node_name: str, plan_sha256: str) -> list[RunAction]:
-        """Record that a node is ready to start; a repeated call changes nothing.
+        """Record that a node is ready to start training; a repeated call changes nothing.
 
         Raises:
             AuthenticationError: the node does not belong to this run, or was started with another plan.
@@ -128,175 +128,157 @@ class RunMachine:
         if plan_sha256 != self.plan_sha256:
             raise AuthenticationError(f"{node_name} was started with a plan that differs from the coordinator's")
         self._joined_nodes.add(node_name)
-        return self._release_nodes_when_ready()
+        return self._start_training_when_ready()
 
     def handle_start_gate_open(self) -> list[RunAction]:
-        """Record that the start gate is open: the network is set up as planned."""
+        """Record the engine's signal that the network is set up, so that training may start."""
         self._is_start_gate_open = True
-        return self._release_nodes_when_ready()
+        return self._start_training_when_ready()
 
-    def handle_epoch_end(self, epoch_report: EpochReport) -> list[RunAction]:
+    def handle_epoch_end(self, report: EpochReport) -> list[RunAction]:
         """Record a worker's report of a finished epoch; a repeated report changes nothing and gets no second reply.
 
         Raises:
             ProtocolError: the worker or the epoch does not exist.
         """
         # A fast asynchronous worker does more than its share of the budget. After a switch its epoch numbers continue.
-        last_epoch = self.epochs if self.is_synchronous and not self._has_switched else inf
-        if epoch_report.node_name not in self.worker_names:
-            raise ProtocolError(
-                f"{epoch_report.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}"
-            )
-        if not 1 <= epoch_report.epoch <= last_epoch:
-            raise ProtocolError(
-                f"{epoch_report.node_name} can't report epoch {epoch_report.epoch}; epochs are 1 to {last_epoch}"
-            )
-        reports = self._epoch_reports.setdefault(epoch_report.epoch, {})
-        if epoch_report.node_name in reports:
+        last_epoch = self.epochs if self.is_synchronous and not self._has_switched_strategy else inf
+        if report.node_name not in self.worker_names:
+            raise ProtocolError(f"{report.node_name} can't report an epoch; workers are {', '.join(self.worker_names)}")
+        if not 1 <= report.epoch <= last_epoch:
+            raise ProtocolError(f"{report.node_name} can't report epoch {report.epoch}; epochs are 1 to {last_epoch}")
+        reports = self._epoch_reports.setdefault(report.epoch, {})
+        if report.node_name in reports:
             return []
-        reports[epoch_report.node_name] = replace(
-            epoch_report, parameters=b""
-        )  # the parameters of all epochs would fill the memory
+        reports[report.node_name] = replace(report, parameters=b"")  # parameters of all epochs would fill the memory
         actions: list[RunAction] = []
-        if epoch_report.node_name == self.worker_names[0]:
-            actions.append(EvaluateParameters(epoch_report))
-        elif not self.is_synchronous or epoch_report.epoch <= self._last_decided_epoch:
-            actions.append(self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch))
+        if report.node_name == self.worker_names[0]:
+            actions.append(EvaluateParameters(report))
+        elif not self.is_synchronous or report.epoch <= self._last_decided_epoch:
+            actions.append(self._make_epoch_reply(report.node_name, report.epoch))
         if self.is_synchronous and self._have_all_workers_reported(reports):
-            actions.append(ReportTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
-            actions.extend(self._decide_after_epoch(epoch_report.epoch))
+            actions.append(LogTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
+            actions.extend(self._stop_switch_or_continue(report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._add_report_to_data_pass(replace(epoch_report, parameters=b"")))
+            actions.extend(self._add_report_to_dataset_pass(replace(report, parameters=b"")))
         return actions
 
-    def _add_report_to_data_pass(self, epoch_report: EpochReport) -> list[RunAction]:
-        """Add an asynchronous worker's epoch report to the current pass through the data; finish a complete pass.
+    def _add_report_to_dataset_pass(self, epoch_report: EpochReport) -> list[RunAction]:
+        """Count an asynchronous worker's epoch report towards the current pass over the training data.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
         self._pass_reports.append(epoch_report)
-        if len(self._pass_reports) < len(self._computing_workers):
+        if len(self._pass_reports) < len(self._gradient_workers):
             return []
         reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
-        action = ReportTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
-        if not self._does_rule_use("train"):
+        action = LogTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
+        if not self._does_switch_rule_use("train"):
             return [action]
-        return [
-            action,
-            *self._apply_switch_rule(
-                EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_loss_sums(reports))
-            ),
-        ]
+        point = EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_loss_sums(reports))
+        return [action, *self._apply_strategy_switch_rule(point)]
 
-    def handle_evaluation(self, epoch_report: EpochReport, metrics: dict[str, float]) -> list[RunAction]:
-        """Record the metrics that the evaluation of the parameters after an epoch has given."""
-        self._last_evaluated_epoch = epoch_report.epoch
-        self._validation_loss = metrics.get("loss", nan)
-        is_target_reached = self.target is not None and self.target.is_reached(metrics)
+    def handle_evaluation(self, report: EpochReport, eval_metrics: dict[str, float]) -> list[RunAction]:
+        """Record the quality metrics of the parameters after an epoch, and decide whether training stops."""
+        self._last_evaluated_epoch = report.epoch
+        self._validation_loss = eval_metrics.get("loss", nan)
+        is_target_reached = self.target is not None and self.target.is_reached(eval_metrics)
         actions: list[RunAction] = []
         if is_target_reached and not self.stop_reason:
             self.stop_reason = "target reached"
-            actions.append(AnnounceStop(self.stop_reason))
+            actions.append(AnnounceRunStop(self.stop_reason))
         if self.is_synchronous:
-            return [*actions, *self._decide_after_epoch(epoch_report.epoch)]
-        if self._does_rule_use("validation"):
-            actions += self._apply_switch_rule(
-                EvaluationPoint(epoch_report.epoch, epoch_report.steps, self._validation_loss)
+            return [*actions, *self._stop_switch_or_continue(report.epoch)]
+        if self._does_switch_rule_use("validation"):
+            actions += self._apply_strategy_switch_rule(
+                EvaluationPoint(report.epoch, report.steps, self._validation_loss)
             )
-        return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
+        return [*actions, self._make_epoch_reply(report.node_name, report.epoch)]
 
-    def handle_final_evaluation(self, epoch_number: int, step: int, metrics: dict[str, float]) -> list[RunAction]:
-        """Record the metrics of the servers' final parameters, which are evaluated after all nodes have left.
+    def handle_final_evaluation(self, epoch_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
+        """Record the quality metrics of the servers' final parameters; all nodes have left before.
 
         This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
         """
-        if self._does_rule_use("validation"):
-            return self._apply_switch_rule(EvaluationPoint(epoch_number, step, metrics.get("loss", nan)))
-        if self._does_rule_use("train") and self._pass_reports:
-            return self._apply_switch_rule(
+        if self._does_switch_rule_use("validation"):
+            return self._apply_strategy_switch_rule(EvaluationPoint(epoch_number, step, eval_metrics.get("loss", nan)))
+        if self._does_switch_rule_use("train") and self._pass_reports:
+            return self._apply_strategy_switch_rule(
                 EvaluationPoint(self._finished_passes + 1, step, train_loss_sums=_loss_sums(self._pass_reports))
             )
         return []
 
     @property
-    def _computing_workers(self) -> tuple[str, ...]:
-        """Names of the workers that compute gradients; a worker that became a server at a switch is not among them."""
-        if self.switch_machine is None or not self.switch_machine.is_committed:
+    def _gradient_workers(self) -> tuple[str, ...]:
+        """Names of the workers that compute gradients, without workers that a strategy switch turned into servers."""
+        if self.strategy_switch is None or not self.strategy_switch.is_committed:
             return self.worker_names
-        weights = self.switch_machine.switch.batch_weights_after_switch(len(self.worker_names))
+        weights = self.strategy_switch.switch.batch_weights_after_switch(len(self.worker_names))
         return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
-        """Return whether every worker that computes gradients is among the given workers, which are names."""
-        return set(self._computing_workers) <= set(reporting_workers)
+        """Return whether every worker that computes gradients is among `reporting_workers`, a list of names."""
+        return set(self._gradient_workers) <= set(reporting_workers)
 
-    def _does_rule_use(self, loss_source: LossSource) -> bool:
-        """Return whether the switch rule uses the validation loss, or the training loss."""
-        return self.switch_machine is not None and self.switch_machine.switch.rule.loss_source == loss_source
+    def _does_switch_rule_use(self, loss_source: LossSource) -> bool:
+        """Return whether the rule that decides about a strategy switch uses this loss (`validation` or `train`)."""
+        return self.strategy_switch is not None and self.strategy_switch.switch.rule.loss_source == loss_source
 
-    def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyEpochEnd | SendWorkerToHandOver:
-        if epoch_number == self._hand_over_epoch:
-            return SendWorkerToHandOver(node_name, epoch_number)
-        return ReplyEpochEnd(node_name, epoch_number, self.stop_reason)
+    def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyToEpochReport | ReplyWithStrategySwitch:
+        if epoch_number == self._strategy_switch_epoch:
+            return ReplyWithStrategySwitch(node_name, epoch_number)
+        return ReplyToEpochReport(node_name, epoch_number, self.stop_reason)
 
-    def _decide_after_epoch(self, epoch_number: int) -> list[RunAction]:
-        """Decide whether synchronous training stops, switches or continues, once all losses of the epoch are known."""
-        reports = self._epoch_reports[epoch_number]
-        awaits_losses = self._does_rule_use("train") and not self._have_all_workers_reported(reports)
-        if self._last_evaluated_epoch < epoch_number or self._last_decided_epoch >= epoch_number or awaits_losses:
+    def _stop_switch_or_continue(self, epoch: int) -> list[RunAction]:
+        """Decide whether synchronous training stops, switches its strategy or continues after an epoch."""
+        reports = self._epoch_reports[epoch]
+        awaits_losses = self._does_switch_rule_use("train") and not self._have_all_workers_reported(reports)
+        if self._last_evaluated_epoch < epoch or self._last_decided_epoch >= epoch or awaits_losses:
             return []
-        self._last_decided_epoch = epoch_number
+        self._last_decided_epoch = epoch
         steps = reports[self.worker_names[0]].steps
-        actions = self._apply_switch_rule(
-            EvaluationPoint(epoch_number, steps, self._validation_loss, _loss_sums(reports.values()))
-        )
-        self._hand_over_epoch = epoch_number if CallHandOver() in actions else 0
-        return [
-            *actions,
-            *(self._make_epoch_reply(worker, epoch_number) for worker in self.worker_names if worker in reports),
-        ]
+        point = EvaluationPoint(epoch, steps, self._validation_loss, _loss_sums(reports.values()))
+        actions = self._apply_strategy_switch_rule(point)
+        self._strategy_switch_epoch = epoch if StartStrategySwitch() in actions else 0
+        return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
 
-    def _apply_switch_rule(self, evaluation_point: EvaluationPoint) -> list[RunAction]:
-        """Evaluate the switch rule at an evaluation point; no switch starts at the end of training."""
-        if self.switch_machine is None:
+    def _apply_strategy_switch_rule(self, point: EvaluationPoint) -> list[RunAction]:
+        """Evaluate the rule that decides about a strategy switch; at the end of training no switch starts."""
+        if self.strategy_switch is None:
             return []
-        is_over = (
-            self.stop_reason or self._left_nodes or (self.is_synchronous and evaluation_point.number >= self.epochs)
-        )
-        actions: list[RunAction] = [
-            *self.switch_machine.handle_evaluation_point(evaluation_point, may_switch=not is_over)
-        ]
-        judgements = [action.judgement for action in actions if isinstance(action, RecordJudgement)]
+        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and point.number >= self.epochs)
+        actions: list[RunAction] = [*self.strategy_switch.handle_evaluation_point(point, may_switch=not is_over)]
+        judgements = [action.judgement for action in actions if isinstance(action, LogSwitchRuleDecision)]
         if any(judgement.gives_up for judgement in judgements) and not self.stop_reason:
             self.has_diverged, self.stop_reason = True, f"{judgements[0].skipped} losses were not finite"
-            actions.append(AnnounceStop(self.stop_reason))
+            actions.append(AnnounceRunStop(self.stop_reason))
         return actions
 
-    def handle_hand_over_report(self, report: HandOverState) -> list[RunAction]:
-        """Record a node's report that it has stopped for a hand-over, or has loaded the model.
+    def handle_switch_state(self, switch_state: StrategySwitchState) -> list[RunAction]:
+        """Record that a node has stopped for a strategy switch, or has loaded the model that was sent to it.
 
         Raises:
             ProtocolError: the run has no switch, or the node is ahead of other nodes.
         """
-        if self.switch_machine is None:
-            raise ProtocolError(f"{report.node_name} can't hand over: this run has no switch of strategies")
-        actions = self.switch_machine.handle_hand_over_report(report)
-        if self.switch_machine.is_committed:
-            self.is_synchronous = self.switch_machine.switch.second.phase_properties().is_synchronous
+        if self.strategy_switch is None:
+            raise ProtocolError(f"{switch_state.node_name} can't switch its strategy: this run has only one strategy")
+        actions = self.strategy_switch.handle_switch_state(switch_state)
+        if self.strategy_switch.is_committed:
+            self.is_synchronous = self.strategy_switch.switch.second.training_properties().is_synchronous
             # Passes and epochs are counted separately; the numbers of both continue from the larger one.
             self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
         return [*actions]
 
     @property
-    def _has_switched(self) -> bool:
-        return self.switch_machine is not None and self.switch_machine.is_committed
+    def _has_switched_strategy(self) -> bool:
+        return self.strategy_switch is not None and self.strategy_switch.is_committed
 
-    def abort_switch(self, reason: str) -> list[RunAction]:
-        """Abort the switch of strategies if it is neither committed nor aborted yet."""
-        return [*self.switch_machine.abort_switch(reason)] if self.switch_machine else []
+    def abort_strategy_switch(self, abort_reason: str) -> list[RunAction]:
+        """Abort the strategy switch unless it is already committed or aborted."""
+        return [*self.strategy_switch.abort(abort_reason)] if self.strategy_switch else []
 
     def handle_leave(self, node_name: str) -> list[RunAction]:
-        """Record that a node has finished its work; a repeated call changes nothing.
+        """Record that a node has left the run after its work; a repeated call changes nothing.
 
         Raises:
             ProtocolError: the node does not belong to this run.
@@ -306,23 +288,23 @@ class RunMachine:
         if node_name in self._left_nodes:
             return []
         self._left_nodes.add(node_name)
-        actions = self.abort_switch(f"{node_name} has left") if node_name in self.worker_names else []
-        if self.switch_machine and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
-            actions.append(ReleaseHandOverWaiters())
+        actions = self.abort_strategy_switch(f"{node_name} has left") if node_name in self.worker_names else []
+        if self.strategy_switch and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
+            actions.append(CancelStrategySwitchWait())
         return [*actions, FinishRun()] if self._left_nodes == self.node_names else actions
 
-    def _release_nodes_when_ready(self) -> list[RunAction]:
+    def _start_training_when_ready(self) -> list[RunAction]:
         if self._is_released or not self._is_start_gate_open or self._joined_nodes != self.node_names:
             return []
         self._is_released = True
-        return [ReleaseNodes()]
+        return [StartTraining()]
 
 
 def _loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
-    """Return the sum of losses and the number of samples in each epoch report."""
+    """Return (sum of losses, number of samples) of each worker's epoch report."""
     return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
 
 
 def _mean_loss(epoch_reports: Collection[EpochReport]) -> float:
-    """Return the mean loss over the samples of all epoch reports."""
+    """Return the mean loss over all samples in the epoch reports of several workers."""
     return sum(report.loss_sum for report in epoch_reports) / sum(report.loss_samples for report in epoch_reports)

@@ -1,4 +1,4 @@
-"""Runtime of the coordinator: runs the actions of the state machine, evaluates parameters and writes the log."""
+"""Runtime of the coordinator: executes the state machine's actions, evaluates the model and writes the run's log."""
 
 import asyncio
 import hashlib
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.coordinator.machine import (
-    AnnounceStop,
+    AnnounceRunStop,
+    CancelStrategySwitchWait,
     EvaluateParameters,
     FinishRun,
-    ReleaseHandOverWaiters,
-    ReleaseNodes,
-    ReplyEpochEnd,
-    ReportTrainLoss,
+    LogTrainLoss,
+    ReplyToEpochReport,
+    ReplyWithStrategySwitch,
     RunAction,
-    RunMachine,
-    SendWorkerToHandOver,
+    RunStateMachine,
+    StartTraining,
 )
-from services.coordinator.switch_machine import AnnounceDecision, CallHandOver, RecordJudgement
+from services.coordinator.switch_machine import AnnounceSwitchDecision, LogSwitchRuleDecision, StartStrategySwitch
 from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
@@ -28,9 +28,9 @@ from services.runtime.control import (
     EpochDecision,
     EpochReport,
     FinalState,
-    HandOverDecision,
-    HandOverStage,
-    HandOverState,
+    ReportStage,
+    StrategySwitchDecision,
+    StrategySwitchState,
 )
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
@@ -39,10 +39,10 @@ from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecis
 
 @dataclass
 class CoordinatorRuntime:
-    """Coordinator of one run. Its public methods are the calls of nodes and return when the reply is known."""
+    """Coordinator of one training run; nodes call its public methods, each of which returns the coordinator's reply."""
 
     plan: Plan
-    machine: RunMachine
+    machine: RunStateMachine
     data: TrainTestData
     clock: Clock
     log: RunLog
@@ -52,13 +52,13 @@ class CoordinatorRuntime:
     _event_starts: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number; events that await a step
     _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _epoch_replies: dict[tuple[str, int], asyncio.Future[EpochDecision]] = field(default_factory=dict)
-    # Set when nodes are called to a hand-over, and when waiting nodes are released because none will come.
-    _hand_over_call: asyncio.Event = field(default_factory=asyncio.Event)
-    _is_hand_over_wait_released: bool = False
-    _round_decisions: dict[HandOverStage, asyncio.Future[HandOverDecision]] = field(default_factory=dict)
-    _hand_over_start_s: float = 0.0
-    _is_switching: bool = False
-    _hand_over_timeout: asyncio.Task[None] | None = None
+    # Set when a strategy switch starts, and when nodes need not wait for one because none will come.
+    _strategy_switch_call: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_switch_wait_cancelled: bool = False
+    _switch_decisions: dict[ReportStage, asyncio.Future[StrategySwitchDecision]] = field(default_factory=dict)
+    _strategy_switch_start_s: float = 0.0
+    _is_switching_strategy: bool = False
+    _strategy_switch_timeout: asyncio.Task[None] | None = None
     _final_messages: dict[str, FinalState] = field(default_factory=dict)
     _last_evaluated: EpochReport | None = None  # report with the parameters that were evaluated last
     _has_reached_target: bool = False
@@ -72,70 +72,70 @@ class CoordinatorRuntime:
         await self._run_started.wait()
         return self._run_start_s
 
-    def report_step(self, step: int) -> None:
-        """Record that a worker begins a step, and start the link events of this step and of earlier steps."""
+    def report_step_start(self, step: int) -> None:
+        """Record that a worker begins a step, and start the scenario's link events of this and earlier steps."""
         for event in self.plan.events:
-            start = self._event_start_future(event.number)
+            start = self._link_event_start_future(event.number)
             if event.is_link_event and event.step is not None and event.step <= step and not start.done():
                 start.set_result(self.clock.now())
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
     async def await_link_event(self, event_number: int) -> float:
-        """Wait until an event that depends on a step begins, and return its start time in virtual seconds."""
+        """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
         return await asyncio.shield(
-            self._event_start_future(event_number)
-        )  # a cancelled call must not cancel the others
+            self._link_event_start_future(event_number)
+        )  # the cancellation of one call must not cancel the calls of other nodes
 
     async def open_start_gate(self) -> None:
-        """Open the start gate: the network is set up as planned."""
+        """Let training start as soon as all nodes have joined: the network is set up."""
         await self._run_actions(self.machine.handle_start_gate_open())
 
     async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
-        """Record a worker's report of a finished epoch; return the decision: continue, stop or hand over."""
+        """Record a worker's report of a finished epoch; decide whether it continues, stops or switches strategy."""
         reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
         await self._run_actions(self.machine.handle_epoch_end(epoch_report))
         return await reply
 
-    async def await_hand_over_call(self) -> bool:
-        """Wait until nodes are called to a hand-over; return false if the run ends without one."""
-        await self._hand_over_call.wait()
-        return not self._is_hand_over_wait_released
+    async def await_strategy_switch(self) -> bool:
+        """Wait until a strategy switch starts; return false if the run ends without one."""
+        await self._strategy_switch_call.wait()
+        return not self._is_switch_wait_cancelled
 
-    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
-        """Record a node's report in a hand-over, and return the decision once all nodes have reported."""
-        decision = self._round_decision_future(hand_over_state.stage)
-        await self._run_actions(self.machine.handle_hand_over_report(hand_over_state))
+    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
+        """Record a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
+        decision = self._switch_decision_future(switch_state.stage)
+        await self._run_actions(self.machine.handle_switch_state(switch_state))
         return await asyncio.shield(decision)
 
-    async def await_stop(self) -> str:
-        """Wait until the run stops, and return the reason."""
+    async def await_run_stop(self) -> str:
+        """Wait until the training run stops, and return the reason for the stop."""
         await self._run_stopped.wait()
         return self.machine.stop_reason
 
     async def leave(self, node_name: str, final_state: FinalState) -> None:
-        """Record that a node has finished its work, and keep its final state."""
+        """Record that a node leaves the run after its work, and keep its final state."""
         self._final_messages[node_name] = final_state
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         await self._run_actions(self.machine.handle_leave(node_name))
 
-    def _event_start_future(self, event_number: int) -> asyncio.Future[float]:
+    def _link_event_start_future(self, event_number: int) -> asyncio.Future[float]:
         return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
-    def _round_decision_future(self, round_name: HandOverStage) -> asyncio.Future[HandOverDecision]:
-        return self._round_decisions.setdefault(round_name, asyncio.get_running_loop().create_future())
+    def _switch_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
+        return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
     def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[EpochDecision]:
-        """Return the future reply to a worker's epoch report; a repeated report gets the same future."""
+        """Return the future of the reply to a worker's epoch report; a repeated report gets the same future."""
         return self._epoch_replies.setdefault((node_name, epoch_number), asyncio.get_running_loop().create_future())
 
     async def _run_actions(self, actions: list[RunAction]) -> None:
         for action in actions:
             match action:
-                case ReleaseNodes():
+                case StartTraining():
                     self._start_run()
                 case EvaluateParameters(epoch):
                     await self._evaluate_parameters(epoch)
-                case ReportTrainLoss(epoch, mean_loss):
+                case LogTrainLoss(epoch, mean_loss):
                     self._log_train_loss(epoch, mean_loss)
                 case FinishRun():
                     await self._finish_run()
@@ -143,23 +143,23 @@ class CoordinatorRuntime:
                     self._run_immediate_action(action)
 
     def _run_immediate_action(self, action: RunAction) -> None:
-        """Run an action of the state machine that does not wait."""
+        """Execute an action of the coordinator's state machine that needs no waiting."""
         match action:
-            case ReplyEpochEnd(node_name, epoch_number, stop_reason):
+            case ReplyToEpochReport(node_name, epoch_number, stop_reason):
                 self._send_epoch_reply(node_name, epoch_number, EpochDecision(stop_reason))
-            case SendWorkerToHandOver(node_name, epoch_number):
-                self._send_epoch_reply(node_name, epoch_number, EpochDecision(must_hand_over=True))
-            case AnnounceStop():
+            case ReplyWithStrategySwitch(node_name, epoch_number):
+                self._send_epoch_reply(node_name, epoch_number, EpochDecision(must_switch_strategy=True))
+            case AnnounceRunStop():
                 self._run_stopped.set()
-            case RecordJudgement(point, judgement):
-                self._log_rule_decision(point, judgement)
-            case CallHandOver():
-                self._call_nodes_to_hand_over()
-            case AnnounceDecision():
-                self._announce_decision(action)
-            case ReleaseHandOverWaiters():
-                self._is_hand_over_wait_released = True
-                self._hand_over_call.set()
+            case LogSwitchRuleDecision(point, judgement):
+                self._log_switch_rule_decision(point, judgement)
+            case StartStrategySwitch():
+                self._start_strategy_switch()
+            case AnnounceSwitchDecision():
+                self._announce_switch_decision(action)
+            case CancelStrategySwitchWait():
+                self._is_switch_wait_cancelled = True
+                self._strategy_switch_call.set()
 
     def _start_run(self) -> None:
         self.log.log_end("init_stop")
@@ -169,7 +169,7 @@ class CoordinatorRuntime:
         self._run_started.set()
 
     async def _evaluate_parameters(self, epoch_report: EpochReport) -> None:
-        """Evaluate the parameters in an epoch report, and pass the metrics to the state machine."""
+        """Evaluate the model parameters in an epoch report, and pass the metrics to the state machine of the run."""
         self._last_evaluated = epoch_report
         self._log_epoch_stop(epoch_report.samples)
         params = np.frombuffer(epoch_report.parameters, self.plan.dtype)
@@ -179,24 +179,24 @@ class CoordinatorRuntime:
             self._log_epoch_start(epoch_report.epoch + 1, epoch_report.samples)
         await self._run_actions(actions)
 
-    def _log_epoch_start(self, epoch_number: int, samples: int) -> None:
+    def _log_epoch_start(self, epoch_number: int, sample_count: int) -> None:
         self._open_epoch = epoch_number
-        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples)
+        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=sample_count)
 
-    def _log_epoch_stop(self, samples: int) -> None:
-        """Log the end of the epoch whose start has been logged, if there is one.
+    def _log_epoch_stop(self, sample_count: int) -> None:
+        """Log the end of the current epoch, unless it has been logged already.
 
         In asynchronous training the evaluation worker may do more epochs than planned. These are not logged.
         """
         if self._open_epoch is not None:
-            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=samples)
+            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=sample_count)
         self._open_epoch = None
 
     async def _measure_quality(self, params: HostArray, epoch_number: int, samples: int, step: int) -> dict[str, float]:
-        """Evaluate parameters on the evaluation set, log the metrics, and return them by name."""
+        """Evaluate model parameters on the evaluation set; log the quality metrics and return them by name."""
         labels = {"epoch_num": epoch_number, "samples_count": samples}
         self.log.log_start("eval_start", **labels)
-        eval_metrics = await self.clock.run_compute(lambda: evaluate_quality(self.plan, self.data, params))
+        eval_metrics = await self.clock.run_compute(lambda: evaluate_model_quality(self.plan, self.data, params))
         metric = self.plan.target.metric if self.plan.target else next(iter(eval_metrics))
         self.log.log_event("eval_accuracy", eval_metrics[metric], **labels, metric=metric)
         self.log.log_event("eval_metrics", eval_metrics, **labels, step=step)
@@ -204,63 +204,54 @@ class CoordinatorRuntime:
         self._has_reached_target |= self.plan.target is not None and self.plan.target.is_reached(eval_metrics)
         return eval_metrics
 
-    def _log_train_loss(self, epoch_report: EpochReport, mean_loss: float) -> None:
-        self.log.log_event(
-            "train_loss",
-            mean_loss,
-            epoch_num=epoch_report.epoch,
-            samples_count=epoch_report.samples,
-            step=epoch_report.steps,
-        )
+    def _log_train_loss(self, report: EpochReport, loss: float) -> None:
+        self.log.log_event("train_loss", loss, epoch_num=report.epoch, samples_count=report.samples, step=report.steps)
 
-    def _send_epoch_reply(self, node_name: str, epoch_number: int, decision: EpochDecision) -> None:
+    def _send_epoch_reply(self, node_name: str, epoch_number: int, epoch_decision: EpochDecision) -> None:
         reply = self._epoch_reply_future(node_name, epoch_number)
         if not reply.done():
-            reply.set_result(decision)
+            reply.set_result(epoch_decision)
 
-    def _log_rule_decision(self, evaluation_point: EvaluationPoint, rule_decision: SwitchRuleDecision) -> None:
-        """Log the decision of the switch rule, also if it did not fire, so that the log shows why."""
-        self.log.log_event(
-            "switch_rule", rule_decision._asdict(), epoch_num=evaluation_point.number, step=evaluation_point.step
-        )
+    def _log_switch_rule_decision(self, point: EvaluationPoint, decision: SwitchRuleDecision) -> None:
+        """Log every decision of the rule for a strategy switch, so that the log shows why there was none."""
+        self.log.log_event("switch_rule", decision._asdict(), epoch_num=point.number, step=point.step)
 
-    def _call_nodes_to_hand_over(self) -> None:
-        self._hand_over_start_s, self._is_switching = self.clock.now(), True
-        self._hand_over_call.set()
-        self._hand_over_timeout = asyncio.get_running_loop().create_task(self._abort_late_switch())
+    def _start_strategy_switch(self) -> None:
+        self._strategy_switch_start_s, self._is_switching_strategy = self.clock.now(), True
+        self._strategy_switch_call.set()
+        self._strategy_switch_timeout = asyncio.get_running_loop().create_task(self._abort_late_strategy_switch())
 
-    async def _abort_late_switch(self) -> None:
-        """Abort the switch after a time limit, because a node that never reports must not block the other nodes."""
-        await self.clock.sleep_until(self._hand_over_start_s + self.plan.timeouts.step)
+    async def _abort_late_strategy_switch(self) -> None:
+        """Abort the strategy switch after a time limit: a node that never reports must not block the other nodes."""
+        await self.clock.sleep_until(self._strategy_switch_start_s + self.plan.timeouts.step)
         await self._run_actions(
-            self.machine.abort_switch(f"not all nodes reported for the hand-over within {self.plan.timeouts.step:g} s")
+            self.machine.abort_strategy_switch(f"a node did not report its state within {self.plan.timeouts.step:g} s")
         )
 
-    def _announce_decision(self, announcement: AnnounceDecision) -> None:
-        decision = self._round_decision_future(announcement.round)
+    def _announce_switch_decision(self, announcement: AnnounceSwitchDecision) -> None:
+        decision = self._switch_decision_future(announcement.round)
         if decision.done():
             return
         if announcement.round == "stopped" and announcement.decision.action != "abort":
-            self._log_switch_stage("switch_prepared", announcement)
+            self._log_strategy_switch_stage("switch_prepared", announcement)
         decision.set_result(announcement.decision)
         if announcement.decision.action != "load":
-            self._finish_switch(announcement)
+            self._finish_strategy_switch(announcement)
 
-    def _finish_switch(self, announcement: AnnounceDecision) -> None:
-        if not self._is_switching:
-            return  # an abort decides both rounds, but ends the switch once
-        self._is_switching = False
-        if self._hand_over_timeout and self._hand_over_timeout is not asyncio.current_task():
-            self._hand_over_timeout.cancel()
-        if not self._is_hand_over_wait_released:
-            self._hand_over_call.clear()
-        self._log_switch_stage(
-            "switch_committed" if announcement.decision.action == "commit" else "switch_aborted", announcement
-        )
+    def _finish_strategy_switch(self, announcement: AnnounceSwitchDecision) -> None:
+        if not self._is_switching_strategy:
+            return  # an abort decides both report stages, but ends the switch once
+        self._is_switching_strategy = False
+        if self._strategy_switch_timeout and self._strategy_switch_timeout is not asyncio.current_task():
+            self._strategy_switch_timeout.cancel()
+        if not self._is_switch_wait_cancelled:
+            self._strategy_switch_call.clear()
+        stage = "switch_committed" if announcement.decision.action == "commit" else "switch_aborted"
+        self._log_strategy_switch_stage(stage, announcement)
 
-    def _log_switch_stage(self, log_key: str, announcement: AnnounceDecision) -> None:
-        """Log a stage of the switch, with the digests of the model and the seconds since the first node stopped."""
-        decision, seconds = announcement.decision, round(self.clock.now() - self._hand_over_start_s, 6)
+    def _log_strategy_switch_stage(self, log_key: str, announcement: AnnounceSwitchDecision) -> None:
+        """Log a stage of the strategy switch, with the model's digests and the seconds since the first node stopped."""
+        decision, seconds = announcement.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
         if decision.action == "abort":
             self.log.log_event(log_key, {"reason": decision.abort_reason, "seconds": seconds})
             return
@@ -305,13 +296,13 @@ class CoordinatorRuntime:
         self._run_stopped.set()
         self.run_finished.set()
 
-    def _epochs_for_samples(self, samples: int) -> int:
-        """Return the number of epochs in which this many samples are used, rounded; at least 1."""
-        return max(1, round(samples / self.plan.train_samples))
+    def _epochs_for_samples(self, sample_count: int) -> int:
+        """Return the number of epochs that use `samples` training samples, rounded; at least 1."""
+        return max(1, round(sample_count / self.plan.train_samples))
 
 
-def evaluate_quality(plan: Plan, data: TrainTestData, params: HostArray) -> dict[str, float]:
-    """Return the metrics of the task and the loss on the evaluation set, by name."""
+def evaluate_model_quality(plan: Plan, data: TrainTestData, params: HostArray) -> dict[str, float]:
+    """Return the quality metrics and the loss of a model on its evaluation set, by name."""
     outputs = plan.model.predict_outputs(data.task, params, data.test_x)
     loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
     return compute_quality_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

@@ -1,4 +1,4 @@
-"""gRPC service of the coordinator: converts each gRPC call of a node to a call of the coordinator runtime."""
+"""gRPC service of the coordinator: passes each gRPC call of a node on to `CoordinatorRuntime`."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,20 +8,20 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import HAND_OVER_STAGES, EpochReport, FinalState, HandOverState
+from services.runtime.control import REPORT_STAGES, EpochReport, FinalState, StrategySwitchState
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
 
 
-class ControlService(ControlServicer):  # type: ignore[misc]  # generated code has no types
-    """gRPC service that nodes call. The TLS certificate of a caller must contain the node name in the request."""
+class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated code has no types
+    """gRPC service of the coordinator. The caller's TLS certificate must contain the node name in the request."""
 
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.RunStart:  # noqa: N802 - named by the .proto
-        await self._check_caller(request.node_name, context)
+        await self._check_caller_certificate(request.node_name, context)
         try:
             start_s = await self._runtime.join(request.node_name, request.plan_sha256)
         except AuthenticationError as error:
@@ -29,16 +29,16 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
         return wire.RunStart(start_s=start_s)
 
     async def ReportStep(self, request: wire.StepReport, context: Any) -> wire.StepAck:  # noqa: N802
-        await self._check_caller(request.node_name, context)
-        self._runtime.report_step(request.step)
+        await self._check_caller_certificate(request.node_name, context)
+        self._runtime.report_step_start(request.step)
         return wire.StepAck()
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
-        await self._check_caller(request.node_name, context)
+        await self._check_caller_certificate(request.node_name, context)
         return wire.EventStart(start_s=await self._runtime.await_link_event(request.event_number))
 
     async def ReportEpoch(self, request: wire.EpochReport, context: Any) -> wire.RunDecision:  # noqa: N802
-        await self._check_caller(request.node_name, context)
+        await self._check_caller_certificate(request.node_name, context)
         epoch = EpochReport(
             node_name=request.node_name,
             epoch=request.epoch,
@@ -54,33 +54,33 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RunDecision(
-            stop=bool(verdict.stop_reason), stop_reason=verdict.stop_reason, must_hand_over=verdict.must_hand_over
+            stop=bool(verdict.stop_reason), stop_reason=verdict.stop_reason, must_hand_over=verdict.must_switch_strategy
         )
 
     async def AwaitHandOver(self, request: wire.WaitRequest, context: Any) -> wire.HandOverCall:  # noqa: N802
-        await self._check_caller(request.node_name, context)
-        return wire.HandOverCall(must_hand_over=await self._runtime.await_hand_over_call())
+        await self._check_caller_certificate(request.node_name, context)
+        return wire.HandOverCall(must_hand_over=await self._runtime.await_strategy_switch())
 
     async def ReportHandOver(self, request: wire.HandOverState, context: Any) -> wire.HandOverDecision:  # noqa: N802
-        await self._check_caller(request.node_name, context)
+        await self._check_caller_certificate(request.node_name, context)
         try:
-            decision = await self._runtime.report_hand_over(_read_hand_over_state(request))
+            decision = await self._runtime.report_switch_state(_read_switch_state(request))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.HandOverDecision(**asdict(decision))
 
     async def AwaitStop(self, request: wire.WaitRequest, context: Any) -> wire.RunDecision:  # noqa: N802
-        await self._check_caller(request.node_name, context)
-        reason = await self._runtime.await_stop()
+        await self._check_caller_certificate(request.node_name, context)
+        reason = await self._runtime.await_run_stop()
         return wire.RunDecision(stop=True, stop_reason=reason)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
-        await self._check_caller(request.node_name, context)
+        await self._check_caller_certificate(request.node_name, context)
         await self._runtime.leave(request.node_name, FinalState(request.parameters, request.version, request.samples))
         return wire.LeaveAck()
 
-    async def _check_caller(self, node_name: str, context: Any) -> None:
-        """Abort the call if its TLS certificate belongs to a node other than `node_name`."""
+    async def _check_caller_certificate(self, node_name: str, context: Any) -> None:
+        """Abort a gRPC call if the caller's TLS certificate is not that of the node `node_name`."""
         certificates = context.auth_context().get("x509_pem_cert", ())
         certificate_names = [_certificate_node_name(certificate) for certificate in certificates]
         if node_name not in certificate_names:
@@ -88,19 +88,19 @@ class ControlService(ControlServicer):  # type: ignore[misc]  # generated code h
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
-def _read_hand_over_state(request: wire.HandOverState) -> HandOverState:
-    """Return a node's hand-over report from its request.
+def _read_switch_state(request: wire.HandOverState) -> StrategySwitchState:
+    """Return a node's state in a strategy switch from its gRPC request.
 
     Raises:
-        ProtocolError: the round does not exist.
+        ProtocolError: the stage of the switch does not exist.
     """
-    stage = next((stage for stage in HAND_OVER_STAGES if stage == request.stage), None)
+    stage = next((stage for stage in REPORT_STAGES if stage == request.stage), None)
     if stage is None:
-        rounds = ", ".join(HAND_OVER_STAGES)
+        rounds = ", ".join(REPORT_STAGES)
         raise ProtocolError(
-            f"{request.node_name}: hand-over round {request.stage!r} does not exist; rounds are {rounds}"
+            f"{request.node_name}: stage {request.stage!r} of a strategy switch does not exist; use {rounds}"
         )
-    return HandOverState(
+    return StrategySwitchState(
         node_name=request.node_name,
         stage=stage,
         next_step=request.next_step,

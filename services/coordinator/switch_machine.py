@@ -1,24 +1,24 @@
-"""State machine of the switch between training phases: applies the switch rule, compares the models of all nodes.
+"""State machine of a strategy switch during training: when it starts, and whether all nodes have the same model.
 
 Stages:
 
-- `waiting`: the switch rule has not fired, and no node has come to a planned hand-over.
-- `stopping`: at least one node has come to the hand-over; all nodes are called to it.
+- `waiting`: the switch rule has not fired, and no node has reached a planned switch.
+- `stopping`: at least one node has stopped for the switch; the others get the request to stop.
 - `loading`: all nodes have stopped and agree on the model; the nodes that lack parts of it receive them.
 - `over`: committed if all nodes have the same model, aborted if anything differs or fails.
 
-Nothing changes before the commit: after an abort all nodes continue with the first phase. There is no clock, socket or
-model in here.
+Nothing changes before the commit: after an abort all nodes continue with the first phase. This module uses no
+clock, socket or model.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.runtime.control import HAND_OVER_STAGES, HandOverDecision, HandOverStage, HandOverState
+from services.runtime.control import REPORT_STAGES, ReportStage, StrategySwitchDecision, StrategySwitchState
 from services.schema.errors import ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecision, SwitchRuleState
-from services.strategies.switching.switch import Switch
+from services.strategies.switching.switch import PhaseSwitch
 
 SwitchStage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
 Digests: TypeAlias = tuple[str, ...]
@@ -27,152 +27,142 @@ Participant: TypeAlias = tuple[str, bool]
 
 
 @dataclass(frozen=True)
-class RecordJudgement:
-    """Action: log the result of the switch rule at an evaluation point."""
+class LogSwitchRuleDecision:
+    """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
 
     point: EvaluationPoint
     judgement: SwitchRuleDecision
 
 
 @dataclass(frozen=True)
-class CallHandOver:
-    """Action: call all nodes to the hand-over between two training phases."""
+class StartStrategySwitch:
+    """Action: tell all nodes to stop for a strategy switch between two training steps."""
 
 
 @dataclass(frozen=True)
-class AnnounceDecision:
-    """Action: send the decision of a hand-over round to all nodes that report in this round, now or later."""
+class AnnounceSwitchDecision:
+    """Action: send the decision about a strategy switch to all nodes that have reported, or will report, one stage."""
 
-    round: HandOverStage
-    decision: HandOverDecision
+    round: ReportStage
+    decision: StrategySwitchDecision
     param_digests: Digests = ()  # of the model that all nodes agree on, by range of the parameter vector
     state_digests: Digests = ()
 
 
-SwitchAction: TypeAlias = RecordJudgement | CallHandOver | AnnounceDecision
+SwitchAction: TypeAlias = LogSwitchRuleDecision | StartStrategySwitch | AnnounceSwitchDecision
 
 
 @dataclass
-class SwitchMachine:
-    """State machine of one switch between training phases, which is either committed or aborted."""
+class StrategySwitchStateMachine:
+    """State machine of one strategy switch during training, which all nodes commit or all nodes abort."""
 
-    switch: Switch
+    switch: PhaseSwitch
     worker_names: tuple[str, ...]  # node names by rank
     server_names: tuple[str, ...]  # names of the shard owners, by shard; workers may be among them
     stage: SwitchStage = "waiting"
     is_committed: bool = False
     _rule_memory: SwitchRuleState = field(default_factory=SwitchRuleState)
-    _reports: dict[HandOverStage, dict[Participant, HandOverState]] = field(
-        default_factory=lambda: {stage: {} for stage in HAND_OVER_STAGES}
+    _reports: dict[ReportStage, dict[Participant, StrategySwitchState]] = field(
+        default_factory=lambda: {stage: {} for stage in REPORT_STAGES}
     )
 
     def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
-        """Evaluate the switch rule at an evaluation point; start the hand-over if it fires and a switch is allowed."""
-        judgement, self._rule_memory = self.switch.rule.decide(evaluation_point, self._rule_memory)
-        action = RecordJudgement(evaluation_point, judgement)
-        return [action, *self._start_hand_over()] if judgement.fires and may_switch else [action]
+        """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
+        judgement, self._rule_memory = self.switch.rule.decide_switch(evaluation_point, self._rule_memory)
+        action = LogSwitchRuleDecision(evaluation_point, judgement)
+        return [action, *self._start_strategy_switch()] if judgement.fires and may_switch else [action]
 
-    def handle_hand_over_report(self, report: HandOverState) -> list[SwitchAction]:
-        """Record a node's report that it has stopped, or has loaded the model; repeated or late reports are ignored.
+    def handle_switch_state(self, switch_state: StrategySwitchState) -> list[SwitchAction]:
+        """Record that a node has stopped, or has loaded the model; repeated or late reports are ignored.
 
         Raises:
             ProtocolError: the node does not belong to this run, or is ahead of other nodes.
         """
-        if report.node_name not in (self.server_names if report.is_server else self.worker_names):
-            role = "server" if report.is_server else "worker"
-            raise ProtocolError(f"{report.node_name} can't report to this switch: it is not a {role} of the run")
-        participant = report.node_name, report.is_server
-        if self.stage == "over" or participant in self._reports[report.stage]:
+        if switch_state.node_name not in (self.server_names if switch_state.is_server else self.worker_names):
+            role = "server" if switch_state.is_server else "worker"
+            raise ProtocolError(f"{switch_state.node_name} can't switch its strategy: it is not a {role} of the run")
+        participant = switch_state.node_name, switch_state.is_server
+        if self.stage == "over" or participant in self._reports[switch_state.stage]:
             return []
-        if report.stage == "loaded" and self.stage != "loading":
-            raise ProtocolError(f"{report.node_name} reported `loaded` before all nodes have reported `stopped`")
-        self._reports[report.stage][participant] = report
-        if report.failure:
-            return [*self._start_hand_over(), *self.abort_switch(f"{report.node_name}: {report.failure}")]
-        return [*self._start_hand_over(), *self._decide_round(report.stage)]
+        if switch_state.stage == "loaded" and self.stage != "loading":
+            raise ProtocolError(f"{switch_state.node_name} reported `loaded` before all nodes have reported `stopped`")
+        self._reports[switch_state.stage][participant] = switch_state
+        if switch_state.failure:
+            return [*self._start_strategy_switch(), *self.abort(f"{switch_state.node_name}: {switch_state.failure}")]
+        return [*self._start_strategy_switch(), *self._decide_when_all_reported(switch_state.stage)]
 
-    def abort_switch(self, reason: str) -> list[SwitchAction]:
-        """Abort the switch unless it is over: all nodes continue with the first training phase."""
+    def abort(self, abort_reason: str) -> list[SwitchAction]:
+        """Abort the strategy switch unless it is over: all nodes continue with the strategy before the switch."""
         if self.stage == "over":
             return []
-        self.stage, decision = "over", HandOverDecision("abort", reason)
-        return [AnnounceDecision(stage, decision) for stage in HAND_OVER_STAGES]
+        self.stage, decision = "over", StrategySwitchDecision("abort", abort_reason)
+        return [AnnounceSwitchDecision(stage, decision) for stage in REPORT_STAGES]
 
-    def _start_hand_over(self) -> list[SwitchAction]:
+    def _start_strategy_switch(self) -> list[SwitchAction]:
         if self.stage != "waiting":
             return []
         self.stage = "stopping"
-        return [CallHandOver()]
+        return [StartStrategySwitch()]
 
-    def _decide_round(self, round_name: HandOverStage) -> list[SwitchAction]:
-        """Return the action that announces the decision of a hand-over round; empty until all nodes have reported."""
-        reports = self._reports[round_name]
+    def _decide_when_all_reported(self, report_stage: ReportStage) -> list[SwitchAction]:
+        """Return the announcement of the decision once all nodes have reported this stage; before, an empty list."""
+        reports = self._reports[report_stage]
         if len(reports) < len(self.worker_names) + len(self.server_names):
             return []
         if reason := next(self._model_inconsistencies(reports), ""):
-            return self.abort_switch(reason)
+            return self.abort(reason)
         param_digests, state_digests = self._model_digests(self._reports["stopped"])
-        incomplete = sorted(self._incomplete_nodes(reports, param_digests, state_digests))
-        if not incomplete:
+        pending = sorted(self._nodes_lacking_model_parts(reports, param_digests, state_digests))
+        if not pending:
             self.stage, self.is_committed = "over", True
-            return [AnnounceDecision(round_name, self._make_decision("commit"), param_digests, state_digests)]
-        if round_name == "loaded":
-            return self.abort_switch(
-                f"the model loaded by {', '.join(incomplete)} differs from the model that was sent"
-            )
+            return [AnnounceSwitchDecision(report_stage, self._make_decision("commit"), param_digests, state_digests)]
+        if report_stage == "loaded":
+            return self.abort(f"the model loaded by {', '.join(pending)} differs from the model that was sent")
         self.stage = "loading"
-        return [AnnounceDecision(round_name, self._make_decision("load"), param_digests, state_digests)]
+        return [AnnounceSwitchDecision(report_stage, self._make_decision("load"), param_digests, state_digests)]
 
-    def _worker_reports(self, reports: Mapping[Participant, HandOverState]) -> list[HandOverState]:
-        """Return the hand-over reports of the workers, by rank."""
-        return [reports[name, False] for name in self.worker_names]
+    def _worker_reports(self, node_reports: Mapping[Participant, StrategySwitchState]) -> list[StrategySwitchState]:
+        """Return the reports of all workers in a strategy switch, in the order of their ranks."""
+        return [node_reports[name, False] for name in self.worker_names]
 
-    def _server_reports(self, reports: Mapping[Participant, HandOverState]) -> list[HandOverState]:
-        """Return the hand-over reports of the servers, by shard."""
-        return [reports[name, True] for name in self.server_names]
+    def _server_reports(self, node_reports: Mapping[Participant, StrategySwitchState]) -> list[StrategySwitchState]:
+        """Return the reports of all servers in a strategy switch, in the order of their shards."""
+        return [node_reports[name, True] for name in self.server_names]
 
     @property
-    def _is_model_on_servers(self) -> bool:
-        """Whether servers own the model in the first phase."""
+    def _do_servers_own_model(self) -> bool:
+        """Whether servers, not workers, own the model parameters before the strategy switch."""
         return self.switch.first.server_algorithm() is not None
 
-    def _model_inconsistencies(self, reports: Mapping[Participant, HandOverState]) -> Iterator[str]:
-        """Yield the reasons why the replicas of the workers or the shards of the servers differ."""
-        workers, servers = self._worker_reports(reports), self._server_reports(reports)
-        is_synchronous = self.switch.first.phase_properties().is_synchronous
-        if (
-            is_synchronous
-            and len({(report.next_step, report.params_digests, report.state_digests) for report in workers}) > 1
-        ):
-            yield "replicas differ: " + ", ".join(
-                f"{report.node_name} at step {report.next_step}" for report in workers
-            )
-        if self._is_model_on_servers and len({(report.version, report.samples) for report in servers}) > 1:
-            yield "servers differ: " + ", ".join(
-                f"{report.node_name} at version {report.version}" for report in servers
-            )
-        have_workers_params = self._is_model_on_servers and is_synchronous
+    def _model_inconsistencies(self, node_reports: Mapping[Participant, StrategySwitchState]) -> Iterator[str]:
+        """Yield each difference between the workers' copies of the model, or between the servers' versions."""
+        workers, servers = self._worker_reports(node_reports), self._server_reports(node_reports)
+        is_synchronous = self.switch.first.training_properties().is_synchronous
+        models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
+        if is_synchronous and len(models) > 1:
+            yield "replicas differ: " + ", ".join(f"{state.node_name} at step {state.next_step}" for state in workers)
+        if self._do_servers_own_model and len({(state.version, state.samples) for state in servers}) > 1:
+            yield "servers differ: " + ", ".join(f"{state.node_name} at version {state.version}" for state in servers)
+        have_workers_params = self._do_servers_own_model and is_synchronous
         if have_workers_params and workers[0].params_digests != self._model_digests(self._reports["stopped"])[0]:
             yield "workers and servers have different parameters"
 
-    def _model_digests(self, reports: Mapping[Participant, HandOverState]) -> tuple[Digests, Digests]:
-        """Return the digests of the parameters and of the optimiser's state before the switch, one per shard range.
+    def _model_digests(self, node_reports: Mapping[Participant, StrategySwitchState]) -> tuple[Digests, Digests]:
+        """Return the digests of the parameters and of the optimiser's state before the strategy switch, one per shard.
 
         They come from the servers if servers own the model, otherwise from the worker with rank 0.
         """
-        if not self._is_model_on_servers:
-            first_worker, *_ = self._worker_reports(reports)
+        if not self._do_servers_own_model:
+            first_worker, *_ = self._worker_reports(node_reports)
             return first_worker.params_digests, first_worker.state_digests
-        servers = self._server_reports(reports)
-        return tuple(report.params_digests[0] for report in servers), tuple(
-            report.state_digests[0] for report in servers
-        )
+        servers = self._server_reports(node_reports)
+        return tuple(state.params_digests[0] for state in servers), tuple(state.state_digests[0] for state in servers)
 
-    def _incomplete_nodes(
-        self, reports: Mapping[Participant, HandOverState], param_digests: Digests, state_digests: Digests
+    def _nodes_lacking_model_parts(
+        self, reports: Mapping[Participant, StrategySwitchState], param_digests: Digests, state_digests: Digests
     ) -> Iterator[str]:
-        """Yield the names of the nodes that lack a part of the model which the second phase needs in them."""
-        transfer = self.switch.hand_over_transfer
+        """Yield the names of the nodes that lack parameters or optimiser state for the strategy after the switch."""
+        transfer = self.switch.state_transfer
         receivers = {"servers": self._server_reports(reports), "workers": self._worker_reports(reports), "none": []}
         for number, report in enumerate(receivers[transfer.receivers]):
             ranges = slice(number, number + 1) if transfer.receivers == "servers" else slice(None)
@@ -181,8 +171,8 @@ class SwitchMachine:
             if lacks_params or lacks_state:
                 yield report.node_name
 
-    def _make_decision(self, decided_action: Literal["load", "commit"]) -> HandOverDecision:
-        """Return a decision with the first step of the second phase, which follows the step of the fastest worker.
+    def _make_decision(self, action: Literal["load", "commit"]) -> StrategySwitchDecision:
+        """Return the decision to load or commit, with the first step after the switch: the fastest worker's next.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
         identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are
@@ -190,6 +180,6 @@ class SwitchMachine:
         """
         reports = self._reports["stopped"]
         workers = self._worker_reports(reports)
-        model_owner = self._server_reports(reports)[0] if self._is_model_on_servers else workers[0]
+        model_owner = self._server_reports(reports)[0] if self._do_servers_own_model else workers[0]
         step = max(report.next_step for report in workers)
-        return HandOverDecision(decided_action, "", step, model_owner.version, model_owner.samples, model_owner.updates)
+        return StrategySwitchDecision(action, "", step, model_owner.version, model_owner.samples, model_owner.updates)

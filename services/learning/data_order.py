@@ -47,14 +47,14 @@ class DataOrder(FrozenRecord):
         epochs, position = divmod(step, self.steps_per_epoch)
         return epochs * self.samples + min(position * self.batch, self.samples)
 
-    def rank_sample_indices(self, step: int, rank: int, weights: RankWeights) -> SampleIndices:
+    def rank_sample_indices(self, step: int, rank: int, rank_weights: RankWeights) -> SampleIndices:
         """Return the indices of the samples that `rank` processes at `step`.
 
         They are a contiguous part of the global batch, in proportion to the weight of the rank, and may be empty. The
         parts of all ranks cover the batch without overlap; n equal parts have the weights `(1,) * n`.
         """
         batch = self.batch_sample_indices(step)
-        counts = apportion(len(batch), weights)
+        counts = split_proportionally(len(batch), rank_weights)
         start = sum(counts[:rank])
         return batch[start : start + counts[rank]]
 
@@ -68,7 +68,7 @@ def epoch_permutation(sample_count: int, seed: int, epoch: int) -> SampleIndices
 
 
 @lru_cache(maxsize=64)  # full and last batches, for the weights in use
-def apportion(total: int, weights: RankWeights) -> tuple[int, ...]:
+def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
     """Split `total` into integers proportional to `weights`, by largest remainder (Hamilton); lower ranks win ties.
 
     Every part is its exact quota rounded down or up. Quotas are fractions, so that the parts add up to `total` exactly.

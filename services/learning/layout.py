@@ -48,22 +48,22 @@ class VectorRange(NamedTuple):
         return vector[self.start : self.stop]
 
 
-def equal_vector_ranges(entries: int, range_count: int) -> tuple[VectorRange, ...]:
-    """Cut a vector of `entries` entries into `range_count` contiguous ranges; sizes differ by one entry at most.
+def equal_vector_ranges(entry_count: int, range_count: int) -> tuple[VectorRange, ...]:
+    """Cut a vector into `range_count` contiguous ranges; their sizes differ by one entry at most.
 
     Range k of n is [⌊entries·k/n⌋, ⌊entries·(k+1)/n⌋). The ranges cover the whole vector and do not overlap.
     """
-    return proportional_vector_ranges(entries, (1,) * range_count)
+    return proportional_vector_ranges(entry_count, (1,) * range_count)
 
 
-def proportional_vector_ranges(entries: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
-    """Cut a vector of `entries` entries into ranges whose sizes are proportional to `shares`, within one entry.
+def proportional_vector_ranges(entry_count: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
+    """Cut a vector into contiguous ranges whose sizes are proportional to `shares`, within one entry.
 
     Range k ends at ⌊entries·(share₀ + … + shareₖ)/(sum of shares)⌋. The ranges cover the whole vector and do not
     overlap.
     """
     total_shares = sum(shares)
-    ends = (entries * cumulative_shares // total_shares for cumulative_shares in accumulate(shares, initial=0))
+    ends = (entry_count * cumulative_shares // total_shares for cumulative_shares in accumulate(shares, initial=0))
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 

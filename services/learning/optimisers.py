@@ -14,18 +14,18 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from services.schema.arrays import Vector, array_namespace
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
 @dataclass(frozen=True)
 class OptimiserState:
-    """State of an optimiser between two updates."""
+    """State that an optimiser keeps between two updates: number of updates, and vectors such as the velocity."""
 
     update_count: int  # updates so far
     slots: tuple[Vector, ...]  # vectors as long as the parameters, such as the velocity; each optimiser defines its own
 
 
-class Optimiser(Component):
+class Optimiser(ScenarioComponent):
     """An update rule for the parameters θ, given the gradient g. Methods do not modify their arguments.
 
     Parameters, gradient and slots are vectors of the same length.
@@ -43,7 +43,7 @@ class Optimiser(Component):
         """Return the parameters and the state after one update with the gradient `grad`."""
 
     def add_weight_decay(self, params: Vector, grad: Vector) -> Vector:
-        """Return the gradient of the loss with the L2 penalty: g + λ·θ."""
+        """Return the gradient g of the loss plus that of the L2 penalty on the parameters θ: g + λ·θ."""
         return grad + self.weight_decay * params if self.weight_decay else grad
 
 

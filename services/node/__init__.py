@@ -1,1 +1,1 @@
-"""Nodes of a trial: assembly, node process, trial in virtual time, event runner and message probe."""
+"""Nodes of a trial: construction, node process, simulation in virtual time, scenario events, message costs."""

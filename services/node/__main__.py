@@ -22,7 +22,7 @@ EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
 
 
 def main() -> int:
-    """Run the command that the arguments select, and return the exit code."""
+    """Run the node command that the command line selects, and return the exit code."""
     arguments = _parse_arguments()
     try:
         return int(arguments.start(arguments))
@@ -47,13 +47,13 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
     from services.node.message_probe import (  # noqa: PLC0415 - only this command needs it
         REQUESTER,
         RESPONDER,
-        ProbeTask,
+        MessageProbeTask,
         measure_message_costs,
     )
 
     host_ports = (text.rpartition(":") for text in arguments.addresses)
     addresses = [Address(host=host, port=int(port)) for host, _, port in host_ports]
-    task = ProbeTask(
+    task = MessageProbeTask(
         node_name=arguments.name,
         addresses=dict(zip((REQUESTER, RESPONDER), addresses, strict=True)),
         secrets_folder=arguments.secrets,
@@ -67,12 +67,12 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
 
 
 def _simulate_trials(_: argparse.Namespace) -> int:
-    from services.node.simulate import simulate_to_folder  # noqa: PLC0415 - other nodes need no virtual network
+    from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
         folder = Path(line.strip())
         try:
-            simulate_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
+            simulate_trial_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
             cause = first_nested_error(error)
             sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
@@ -92,9 +92,7 @@ def _read_plan(plan_path: Path) -> Plan:
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="services", description="Run one node of a trial. Engines start this program."
-    )
+    parser = argparse.ArgumentParser(prog="services", description="Run one node of a trial; engines start it.")
     commands = parser.add_subparsers(required=True)
     for name, start in (("node", _run_node), ("health", _check_health)):
         command = commands.add_parser(name)
@@ -107,9 +105,7 @@ def _parse_arguments() -> argparse.Namespace:
     command.add_argument("name", choices=("asks", "answers"))
     command.add_argument("addresses", nargs=2, help="HOST:PORT of node `asks` and of node `answers`, in this order")
     command.add_argument("--secrets", type=Path, default=SECRETS_FOLDER)
-    command.add_argument(
-        "--rate", type=float, help="rate of the link between the nodes, in bit/s; the link is not shaped if absent"
-    )
+    command.add_argument("--rate", type=float, help="rate of the link between the nodes in bit/s; absent: not shaped")
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")
     command.set_defaults(start=_measure_message_costs)

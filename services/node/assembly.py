@@ -1,4 +1,4 @@
-"""Construction of a coordinator, worker or server from the plan and the interfaces that an engine provides."""
+"""Construction of a coordinator, worker or server from the plan of a trial and what the engine provides."""
 
 import asyncio
 import platform
@@ -11,110 +11,97 @@ from functools import partial
 import numpy as np
 
 from services.cluster.events import WorkerPause
-from services.cluster.link_conditions import LinkConditions
-from services.coordinator.machine import RunMachine
+from services.cluster.links.link_conditions import LinkEventState
+from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
-from services.coordinator.switch_machine import SwitchMachine
-from services.learning.data_order import apportion
+from services.coordinator.switch_machine import StrategySwitchStateMachine
+from services.learning.data_order import split_proportionally
 from services.node.event_runner import EventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.ps_shard.hand_over import SwitchingServer
-from services.ps_shard.machine import ShardMachine
+from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
+from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, FinalState
-from services.runtime.core_share import CoreShare
+from services.runtime.core_share import CpuCoreShare
 from services.runtime.device import Device, select_device
-from services.runtime.host_facts import describe_allocator
-from services.runtime.pacing import DevicePacer, HostSpeedPacer, Pacer, constant_duration_factor
-from services.runtime.run_log import UPDATE_COLUMNS, EventBatch, RunLog
+from services.runtime.host_facts import describe_memory_allocator
+from services.runtime.pacing import ComputePacer, DeviceSpeedPacer, HostSpeedPacer, constant_duration_factor
+from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
 from services.runtime.transport import Transport
 from services.schema.errors import ProtocolError
 from services.strategies import SinglePhaseStrategy, WorkerContext
-from services.strategies.switching.hand_over import HandOverTimeout
+from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
-from services.worker.hand_over import WorkerHandOver
 from services.worker.runtime import WorkerPhase, WorkerRuntime
+from services.worker.strategy_switch import WorkerStrategySwitch
 
 
 @dataclass(frozen=True)
-class NodeInterfaces:
-    """Interfaces of a node to its environment, which the engine provides: transport, coordinator, clock, log."""
+class NodeEnvironment:
+    """Environment of a node, which the engine provides: transport, client of the coordinator, clock and log."""
 
     transport: Transport
     control: CoordinatorClient
     clock: Clock
     log: RunLog
     read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
-    measure_core_share: Callable[[], CoreShare | None]  # share of a host core; None: all nodes share one process
-    link_conditions: LinkConditions | None = None  # current link events; None where the transport does not shape links
+    measure_core_share: Callable[[], CpuCoreShare | None]  # share of a host core; None: all nodes share one process
+    link_conditions: LinkEventState | None = None  # current link events; None where the transport does not shape links
 
 
-async def run_worker(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a worker from start to end; if it owns a shard, also run the server of the shard in the same process."""
+async def run_worker(plan: Plan, node: NodePlan, environment: NodeEnvironment) -> None:
+    """Run a worker from start to end; if it owns a parameter shard, run the shard's server in the same process."""
     device = select_device(node.device)
-    event_runner = _make_event_runner(plan, node, interfaces)
-    make_transport = _transport_factory(plan, node, interfaces, event_runner.slowdowns)
-    worker = _make_worker(plan, node, device, interfaces, event_runner, make_transport())
-    server = (
-        _make_server_for_first_phase(plan, node, make_transport(), interfaces)
-        if node.name in plan.shard_owners
-        else None
-    )
+    event_runner = _make_event_runner(plan, node, environment)
+    make_transport = _transport_factory(plan, node, environment, event_runner.slowdowns)
+    worker = _make_worker(plan, node, device, environment, event_runner, make_transport())
+    server = _make_first_server(plan, node, make_transport(), environment) if node.name in plan.shard_owners else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
-    _log_node_start(interfaces.log, **facts, **_core_share_facts(interfaces.measure_core_share()))
+    _log_node_start(environment.log, **facts, **_core_share_log_fields(environment.measure_core_share()))
     await worker.warm_up()
-    await interfaces.transport.connect(
-        sorted({*_send_targets(worker), *(server.worker_names if server else ())} - {node.name})
-    )
-    training_start_s = await interfaces.control.join()
-    interface_bytes_before = interfaces.read_interface_bytes()
+    peers = {*_message_receivers(worker), *(server.worker_names if server else ())} - {node.name}
+    await environment.transport.connect(sorted(peers))
+    training_start_s = await environment.control.join()
+    bytes_before = environment.read_interface_bytes()
     async with event_runner.run_events(training_start_s):
         async with asyncio.TaskGroup() as group:
             training_task = group.create_task(worker.train())
-            server_task = (
-                group.create_task(_serve_phases(plan, node, server, interfaces, training_task)) if server else None
-            )
-        await interfaces.control.leave(server_task.result() if server_task else FinalState())
-    tally = worker.tally
+            server_task = group.create_task(_serve(plan, node, server, environment, training_task)) if server else None
+        await environment.control.leave(server_task.result() if server_task else FinalState())
+    tally = worker.counters
     _log_node_stop(
-        interfaces,
-        interface_bytes_before,
-        steps=tally.steps,
-        deadlines=tally.deadlines,
-        missed_deadlines=tally.missed_deadlines,
+        environment, bytes_before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed_deadlines
     )
 
 
-def _send_targets(worker: WorkerRuntime) -> tuple[str, ...]:
-    """Return the names of the nodes to which a worker sends messages, before and after a switch."""
-    algorithms = [
-        worker.current_algorithm,
-        *([worker.pending_hand_over.algorithm_after] if worker.pending_hand_over else ()),
-    ]
-    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.send_targets))
+def _message_receivers(worker: WorkerRuntime) -> tuple[str, ...]:
+    """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
+    hand_over = worker.strategy_switch
+    algorithms = [worker.current_algorithm, *([hand_over.algorithm_after] if hand_over else ())]
+    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
 
 
-async def run_server(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> None:
-    """Run a server that has its own process, from start to end."""
-    server = _make_server_for_first_phase(plan, node, interfaces.transport, interfaces)
-    _log_node_start(interfaces.log, device="cpu", device_reason="servers sum in host memory")
-    await interfaces.transport.connect(server.worker_names)
-    training_start_s = await interfaces.control.join()
-    interface_bytes_before = interfaces.read_interface_bytes()
-    async with _make_event_runner(plan, node, interfaces).run_events(training_start_s):
-        final_message = await _serve_phases(plan, node, server, interfaces)
-    _log_node_stop(interfaces, interface_bytes_before, deadlines=0, missed_deadlines=0)
-    await interfaces.control.leave(final_message)
+async def run_server(plan: Plan, node: NodePlan, environment: NodeEnvironment) -> None:
+    """Run a parameter server that has its own process, from start to end."""
+    server = _make_first_server(plan, node, environment.transport, environment)
+    _log_node_start(environment.log, device="cpu", device_reason="servers sum in host memory")
+    await environment.transport.connect(server.worker_names)
+    training_start_s = await environment.control.join()
+    bytes_before = environment.read_interface_bytes()
+    async with _make_event_runner(plan, node, environment).run_events(training_start_s):
+        final_message = await _serve(plan, node, server, environment)
+    _log_node_stop(environment, bytes_before, deadlines=0, missed_deadlines=0)
+    await environment.control.leave(final_message)
 
 
-async def _serve_phases(
-    plan: Plan, node: NodePlan, server: ServerRuntime, interfaces: NodeInterfaces, *worker_tasks: asyncio.Task[None]
+async def _serve(
+    plan: Plan, node: NodePlan, server: ServerRuntime, environment: NodeEnvironment, *worker_tasks: asyncio.Task[None]
 ) -> FinalState:
     """Run a server in all training phases of the strategy, and return its final state.
 
@@ -122,61 +109,58 @@ async def _serve_phases(
         plan: plan of the trial.
         node: plan of the node that owns the shard.
         server: the server of the first phase that has servers.
-        interfaces: interfaces of the node.
+        environment: interfaces of the node to its environment.
         worker_tasks: training task of the worker in the same process, if there is one.
     """
     switch = plan.strategy.training_phases().switch
     if switch is None or plan.second_phase is None:
-        await server.serve()
+        await server.serve_workers()
         return server.final_state
-    switching_server = SwitchingServer(
+    switching_server = StrategySwitchingServer(
         node.name,
         switch,
         plan.second_phase.optimiser,
         server,
         plan.shard_owners,
-        partial(make_server, plan, node, server.transport, interfaces),
-        interfaces.control,
-        HandOverTimeout(interfaces.clock, plan.timeouts.step),
+        partial(make_server, plan, node, server.transport, environment),
+        environment.control,
+        StrategySwitchTimeout(environment.clock, plan.timeouts.step),
         worker_tasks,
     )
-    await switching_server.serve_and_hand_over()
+    await switching_server.serve_and_switch_strategy()
     return switching_server.server.final_state
 
 
 def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
-    """Return the coordinator of a trial, and log the description of the run."""
-    _log_run_init(plan, log)
-    machine = RunMachine(
+    """Return the coordinator of a trial, and log the description of the workload."""
+    _log_mlperf_start_keys(plan, log)
+    machine = RunStateMachine(
         node_names=frozenset(node.name for node in plan.nodes if node.name != COORDINATOR),
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         epochs=plan.epochs,
         is_synchronous=plan.is_synchronous,
         target=plan.target if plan.stop_at_target else None,
         plan_sha256=plan.sha256,
-        switch_machine=_make_switch_machine(plan),
+        strategy_switch=_make_strategy_switch(plan),
     )
     return CoordinatorRuntime(plan, machine, plan.dataset.load(plan.dtype), clock, log)
 
 
-def _make_switch_machine(plan: Plan) -> SwitchMachine | None:
+def _make_strategy_switch(plan: Plan) -> StrategySwitchStateMachine | None:
     switch = plan.strategy.training_phases().switch
     if switch is None:
         return None
-    return SwitchMachine(switch, tuple(worker.name for worker in plan.node_plans_of_role("worker")), plan.shard_owners)
+    return StrategySwitchStateMachine(
+        switch, tuple(worker.name for worker in plan.node_plans_of_role("worker")), plan.shard_owners
+    )
 
 
-def _make_event_runner(plan: Plan, node: NodePlan, interfaces: NodeInterfaces) -> EventRunner:
-    return EventRunner(plan, node, interfaces.control, interfaces.clock, interfaces.log, interfaces.link_conditions)
+def _make_event_runner(plan: Plan, node: NodePlan, environment: NodeEnvironment) -> EventRunner:
+    return EventRunner(plan, node, environment.control, environment.clock, environment.log, environment.link_conditions)
 
 
 def _make_worker(
-    plan: Plan,
-    node: NodePlan,
-    device: Device,
-    interfaces: NodeInterfaces,
-    event_runner: EventRunner,
-    transport: Transport,
+    plan: Plan, node: NodePlan, device: Device, environment: NodeEnvironment, runner: EventRunner, transport: Transport
 ) -> WorkerRuntime:
     context = WorkerContext(
         rank=node.rank,
@@ -189,19 +173,19 @@ def _make_worker(
         transport=transport,
         batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
     )
-    data, pace = plan.dataset.load(plan.dtype), _make_pacer(plan, node, interfaces.clock, event_runner.slowdowns)
+    data, pace = plan.dataset.load(plan.dtype), _make_pacer(plan, node, environment.clock, runner.slowdowns)
     phases, hand_over = plan.strategy.training_phases(), None
     algorithm = phases.first.worker_algorithm(context)
     if phases.switch and plan.second_phase:
         context_after = replace(context, optimiser=plan.second_phase.optimiser, schedule=plan.second_phase.schedule)
-        hand_over = WorkerHandOver(
+        hand_over = WorkerStrategySwitch(
             node.name,
             phases.switch,
             algorithm,
             phases.switch.second.worker_algorithm(context_after),
             plan.second_phase.worker_weights,
-            interfaces.control,
-            HandOverTimeout(interfaces.clock, plan.timeouts.step),
+            environment.control,
+            StrategySwitchTimeout(environment.clock, plan.timeouts.step),
         )
     return WorkerRuntime(
         plan,
@@ -209,48 +193,43 @@ def _make_worker(
         WorkerPhase(algorithm, plan.is_synchronous, (1,) * plan.workers),
         data,
         pace,
-        interfaces.control,
-        interfaces.clock,
-        interfaces.log,
-        event_runner.begin_events_of_step,
+        environment.control,
+        environment.clock,
+        environment.log,
+        runner.begin_events_of_step,
         hand_over,
     )
 
 
 def _transport_factory(
-    plan: Plan, node: NodePlan, interfaces: NodeInterfaces, slowdowns: WorkerSlowdowns
+    plan: Plan, node: NodePlan, environment: NodeEnvironment, slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
-    """Return a function that makes a transport for the worker, or for the server in the same process.
+    """Return a function that makes the transport of a worker, or of the server in the worker's process.
 
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
     """
-    has_pauses = any(
-        isinstance(event.change, WorkerPause) and node.name in event.change.node_names for event in plan.events
-    )
-    transport = (
-        PausableTransport(interfaces.transport, interfaces.clock, slowdowns) if has_pauses else interfaces.transport
-    )
+    transport: Transport = environment.transport
+    pauses = [event.change for event in plan.events if isinstance(event.change, WorkerPause)]
+    if any(node.name in pause.node_names for pause in pauses):
+        transport = PausableTransport(transport, environment.clock, slowdowns)
     if node.name not in plan.shard_owners:
         return lambda: transport
-    mailbox = Mailbox(plan.message_timeout_s, interfaces.clock.to_wall_s(1.0))
+    mailbox = Mailbox(plan.message_timeout_s, environment.clock.to_wall_s(1.0))
     return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 
 
-def _make_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> Pacer:
+def _make_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> ComputePacer:
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
-    factor = (
-        partial(node.variation.duration_factor, plan.seed, node.rank) if node.variation else constant_duration_factor
-    )
-    return DevicePacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
+    variation = node.variation
+    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else constant_duration_factor
+    return DeviceSpeedPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 
-def _make_server_for_first_phase(
-    plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeInterfaces
-) -> ServerRuntime:
-    """Return the server of this node's shard for the first training phase with servers, with initial parameters."""
-    phase = plan.strategy.training_phases().phase_with_servers
+def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeEnvironment) -> ServerRuntime:
+    """Return the server of a node's shard, with initial parameters, for the first training phase with servers."""
+    phase = plan.strategy.training_phases().first_phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
         raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard to {node.name}")
@@ -265,23 +244,23 @@ def make_server(
     plan: Plan,
     node: NodePlan,
     transport: Transport,
-    interfaces: NodeInterfaces,
+    environment: NodeEnvironment,
     phase: SinglePhaseStrategy,
     update_rule: UpdateRule,
     version: int = 0,
-    samples: int = 0,
+    sample_count: int = 0,
 ) -> ServerRuntime:
-    """Return the server of this node's shard for one training phase.
+    """Return the server of one node's shard of the parameter vector, for one training phase.
 
     Args:
         plan: plan of the trial.
         node: plan of the node that owns the shard.
         transport: transport of the server.
-        interfaces: interfaces of the node.
+        environment: interfaces of the node to its environment.
         phase: training phase that the server belongs to.
         update_rule: update rule with the parameters of the shard and the optimiser's state.
         version: number of updates made to the parameters before this phase.
-        samples: number of samples used for these updates.
+        sample_count: number of samples used for these updates.
 
     Raises:
         ProtocolError: the phase has no servers.
@@ -289,46 +268,44 @@ def make_server(
     algorithm = phase.server_algorithm()
     if algorithm is None:
         raise ProtocolError(f"training phase {phase.kind} has no servers")
-    is_synchronous = phase.phase_properties().is_synchronous
+    is_synchronous = phase.training_properties().is_synchronous
     return ServerRuntime(
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
         compressor=algorithm.compressor,
-        machine=ShardMachine(
+        machine=ShardStateMachine(
             plan.workers,
             algorithm.synchroniser,
             algorithm.staleness_weighting,
             version,
-            samples,
+            sample_count,
             sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
-            push_samples=_first_push_samples(
-                plan, algorithm.computing_worker_count(plan.workers), phase.phase_properties().exchange_period
+            push_samples=_first_push_sample_counts(
+                plan, algorithm.gradient_worker_count(plan.workers), phase.training_properties().exchange_period
             ),
         ),
         transport=transport,
-        clock=interfaces.clock,
+        clock=environment.clock,
         shard_number=plan.shard_owners.index(node.name),
-        update_log=EventBatch(interfaces.log, "shard_updates", UPDATE_COLUMNS),
-        drop_log=EventBatch(interfaces.log, "shard_drops", UPDATE_COLUMNS),
+        update_log=LogEventBatch(environment.log, "shard_updates", UPDATE_COLUMNS),
+        drop_log=LogEventBatch(environment.log, "shard_drops", UPDATE_COLUMNS),
     )
 
 
-def _first_push_samples(plan: Plan, computing_workers: int, exchange_period: int) -> dict[int, int]:
+def _first_push_sample_counts(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
     """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
-    order = plan.data_order
-    batch_sizes = Counter(
-        order.count_samples_before(step + 1) - order.count_samples_before(step) for step in range(exchange_period)
-    )
-    shares = {batch_size: apportion(batch_size, (1,) * computing_workers) for batch_size in batch_sizes}
+    samples_before = plan.data_order.count_samples_before
+    batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(steps_per_exchange))
+    shares = {batch_size: split_proportionally(batch_size, (1,) * gradient_worker_count) for batch_size in batch_sizes}
     return {
         rank: sum(shares[batch_size][rank] * steps for batch_size, steps in batch_sizes.items())
-        for rank in range(computing_workers)
+        for rank in range(gradient_worker_count)
     }
 
 
-def _core_share_facts(core_share: CoreShare | None) -> dict[str, float | None]:
-    """Return the log fields of the share of a CPU core that a node has got."""
-    return core_share._asdict() if core_share else dict.fromkeys(CoreShare._fields)
+def _core_share_log_fields(core_share: CpuCoreShare | None) -> dict[str, float | None]:
+    """Return the log fields for the share of a CPU core that a node gets; all are None if it was not measured."""
+    return core_share._asdict() if core_share else dict.fromkeys(CpuCoreShare._fields)
 
 
 def _log_node_start(log: RunLog, **facts: object) -> None:
@@ -336,19 +313,19 @@ def _log_node_start(log: RunLog, **facts: object) -> None:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "slice_ns": read_time_slice_ns(),
-        "allocator": describe_allocator(),
+        "allocator": describe_memory_allocator(),
     }
     log.log_event("node_start", process_facts | facts)
 
 
-def _log_node_stop(interfaces: NodeInterfaces, interface_bytes_before: int | None, **facts: object) -> None:
-    """Log the bytes that the node has sent and the CPU time that it has used.
+def _log_node_stop(environment: NodeEnvironment, bytes_before: int | None, **facts: object) -> None:
+    """Log the bytes that a node has sent and the CPU time that it has used.
 
     Interface bytes include headers, acknowledgements and retransmissions.
     """
-    traffic, bytes_after = interfaces.transport.traffic, interfaces.read_interface_bytes()
+    traffic, bytes_after = environment.transport.traffic, environment.read_interface_bytes()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    bytes_sent = None if bytes_after is None or interface_bytes_before is None else bytes_after - interface_bytes_before
+    bytes_sent = None if bytes_after is None or bytes_before is None else bytes_after - bytes_before
     value = {
         "payload_bytes_sent": traffic.payload_bytes,
         "framing_bytes_sent": traffic.framing_bytes,
@@ -358,19 +335,19 @@ def _log_node_stop(interfaces: NodeInterfaces, interface_bytes_before: int | Non
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
         **facts,
     }
-    interfaces.log.log_event("node_stop", value)
+    environment.log.log_event("node_stop", value)
 
 
-def _log_run_init(plan: Plan, log: RunLog) -> None:
-    """Log the keys that MLCommons' compliance checker requires before a run starts."""
+def _log_mlperf_start_keys(plan: Plan, log: RunLog) -> None:
+    """Log the keys that the compliance checker of MLCommons requires before the start of training."""
     log.log_event("cache_clear", value=True)
     log.log_start("init_start")
-    for key, value in _mllog_description(plan).items():
+    for key, value in _mlperf_workload_keys(plan).items():
         log.log_event(key, value)
 
 
-def _mllog_description(plan: Plan) -> dict[str, object]:
-    """Return the description of the workload under MLPerf's log keys."""
+def _mlperf_workload_keys(plan: Plan) -> dict[str, object]:
+    """Return the workload's properties, such as batch size and optimiser, by MLPerf log key."""
     return {
         "submission_org": "ensayo",
         "submission_platform": f"{plan.engine} engine, emulated",
@@ -401,5 +378,5 @@ def _mllog_description(plan: Plan) -> dict[str, object]:
 
 def _communication_precision(plan: Plan) -> str:
     """Return the number format of gradients on the network, as MLPerf names it."""
-    kind = plan.strategy.training_phases().first.phase_properties().compressor.kind
+    kind = plan.strategy.training_phases().first.training_properties().compressor.kind
     return plan.precision if kind == "identity" else kind

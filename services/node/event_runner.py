@@ -1,4 +1,4 @@
-"""Event runner: applies the events of a trial in one node at their times, and logs the lateness of each event.
+"""Scenario events in one node: applies slowdowns, pauses and link changes in time, and logs their lateness.
 
 - A worker applies its own slowdowns and pauses. An event that waits for a step begins when this worker begins the step.
   The planned times stretch the compute exactly, without a timer, so the logged lateness is that of the log line.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from services.cluster.events import PlannedEvent, WorkerSlowdown
-from services.cluster.link_conditions import LinkConditions
+from services.cluster.links.link_conditions import LinkEventState
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient
@@ -24,14 +24,14 @@ from services.runtime.slowdowns import WorkerSlowdowns
 
 @dataclass
 class EventRunner:
-    """Runner of the scenario's events in one node: link changes, slowdowns and pauses."""
+    """Applies the scenario's events in one node: link changes, slowdowns and pauses."""
 
     plan: Plan
     node: NodePlan
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    link_conditions: LinkConditions | None  # current link events; None where the transport does not shape links
+    link_conditions: LinkEventState | None  # current link events; None where the transport does not shape links
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -39,7 +39,7 @@ class EventRunner:
 
     @asynccontextmanager
     async def run_events(self, training_start_s: float) -> AsyncIterator[None]:
-        """Run events during the `async with` block; event times count from `training_start_s`."""
+        """Apply the scenario's events during the `async with` block; event times count from `training_start_s`."""
         self._training_start_s = training_start_s
         for event in self.plan.events:
             if event.is_link_event and self.link_conditions is not None:
@@ -57,19 +57,17 @@ class EventRunner:
                     raise result
 
     async def begin_events_of_step(self, step: int) -> None:
-        """Begin the events that are declared for this step: events of this worker, and link events of the trial.
+        """Begin the scenario's events that are declared for this step: slowdowns, pauses and link changes.
 
         Events of skipped steps begin as well: after a switch all workers continue after the step of the fastest worker.
         """
-        due_events = [
-            event for event in self.plan.events if event.step is not None and self._current_step < event.step <= step
-        ]
-        self._current_step = step
+        last_step, self._current_step = self._current_step, step
+        due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
         for event in due_events:
             if self._affects_this_worker(event):
                 self._start_event_task(self._run_worker_event(event, self.clock.now()))
         if any(event.is_link_event for event in due_events):
-            await self.control.report_step(step)
+            await self.control.report_step_start(step)
 
     def _affects_this_worker(self, event: PlannedEvent) -> bool:
         return not event.is_link_event and self.node.name in event.change.node_names
@@ -79,42 +77,33 @@ class EventRunner:
         self._tasks.add(task)
 
     def _run_worker_event(self, event: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
-        """Apply a slowdown or pause to this worker, and return the coroutine that logs its beginning and end."""
+        """Apply a slowdown or pause to this worker; return the coroutine that logs when it begins and ends."""
         factor = event.change.factor if isinstance(event.change, WorkerSlowdown) else inf
         self.slowdowns.add_slowdown(start_s, event.change.lasts, factor)
         return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: PlannedEvent, link_conditions: LinkConditions) -> None:
+    async def _run_link_event(self, event: PlannedEvent, links: LinkEventState) -> None:
         if event.time_s is None:
             start_s = await self.control.await_link_event(event.number)
         else:
             start_s = self._training_start_s + event.time_s
         await self._run_event(
-            event,
-            start_s,
-            "transport",
-            lambda: link_conditions.begin_event(event),
-            lambda: link_conditions.end_event(event),
+            event, start_s, "transport", lambda: links.begin_event(event), lambda: links.end_event(event)
         )
 
     async def _run_event(
-        self,
-        event: PlannedEvent,
-        start_s: float,
-        applied_by: str,
-        begin_event: Callable[[], None],
-        end_event: Callable[[], None],
+        self, event: PlannedEvent, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
     ) -> None:
         await self.clock.sleep_until(start_s)
-        begin_event()
-        self._log_event_change(event, "begin", start_s, applied_by)
+        begin()
+        self._log_event_begin_or_end(event, "begin", start_s, applied_by)
         if event.change.lasts is not None:
             await self.clock.sleep_until(start_s + event.change.lasts)
-            end_event()
-            self._log_event_change(event, "end", start_s + event.change.lasts, applied_by)
+            end()
+            self._log_event_begin_or_end(event, "end", start_s + event.change.lasts, applied_by)
 
-    def _log_event_change(self, event: PlannedEvent, stage: str, planned_s: float, applied_by: str) -> None:
-        """Log the beginning or the end of an event that affects this node."""
+    def _log_event_begin_or_end(self, event: PlannedEvent, stage: str, planned_time_s: float, applied_by: str) -> None:
+        """Log when a scenario event that affects this node begins or ends."""
         if self.node.name not in event.change.node_names:
             return
         value = {
@@ -122,8 +111,8 @@ class EventRunner:
             "kind": event.change.kind,
             "phase": stage,
             "by": applied_by,
-            "planned_s": round(planned_s - self._training_start_s, 6),
+            "planned_s": round(planned_time_s - self._training_start_s, 6),
             "applied_s": round(self.clock.now() - self._training_start_s, 6),
-            "lateness_s": round(self.clock.now() - planned_s, 6),
+            "lateness_s": round(self.clock.now() - planned_time_s, 6),
         }
         self.log.log_event("event_applied", value)

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
@@ -38,7 +38,7 @@ SUM_REPEATS = 20
 
 
 class MessageCost(FrozenRecord):
-    """Measured costs of messages between two nodes; times in wall seconds, CPU times of both nodes together."""
+    """Measured costs of a message between two nodes: wall seconds, and CPU seconds of both nodes together."""
 
     round_trip_s: float  # median of messages without payload
     message_cpu_s: float  # CPU time to send and receive one message
@@ -49,8 +49,8 @@ class MessageCost(FrozenRecord):
 
 
 @dataclass(frozen=True)
-class ProbeTask:
-    """Settings of one of the two nodes that measure the costs of messages."""
+class MessageProbeTask:
+    """Settings of one of the two node processes that measure the cost of a message."""
 
     node_name: str
     addresses: dict[str, Address]
@@ -61,94 +61,80 @@ class ProbeTask:
 
     @property
     def peer_name(self) -> str:
-        """Name of the other one of the two measuring nodes."""
+        """Name of the node with which this node exchanges messages to measure their cost."""
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
-def measure_message_costs(probe_task: ProbeTask) -> MessageCost | None:
-    """Run one of the two measuring nodes, and return the costs of messages; None in the node that only replies."""
+def measure_message_costs(task: MessageProbeTask) -> MessageCost | None:
+    """Measure the cost of messages as one of two nodes; the node that only replies returns None."""
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        return runner.run(_run_probe_node(probe_task))
+        return runner.run(_run_probe_node(task))
 
 
-async def _run_probe_node(probe_task: ProbeTask) -> MessageCost | None:
+async def _run_probe_node(task: MessageProbeTask) -> MessageCost | None:
     clock = WallClock()
-    ports = NodeLinks(
-        RateLimiter(goodput_bytes_per_s(probe_task.link_rate_bps)),
-        RateLimiter(goodput_bytes_per_s(probe_task.link_rate_bps)),
-    )
-    link = (
-        FluidLinkShaping(probe_task.node_name, ports, Network(), 0, clock)
-        if probe_task.is_shaped_by_transport
-        else None
-    )
-    identity = NodeIdentity.read(probe_task.node_name, probe_task.secrets_folder)
-    transport = DATA_PLANES[probe_task.transport_name](
-        probe_task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link
-    )
+    bytes_per_s = goodput_bytes_per_s(task.link_rate_bps)
+    ports = NodeLinks(RateLimiter(bytes_per_s), RateLimiter(bytes_per_s))
+    link = FluidLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
+    identity = NodeIdentity.read(task.node_name, task.secrets_folder)
+    transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
     async with transport:
-        await transport.connect([probe_task.peer_name])
-        return await (
-            _run_requester(transport, probe_task)
-            if probe_task.node_name == REQUESTER
-            else _run_responder(transport, probe_task)
-        )
+        await transport.connect([task.peer_name])
+        return await (_send_requests(transport, task) if task.node_name == REQUESTER else _answer_all(transport, task))
 
 
-async def _run_requester(transport: SocketTransport, probe_task: ProbeTask) -> MessageCost:
+async def _send_requests(transport: SocketTransport, task: MessageProbeTask) -> MessageCost:
     await _wait_for_start_gate()
     await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
     round_trips_s, message_cpu_s = await _measure_round_trips(
         transport, range(WARM_UP_ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS)
     )
-    piece_count, cpu_before_s = _bulk_piece_count(transport, probe_task), _process_cpu_s()
+    piece_count, cpu_before_s = _bulk_transfer_piece_count(transport, task), _cpu_s()
     await _send_pieces(transport, RESPONDER, piece_count)
     reply = await transport.receive(RESPONDER, MessageTag(ONE_WAY_STEP, MessageKind.TOTAL))
     elapsed_s, responder_cpu_s = np.frombuffer(reply.data, np.float64)
     sent_bytes = piece_count * transport.max_piece_bytes
-    cpu_s = _process_cpu_s() - cpu_before_s + responder_cpu_s
-    both_bps = await _measure_both_ways(transport, RESPONDER, piece_count) if probe_task.link_rate_bps is None else None
+    cpu_s = _cpu_s() - cpu_before_s + responder_cpu_s
+    both_bps = await _two_way_rate_bps(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
     return MessageCost(
         round_trip_s=median(round_trips_s),
         message_cpu_s=message_cpu_s,
         byte_cpu_s=max(0.0, cpu_s - piece_count * message_cpu_s) / sent_bytes,
         rate_bps=8 * (sent_bytes - transport.max_piece_bytes) / elapsed_s,
         both_bps=both_bps,
-        sum_s=_measure_sum_s_per_byte(),
+        sum_s=_vector_sum_s_per_byte(),
     )
 
 
-async def _measure_round_trips(transport: SocketTransport, steps: range) -> tuple[list[float], float]:
-    """Return the round trips in seconds, and the CPU time that both nodes together need for one message."""
-    round_trips_s, cpu_before_s = [], _process_cpu_s()
-    for step in steps:
+async def _measure_round_trips(transport: SocketTransport, step_numbers: range) -> tuple[list[float], float]:
+    """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
+    round_trips_s, cpu_before_s = [], _cpu_s()
+    for step in step_numbers:
         started_s = time.perf_counter()
         await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
         reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
         round_trips_s.append(time.perf_counter() - started_s)
-    return round_trips_s, (_process_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(steps))
+    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(step_numbers))
 
 
-async def _run_responder(transport: SocketTransport, probe_task: ProbeTask) -> None:
-    """Reply to each request with the CPU time used so far, then receive the bulk transfers."""
+async def _answer_all(transport: SocketTransport, task: MessageProbeTask) -> None:
+    """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
         if step == WARM_UP_ROUND_TRIPS:
-            cpu_before_s = _process_cpu_s()
+            cpu_before_s = _cpu_s()
         await transport.receive(REQUESTER, MessageTag(step, MessageKind.PUSH))
-        await transport.send(
-            REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_process_cpu_s() - cpu_before_s)
-        )
-    cpu_before_s = _process_cpu_s()
-    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_piece_count(transport, probe_task))
-    results = np.array([elapsed_s, _process_cpu_s() - cpu_before_s]).tobytes()
+        await transport.send(REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_cpu_s() - cpu_before_s))
+    cpu_before_s = _cpu_s()
+    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_transfer_piece_count(transport, task))
+    results = np.array([elapsed_s, _cpu_s() - cpu_before_s]).tobytes()
     await transport.send(REQUESTER, Message(MessageTag(ONE_WAY_STEP, MessageKind.TOTAL), results))
-    if probe_task.link_rate_bps is None:
-        await _measure_both_ways(transport, REQUESTER, _bulk_piece_count(transport, probe_task))
+    if task.link_rate_bps is None:
+        await _two_way_rate_bps(transport, REQUESTER, _bulk_transfer_piece_count(transport, task))
 
 
 async def _wait_for_start_gate() -> None:
-    """Wait until the engine signals that the link is ready."""
+    """Wait for the engine's signal that the link between the two nodes is set up."""
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     print("ready", flush=True)  # noqa: T201 - the engine waits for this line
@@ -156,8 +142,8 @@ async def _wait_for_start_gate() -> None:
         await gate_opened.wait()
 
 
-async def _measure_both_ways(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
-    """Send and receive at the same time, and return the payload rate of both directions together, in bit/s."""
+async def _two_way_rate_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
+    """Send and receive at once; return the payload rate of both directions together, in bit/s."""
     started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(_send_pieces(transport, peer_name, piece_count, step=BOTH_WAYS_STEP))
@@ -171,28 +157,23 @@ async def _send_pieces(transport: SocketTransport, peer_name: str, piece_count: 
         await transport.send(peer_name, Message(MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece), data))
 
 
-async def _receive_pieces(
-    transport: SocketTransport, peer_name: str, piece_count: int, step: int = ONE_WAY_STEP
-) -> float:
+async def _receive_pieces(transport: SocketTransport, peer: str, piece_count: int, step: int = ONE_WAY_STEP) -> float:
     """Receive all pieces of a bulk transfer, and return the seconds from the first piece to the last."""
-    await transport.receive(peer_name, MessageTag(step, MessageKind.PARTIAL_SUM, 0, 0))
+    await transport.receive(peer, MessageTag(step, MessageKind.PARTIAL_SUM, 0, 0))
     started_s = time.perf_counter()
     for piece in range(1, piece_count):
-        await transport.receive(peer_name, MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece))
+        await transport.receive(peer, MessageTag(step, MessageKind.PARTIAL_SUM, 0, piece))
     return time.perf_counter() - started_s
 
 
-def _bulk_piece_count(transport: SocketTransport, probe_task: ProbeTask) -> int:
-    """Return the number of pieces of a bulk transfer."""
-    send_bytes = (
-        UNSHAPED_SEND_BYTES
-        if probe_task.link_rate_bps is None
-        else goodput_bytes_per_s(probe_task.link_rate_bps) * SHAPED_SEND_S
-    )
+def _bulk_transfer_piece_count(transport: SocketTransport, task: MessageProbeTask) -> int:
+    """Return the number of messages in a bulk transfer that measures a link's rate."""
+    rate_bps = task.link_rate_bps
+    send_bytes = UNSHAPED_SEND_BYTES if rate_bps is None else goodput_bytes_per_s(rate_bps) * SHAPED_SEND_S
     return max(4, round(send_bytes / transport.max_piece_bytes))
 
 
-def _measure_sum_s_per_byte() -> float:
+def _vector_sum_s_per_byte() -> float:
     """Measure and return the seconds per byte for adding two float32 vectors, as servers and ring all-reduce do."""
     total, addend = np.zeros(SUMMED_ENTRIES, np.float32), np.ones(SUMMED_ENTRIES, np.float32)
     durations_s = []
@@ -203,6 +184,6 @@ def _measure_sum_s_per_byte() -> float:
     return median(durations_s) / total.nbytes
 
 
-def _process_cpu_s() -> float:
+def _cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

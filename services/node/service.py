@@ -1,4 +1,4 @@
-"""Process of one node: event loop, gRPC servers, transport, health check and exit code."""
+"""Process of one node of a trial: event loop, gRPC server, transport, health check and exit code."""
 
 import asyncio
 import sys
@@ -10,15 +10,15 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
-from services.cluster.fluid_link import LocalNumber, RateLimiter, SharedNumberFile, goodput_bytes_per_s
-from services.cluster.link_conditions import LinkConditions
-from services.coordinator.service import ControlService
-from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
+from services.cluster.links.fluid_link import AtomicNumberFile, LocalAtomicNumber, RateLimiter, goodput_bytes_per_s
+from services.cluster.links.link_conditions import LinkEventState
+from services.coordinator.service import CoordinatorService
+from services.node.assembly import NodeEnvironment, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
-from services.runtime.core_share import measure_core_share
-from services.runtime.host_facts import find_interface, read_bytes_sent
+from services.runtime.core_share import measure_cpu_core_share
+from services.runtime.host_facts import find_network_interface, read_bytes_sent
 from services.runtime.identity import NodeIdentity
 from services.runtime.run_log import RunLog
 from services.schema.errors import DeadlineExceeded, EnsayoError
@@ -35,24 +35,21 @@ EXIT_INTERVAL_S = 0.04
 EXIT_FAILED = 4
 
 
-def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path: Path | None = None) -> int:
-    """Run one node until the run is over, and return the exit code of its process.
+def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_file: Path | None = None) -> int:
+    """Run one node of a trial until the run is over, and return the exit code of the node's process.
 
     Args:
         plan: plan of the trial.
         node_name: name of the node in the plan.
         secrets_folder: folder with the node's certificate and key.
-        shared_links_path: file with the state of the shared links, used by all node processes; None where the kernel
+        shared_links_file: file with the state of the shared links, used by all node processes; None where the kernel
             shapes them.
     """
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         try:
-            runner.run(
-                _run_node(
-                    plan, plan.node_plan(node_name), NodeIdentity.read(node_name, secrets_folder), shared_links_path
-                )
-            )
+            identity = NodeIdentity.read(node_name, secrets_folder)
+            runner.run(_run_node(plan, plan.node_plan(node_name), identity, shared_links_file))
         except* EnsayoError as errors:
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
@@ -61,7 +58,7 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_path
 
 
 def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseException]:
-    """Yield the errors in an exception group, also those in nested groups."""
+    """Yield all errors in an exception group, including the errors in nested groups."""
     for error in error_group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaf_errors(error)
@@ -70,11 +67,11 @@ def leaf_errors(error_group: BaseExceptionGroup[EnsayoError]) -> Iterator[BaseEx
 
 
 def check_health(plan: Plan, node_name: str, secrets_folder: Path) -> int:
-    """Return 0 if a node reports that it is serving, otherwise 1."""
+    """Return 0 if the node `node_name` reports that it is ready to serve, otherwise 1."""
     return asyncio.run(_check_health(plan, node_name, NodeIdentity.read(node_name, secrets_folder)))
 
 
-async def _run_node(plan: Plan, node: NodePlan, identity: NodeIdentity, shared_links_path: Path | None) -> None:
+async def _run_node(plan: Plan, node: NodePlan, identity: NodeIdentity, shared_links_file: Path | None) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
@@ -87,7 +84,7 @@ async def _run_node(plan: Plan, node: NodePlan, identity: NodeIdentity, shared_l
             await _run_coordinator(plan, clock, log, grpc_server, health_servicer)
         else:
             await grpc_server.start()
-            await _run_worker_or_server(plan, node, identity, clock, log, health_servicer, shared_links_path)
+            await _run_worker_or_server(plan, node, identity, clock, log, health_servicer, shared_links_file)
         await grpc_server.stop(STOP_GRACE_S)
     finally:
         # After an error: without this, gRPC reports a second error when the process exits, below the first one.
@@ -101,7 +98,7 @@ async def _run_coordinator(
 ) -> None:
     """Run the coordinator until all nodes have left."""
     runtime = make_coordinator(plan, clock, log)
-    add_ControlServicer_to_server(ControlService(runtime), grpc_server)
+    add_ControlServicer_to_server(CoordinatorService(runtime), grpc_server)
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
     await grpc_server.start()
@@ -112,7 +109,7 @@ async def _run_coordinator(
 
 
 async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
-    """Wait for an event with a time limit in virtual seconds, so that no coordinator outlives a dead engine.
+    """Wait for an event with a time limit in virtual seconds: a coordinator must not outlive a dead engine.
 
     Raises:
         DeadlineExceeded: the event did not happen in time; the error starts with `timeout_message`.
@@ -131,23 +128,23 @@ async def _run_worker_or_server(
     clock: WallClock,
     log: RunLog,
     health_servicer: health.HealthServicer,
-    shared_links_path: Path | None,
+    shared_links_file: Path | None,
 ) -> None:
     """Listen on the data port, and run a worker or a server until the run is over."""
-    link_conditions = LinkConditions() if plan.engine == "local" else None
+    link_conditions = LinkEventState() if plan.engine == "local" else None
     transport = DATA_PLANES[plan.transport](
         addresses={any_node.name: any_node.addresses.data for any_node in plan.nodes},
         identity=identity,
         clock=clock,
         timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
-        shaping=_make_shaping(plan, node, clock, link_conditions, shared_links_path),
+        shaping=_make_link_shaping(plan, node, clock, link_conditions, shared_links_file),
         encrypt=plan.security.data == "tls",
     )
     control = GrpcCoordinatorClient(plan, identity)
-    interface_name = find_interface(node.addresses.data.host)
-    interfaces = NodeInterfaces(
-        transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_core_share, link_conditions
+    interface_name = find_network_interface(node.addresses.data.host)
+    interfaces = NodeEnvironment(
+        transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_cpu_core_share, link_conditions
     )
     run_role = run_worker if node.role == "worker" else run_server
     async with transport:
@@ -156,24 +153,22 @@ async def _run_worker_or_server(
     await control.close()
 
 
-def _make_shaping(
-    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkConditions | None, shared_links_path: Path | None
+def _make_link_shaping(
+    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkEventState | None, shared_links_file: Path | None
 ) -> TransportShaping | None:
-    """Return the part of link shaping that the transport of a node does; None if the kernel does all of it.
+    """Return the link shaping that a node's transport does; None if the kernel shapes all links.
 
     Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
     """
     if link_conditions is not None:
-        cells = SharedNumberFile(shared_links_path) if shared_links_path else None
+        cells = AtomicNumberFile(shared_links_file) if shared_links_file else None
         shared_links = [
-            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalNumber())
+            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalAtomicNumber())
             for number, link in enumerate(plan.network.shared_links)
         ]
-        ports = NodeLinks(
-            RateLimiter(goodput_bytes_per_s(node.uplink_bps)),
-            RateLimiter(goodput_bytes_per_s(node.downlink_bps)),
-            shared_links,
-        )
+        rates_bps = (node.uplink_bps, node.downlink_bps)
+        uplink, downlink = (RateLimiter(goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
+        ports = NodeLinks(uplink, downlink, shared_links)
         return FluidLinkShaping(
             node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes
         )

@@ -1,13 +1,13 @@
-"""Trial in virtual time: all nodes in one process, connected by a virtual network."""
+"""Simulation of a trial: all nodes run in one process and in virtual time, over a virtual network."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.node.assembly import NodeInterfaces, make_coordinator, run_server, run_worker
+from services.node.assembly import NodeEnvironment, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
@@ -15,13 +15,13 @@ from services.runtime.control import (
     EpochDecision,
     EpochReport,
     FinalState,
-    HandOverDecision,
-    HandOverState,
+    StrategySwitchDecision,
+    StrategySwitchState,
 )
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
-NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeInterfaces], Coroutine[None, None, None]]] = {
+NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeEnvironment], Coroutine[None, None, None]]] = {
     "worker": run_worker,
     "ps_shard": run_server,
 }
@@ -29,7 +29,7 @@ NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeInterfaces], Coroutine[Non
 
 @dataclass(frozen=True)
 class InProcessCoordinatorClient(CoordinatorClient):
-    """Coordinator client of a node whose coordinator runs in the same process: calls its methods directly."""
+    """Client of a coordinator that runs in the same process: calls the coordinator's methods directly."""
 
     runtime: CoordinatorRuntime
     node_name: str
@@ -37,8 +37,8 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def join(self) -> float:
         return await self.runtime.join(self.node_name, self.runtime.plan.sha256)
 
-    async def report_step(self, step: int) -> None:
-        self.runtime.report_step(step)
+    async def report_step_start(self, step: int) -> None:
+        self.runtime.report_step_start(step)
 
     async def await_link_event(self, event_number: int) -> float:
         return await self.runtime.await_link_event(event_number)
@@ -46,20 +46,20 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
         return await self.runtime.report_epoch(epoch_report)
 
-    async def await_hand_over_call(self) -> bool:
-        return await self.runtime.await_hand_over_call()
+    async def await_strategy_switch(self) -> bool:
+        return await self.runtime.await_strategy_switch()
 
-    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
-        return await self.runtime.report_hand_over(hand_over_state)
+    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
+        return await self.runtime.report_switch_state(switch_state)
 
-    async def await_stop(self) -> str:
-        return await self.runtime.await_stop()
+    async def await_run_stop(self) -> str:
+        return await self.runtime.await_run_stop()
 
     async def leave(self, final_state: FinalState) -> None:
         await self.runtime.leave(self.node_name, final_state)
 
 
-def simulate(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
+def simulate_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
     """Run a trial in virtual time, from start to end, in one process.
 
     Args:
@@ -70,11 +70,11 @@ def simulate(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object
         runner.run(_run_trial(plan, make_log_writer))
 
 
-def simulate_to_folder(plan: Plan, log_folder: Path) -> None:
+def simulate_trial_to_folder(plan: Plan, log_folder: Path) -> None:
     """Run a trial in virtual time, and write the log of each node to `<log_folder>/<node>.log`, line by line."""
     files = {node.name: (log_folder / f"{node.name}.log").open("w", buffering=1) for node in plan.nodes}
     try:
-        simulate(plan, lambda node_name: files[node_name].write)
+        simulate_trial(plan, lambda node_name: files[node_name].write)
     finally:
         for file in files.values():
             file.close()
@@ -83,17 +83,17 @@ def simulate_to_folder(plan: Plan, log_folder: Path) -> None:
 async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
     clock = VirtualClock()
     runtime = make_coordinator(plan, clock, RunLog("", clock, make_log_writer(COORDINATOR)))
-    fabric = _make_virtual_fabric(plan)
+    fabric = _make_virtual_network(plan)
     async with asyncio.TaskGroup() as group:
         for node in plan.nodes:
             if node.name != COORDINATOR:
-                interfaces = _make_interfaces(node.name, fabric, runtime, clock, make_log_writer(node.name))
+                interfaces = _make_environment(node.name, fabric, runtime, clock, make_log_writer(node.name))
                 group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
         await runtime.open_start_gate()
     await runtime.run_finished.wait()
 
 
-def _make_virtual_fabric(plan: Plan) -> VirtualFabric:
+def _make_virtual_network(plan: Plan) -> VirtualFabric:
     uplinks = {node.name: RateLimiter(goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
     downlinks = {node.name: RateLimiter(goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(
@@ -101,10 +101,10 @@ def _make_virtual_fabric(plan: Plan) -> VirtualFabric:
     )
 
 
-def _make_interfaces(
+def _make_environment(
     node_name: str, fabric: VirtualFabric, runtime: CoordinatorRuntime, clock: Clock, write_log: Callable[[str], object]
-) -> NodeInterfaces:
-    return NodeInterfaces(
+) -> NodeEnvironment:
+    return NodeEnvironment(
         transport=fabric.make_transport(node_name),
         control=InProcessCoordinatorClient(runtime, node_name),
         clock=clock,

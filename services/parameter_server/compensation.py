@@ -12,23 +12,23 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from services.schema.arrays import Vector, array_namespace
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 CompensationState: TypeAlias = Any  # what a compensation keeps between two gradients; None for one without state
 
 
-class DelayCompensation(Component):
-    """Base class of corrections of a stale gradient. All vectors have the same length, shape (n,)."""
+class DelayCompensation(ScenarioComponent):
+    """Base class of methods that correct a stale gradient. All vectors have the same length, shape (n,)."""
 
     @abstractmethod
-    def init(self, params: Vector) -> CompensationState:
-        """Return the state of the compensation before the first gradient."""
+    def init_state(self, params: Vector) -> CompensationState:
+        """Return the initial state of the delay compensation, before the first gradient."""
 
     @abstractmethod
     def compensate(
         self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
-        """Return an estimate of the gradient at the server's current parameters, and the next state.
+        """Return the estimated gradient at the server's current parameters, and the compensation's next state.
 
         Args:
             gradient: computed by the worker from older parameters.
@@ -39,7 +39,7 @@ class DelayCompensation(Component):
 
     @property
     def needs_stale_params(self) -> bool:
-        """Whether a server must keep the parameters from which each worker computes: one more copy per worker."""
+        """Whether a server must keep a copy of the parameters that each worker has read last."""
         return True
 
 
@@ -48,8 +48,8 @@ class NoCompensation(DelayCompensation):
 
     kind: Literal["none"] = "none"
 
-    def init(self, params: Vector) -> CompensationState:
-        """Return None: there is no state."""
+    def init_state(self, params: Vector) -> CompensationState:
+        """Return None: without compensation there is no state."""
 
     def compensate(
         self,
@@ -71,8 +71,8 @@ class DcAsgd(DelayCompensation):
     kind: Literal["dc_asgd"] = "dc_asgd"
     strength: float = Field(default=0.04, ge=0, description="factor λ of the correction")
 
-    def init(self, params: Vector) -> CompensationState:
-        """Return None: a constant λ has no state."""
+    def init_state(self, params: Vector) -> CompensationState:
+        """Return None: compensation with a constant factor λ has no state."""
 
     def compensate(
         self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
@@ -91,7 +91,7 @@ class AdaptiveDcAsgd(DelayCompensation):
     momentum: float = Field(default=0.95, ge=0, lt=1, description="momentum m of the running mean of g⊙g")
     epsilon: float = Field(default=1e-7, gt=0, description="ε, which avoids division by zero")
 
-    def init(self, params: Vector) -> Vector:
+    def init_state(self, params: Vector) -> Vector:
         return array_namespace(params).zeros_like(params)
 
     def compensate(

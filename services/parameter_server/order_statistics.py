@@ -16,24 +16,24 @@ WARM_UP_ROUNDS = 10  # at the start of a chain, until the delays are stationary;
 CHAIN_COUNT = 400  # independent sequences of rounds
 
 
-def expected_kth_finish_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> float:
+def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> float:
     """Return the expected seconds until `kth` of n workers have finished: E[X_(k:n)] of independent times.
 
     ∫ P(fewer than k of n times are at most x) dx by the trapezoidal rule, up to the point beyond which the rest is
     negligible. The error is about 10⁻³ for distributions with steps and 10⁻⁶ for smooth ones.
 
     Args:
-        cdfs: the distribution of each time.
+        time_cdfs: the distribution of each time.
         kth: k, counted from 1.
         time_scale_s: any time of the same magnitude.
     """
-    times_s = _time_grid(cdfs, kth, time_scale_s)
-    probabilities = _probability_of_fewer_finished(cdfs, kth, times_s)
+    times_s = _finish_time_grid(time_cdfs, kth, time_scale_s)
+    probabilities = _probability_of_fewer_finished(time_cdfs, kth, times_s)
     return float((probabilities[1:] + probabilities[:-1]).sum() / 2 * times_s[1])
 
 
-def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
-    """Return the mean seconds of a round that ends when `kth` of n workers have finished.
+def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
+    """Return the mean seconds of a training round that ends when `kth` of n workers have finished their compute.
 
     Workers that are still busy with the previous round start late.
 
@@ -44,20 +44,22 @@ def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_b
     and 0.2 % at σ = 0.5.
 
     Args:
-        cdfs: distribution of the time of each worker.
+        time_cdfs: distribution of the time of each worker.
         kth: number of workers that a round waits for.
         time_scale_s: any time of the same magnitude.
         pause_between_rounds_s: seconds between two rounds.
     """
-    if kth == len(cdfs):
-        return expected_kth_finish_s(cdfs, kth, time_scale_s)
-    draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(cdfs), CHAIN_COUNT))
-    grid_s = _time_grid(cdfs, len(cdfs), time_scale_s)
-    probabilities = {cdf: cdf(grid_s) for cdf in set(cdfs)}  # computed once for all workers with equal distributions
+    if kth == len(time_cdfs):
+        return expected_kth_finish_s(time_cdfs, kth, time_scale_s)
+    draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(time_cdfs), CHAIN_COUNT))
+    grid_s = _finish_time_grid(time_cdfs, len(time_cdfs), time_scale_s)
+    probabilities = {
+        cdf: cdf(grid_s) for cdf in set(time_cdfs)
+    }  # computed once for all workers with equal distributions
     times_s = np.stack(
-        [grid_s[np.searchsorted(probabilities[cdf], draws[:, rank])] for rank, cdf in enumerate(cdfs)], axis=1
+        [grid_s[np.searchsorted(probabilities[cdf], draws[:, k])] for k, cdf in enumerate(time_cdfs)], axis=1
     )
-    delays_s, round_means_s = np.zeros((len(cdfs), CHAIN_COUNT)), []
+    delays_s, round_means_s = np.zeros((len(time_cdfs), CHAIN_COUNT)), []
     for round_times_s in times_s:
         finished_s = delays_s + round_times_s
         end_s = np.partition(finished_s, kth - 1, axis=0)[kth - 1]
@@ -68,23 +70,23 @@ def expected_round_s(cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_b
     return float(np.mean(round_means_s[WARM_UP_ROUNDS:]))
 
 
-def _time_grid(cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> TimesS:
+def _finish_time_grid(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> TimesS:
     """Return equidistant times from 0 to a time at which almost certainly `kth` workers have finished."""
     end_s = time_scale_s
-    while _probability_of_fewer_finished(cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
+    while _probability_of_fewer_finished(time_cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2
     return np.linspace(0.0, end_s, GRID_POINTS)
 
 
-def _probability_of_fewer_finished(cdfs: Sequence[Cdf], kth: int, times_s: TimesS) -> TimesS:
+def _probability_of_fewer_finished(time_cdfs: Sequence[Cdf], kth: int, times_s: TimesS) -> TimesS:
     """Return, for each time, the probability that fewer than `kth` workers have finished at that time.
 
     A Poisson binomial distribution, computed worker by worker.
     """
     exactly = np.zeros((kth, times_s.size))  # [j]: P(exactly j of the workers so far); k or more are not tracked
     exactly[0] = 1.0
-    probabilities = {cdf: cdf(times_s) for cdf in set(cdfs)}  # computed once for all workers with equal distributions
-    for cdf in cdfs:
+    probabilities = {cdf: cdf(times_s) for cdf in set(time_cdfs)}  # once for all workers with equal distributions
+    for cdf in time_cdfs:
         finished = probabilities[cdf]
         exactly[1:] = exactly[1:] * (1 - finished) + exactly[:-1] * finished
         exactly[0] *= 1 - finished

@@ -11,60 +11,58 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 from pydantic import Field, PositiveInt
 
 from services.learning.layout import VectorRange, proportional_vector_ranges
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 NodeT = TypeVar("NodeT")  # a node's name or number
 
 
 class ShardProportions(NamedTuple):
-    """Relative sizes of the shards of all nodes. Only ratios count; a node with size 0 owns no shard."""
+    """Relative shard sizes of all servers and workers. Only ratios count; a node with size 0 owns no shard."""
 
     servers: tuple[int, ...]  # by rank
     workers: tuple[int, ...]  # by rank
 
 
-class Placement(Component):
+class Placement(ScenarioComponent):
     """Assignment of shards to nodes. Shards are numbered in the order of their owners: servers first, then workers.
 
     The number of declared servers is that of the scenario; a placement may add fewer nodes for them.
     """
 
-    def server_count(self, declared_servers: int) -> int:
-        """Return the number of nodes that own a shard and compute no gradients from the start of the run."""
-        return declared_servers
+    def dedicated_server_count(self, declared_server_count: int) -> int:
+        """Return the number of dedicated servers: nodes that own a shard and never compute gradients."""
+        return declared_server_count
 
     @abstractmethod
     def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
-        """Return the relative size of each node's shard."""
+        """Return the relative size of the shard that each server and each worker owns."""
 
-    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - most take any number
-        """Return why shards can't be placed on these numbers of nodes; None if they can."""
+    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:  # noqa: ARG002 - most take any number
+        """Return why shards can't be placed on this many workers and servers; None if they can."""
         return None
 
-    def conflict_reason_after_switch(self, worker_count: int, declared_servers: int) -> str | None:
-        """Return why shards can't be placed on these nodes after a switch from a strategy without servers."""
-        return self.conflict_reason(worker_count, declared_servers)
+    def node_conflict_after_switch(self, worker_count: int, declared_server_count: int) -> str | None:
+        """Return why this placement can't follow a strategy without servers at a strategy switch; None if it can."""
+        return self.node_count_conflict(worker_count, declared_server_count)
 
-    def computing_worker_count(self, worker_count: int) -> int:
+    def gradient_worker_count(self, worker_count: int) -> int:
         """Return the number of workers that compute gradients; these have the lowest ranks."""
         return worker_count
 
-    def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
-        proportions = self.shard_proportions(len(workers), len(servers))
-        nodes = zip((*servers, *workers), (*proportions.servers, *proportions.workers), strict=True)
+    def shard_owners(self, worker_nodes: Sequence[NodeT], server_nodes: Sequence[NodeT]) -> tuple[NodeT, ...]:
+        """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
+        proportions = self.shard_proportions(len(worker_nodes), len(server_nodes))
+        nodes = zip((*server_nodes, *worker_nodes), (*proportions.servers, *proportions.workers), strict=True)
         return tuple(node for node, proportion in nodes if proportion)
 
-    def shard_ranges(self, worker_count: int, declared_servers: int, entries: int) -> tuple[VectorRange, ...]:
+    def shard_ranges(self, worker_count: int, declared_server_count: int, entry_count: int) -> tuple[VectorRange, ...]:
         """Return the range of each shard in a parameter vector; equal shards differ by at most one entry."""
-        proportions = self.shard_proportions(worker_count, self.server_count(declared_servers))
-        return proportional_vector_ranges(
-            entries, [part for part in (*proportions.servers, *proportions.workers) if part]
-        )
+        parts = self.shard_proportions(worker_count, self.dedicated_server_count(declared_server_count))
+        return proportional_vector_ranges(entry_count, [part for part in (*parts.servers, *parts.workers) if part])
 
 
 class DedicatedPlacement(Placement):
-    """Equal shards on dedicated servers.
+    """Equal shards on dedicated servers, which are not workers.
 
     M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
     """
@@ -76,7 +74,7 @@ class DedicatedPlacement(Placement):
 
 
 class ColocatedPlacement(Placement):
-    """Equal shards on the workers, one in each worker's process.
+    """Equal shards on the workers; each worker's process also runs the server of one shard.
 
     Messages from a worker to its own shard stay inside the process and are not counted. Per step a node sends 2(n-1)/n
     of the vector, as in a ring.
@@ -84,19 +82,19 @@ class ColocatedPlacement(Placement):
 
     kind: Literal["colocated"] = "colocated"
 
-    def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
+    def dedicated_server_count(self, declared_server_count: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
-        if declared_servers == 1:
+    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
+        if declared_server_count == 1:
             return None
-        return f"placement colocated puts one shard on each worker; leave out servers (found: {declared_servers})"
+        return f"placement colocated puts one shard on each worker; leave out servers (found: {declared_server_count})"
 
     def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         return ShardProportions((0,) * server_count, (1,) * worker_count)
 
 
-class SparePlacement(Placement):
+class SpareNodePlacement(Placement):
     """Shards on k spare nodes and on n workers, of such sizes that every link carries the same number of bytes.
 
     A spare node has no accelerator and computes no gradients. Y. Jiang et al., "A unified architecture for accelerating
@@ -107,11 +105,11 @@ class SparePlacement(Placement):
 
     kind: Literal["spare"] = "spare"
 
-    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:
-        if declared_servers <= worker_count or worker_count == 1:  # the single worker of a baseline must not fail
+    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:
+        if declared_server_count <= worker_count or worker_count == 1:  # the single worker of a baseline must not fail
             return None
         return (
-            f"{declared_servers} spare servers are more than {worker_count} workers can keep busy; "
+            f"{declared_server_count} spare servers are more than {worker_count} workers can keep busy; "
             "use at most as many servers as workers"
         )
 
@@ -121,8 +119,8 @@ class SparePlacement(Placement):
         return ShardProportions((2 * (worker_count - 1),) * server_count, (worker_count - server_count,) * worker_count)
 
 
-class PromotedPlacement(Placement):
-    """Equal shards on the last workers, which become servers at a switch and compute no gradients after it.
+class PromotedWorkerPlacement(Placement):
+    """Equal shards on the workers of highest rank, which compute no gradients after a strategy switch.
 
     N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as implemented in public code. That code promotes the
     nodes with the shortest round trips. We promote the last ranks, so that a scenario determines which they are. The
@@ -130,24 +128,22 @@ class PromotedPlacement(Placement):
     """
 
     kind: Literal["promoted"] = "promoted"
-    workers: PositiveInt = Field(
-        default=1, description="number of workers that become servers; at least one worker must remain"
-    )
+    workers: PositiveInt = Field(1, description="number of workers that become servers; at least one must remain")
 
-    def server_count(self, declared_servers: int) -> int:  # noqa: ARG002 - workers own all shards
+    def dedicated_server_count(self, declared_server_count: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def conflict_reason(self, worker_count: int, declared_servers: int) -> str | None:  # noqa: ARG002 - always a conflict
+    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:  # noqa: ARG002 - always a conflict
         return (
             "placement promoted turns workers into servers at a switch; "
             "use it only in after of a strategy_switch whose before is all_reduce"
         )
 
-    def conflict_reason_after_switch(self, worker_count: int, declared_servers: int) -> str | None:
-        if declared_servers != 1:
+    def node_conflict_after_switch(self, worker_count: int, declared_server_count: int) -> str | None:
+        if declared_server_count != 1:
             return (
                 "placement promoted declares the number of servers in its key workers; "
-                f"leave out servers (found: {declared_servers})"
+                f"leave out servers (found: {declared_server_count})"
             )
         if (
             self.workers < worker_count or worker_count == 1
@@ -158,7 +154,7 @@ class PromotedPlacement(Placement):
             f"compute; promote at most {worker_count - 1}"
         )
 
-    def computing_worker_count(self, worker_count: int) -> int:
+    def gradient_worker_count(self, worker_count: int) -> int:
         return max(1, worker_count - self.workers)
 
     def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
@@ -167,5 +163,5 @@ class PromotedPlacement(Placement):
 
 
 AnyPlacement: TypeAlias = Annotated[
-    DedicatedPlacement | ColocatedPlacement | SparePlacement | PromotedPlacement, Field(discriminator="kind")
+    DedicatedPlacement | ColocatedPlacement | SpareNodePlacement | PromotedWorkerPlacement, Field(discriminator="kind")
 ]

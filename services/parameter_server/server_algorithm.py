@@ -32,22 +32,22 @@ class ServerAlgorithm:
     make_update_rule: UpdateRuleFactory
 
     @property
-    def server_count(self) -> int:
-        """Number of nodes that own a shard and compute no gradients from the start of the run."""
-        return self.placement.server_count(self.servers)
+    def dedicated_server_count(self) -> int:
+        """Number of dedicated servers: nodes that own a shard and never compute gradients."""
+        return self.placement.dedicated_server_count(self.servers)
 
-    def shard_owners(self, workers: Sequence[NodeT], servers: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, in the order of the shards; both arguments list nodes by rank."""
-        return self.placement.shard_owners(workers, servers)
+    def shard_owners(self, worker_nodes: Sequence[NodeT], server_nodes: Sequence[NodeT]) -> tuple[NodeT, ...]:
+        """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
+        return self.placement.shard_owners(worker_nodes, server_nodes)
 
-    def shard_ranges(self, worker_count: int, entries: int) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a parameter vector of this length."""
-        return self.placement.shard_ranges(worker_count, self.servers, entries)
+    def shard_ranges(self, worker_count: int, entry_count: int) -> tuple[VectorRange, ...]:
+        """Return each shard's range of a parameter vector with this number of entries."""
+        return self.placement.shard_ranges(worker_count, self.servers, entry_count)
 
-    def computing_worker_count(self, worker_count: int) -> int:
+    def gradient_worker_count(self, worker_count: int) -> int:
         """Return the number of workers that compute gradients; these have the lowest ranks."""
-        return self.placement.computing_worker_count(worker_count)
+        return self.placement.gradient_worker_count(worker_count)
 
     def gradients_per_update(self, worker_count: int) -> int:
-        """Return the number of gradients that a server averages in one update."""
-        return self.synchroniser.gradients_per_update(self.computing_worker_count(worker_count))
+        """Return the number of gradients that a server averages in one update of its shard."""
+        return self.synchroniser.gradients_per_update(self.gradient_worker_count(worker_count))

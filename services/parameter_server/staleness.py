@@ -13,23 +13,23 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
-class StalenessWeighting(Component):
-    """Base class of weightings: a weight in (0, 1] for each staleness, which does not grow with the staleness."""
+class StalenessWeighting(ScenarioComponent):
+    """Base class of gradient weights that depend on staleness: in (0, 1], and never larger for a staler gradient."""
 
     @abstractmethod
     def weight(self, staleness: int) -> float:
-        """Return the weight of a gradient with this staleness, in updates."""
+        """Return the weight of a gradient whose staleness, in updates, is `staleness`."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most weightings only reduce the weight
         """Return whether a gradient with this staleness is used in an update; otherwise it is dropped."""
         return True
 
     @property
-    def divides_rate_by_workers(self) -> bool:
-        """Whether the weights reduce the learning rate of asynchronous updates to about 1/n for n workers.
+    def divides_learning_rate(self) -> bool:
+        """Whether the weights reduce the learning rate of asynchronous training to about 1/n for n workers.
 
         The mean staleness of n workers that never wait is n - 1.
         """
@@ -57,7 +57,7 @@ class InverseWeighting(StalenessWeighting):
         return 1 / max(staleness, 1)
 
     @property
-    def divides_rate_by_workers(self) -> bool:
+    def divides_learning_rate(self) -> bool:
         return True
 
 
@@ -74,7 +74,7 @@ class DynSgdWeighting(StalenessWeighting):
         return 1 / (1 + staleness)
 
     @property
-    def divides_rate_by_workers(self) -> bool:
+    def divides_learning_rate(self) -> bool:
         return True
 
 

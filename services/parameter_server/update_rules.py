@@ -1,4 +1,4 @@
-"""Update rules: how a server computes new parameters from the vectors that workers have pushed.
+"""Update rules: how a parameter server computes new parameters from the vectors that workers push.
 
 Servers and replays of their logs use the same rules. Vectors are as long as the server's shard and lie in host memory.
 """
@@ -14,7 +14,7 @@ from services.parameter_server.staleness import AnyStalenessWeighting
 from services.schema.arrays import HostArray, Vector
 
 
-class Contribution(NamedTuple):
+class WorkerContribution(NamedTuple):
     """A vector that one worker has pushed, with its number of samples and its staleness."""
 
     worker: int  # rank
@@ -25,7 +25,7 @@ class Contribution(NamedTuple):
 
 
 class UpdateRule(ABC):
-    """Base class of update rules: the parameters of a shard, and how pushed vectors update them.
+    """Base class of update rules: a server's parameters, and how the vectors that workers push update them.
 
     An update replaces `params` by a new array and never changes the array in place: replies may still be sending it.
     """
@@ -35,21 +35,21 @@ class UpdateRule(ABC):
 
     @property
     def needs_stale_params(self) -> bool:
-        """Whether contributions must include the parameters from which workers computed: one more copy per worker."""
+        """Whether the server must keep a copy of the parameters from which each worker computes."""
         return False
 
     @abstractmethod
-    def update(self, contributions: Sequence[Contribution]) -> None:
-        """Update the parameters from the contributions of one or more workers, in rank order."""
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
+        """Update the shard's parameters from vectors that one or more workers have pushed, in rank order."""
 
     @abstractmethod
-    def reply_vector(self, rank: int) -> HostArray:
+    def reply_vector(self, worker_rank: int) -> HostArray:
         """Return the vector that the server now sends as its reply to the worker with this rank."""
 
 
 @dataclass
-class GradientRule(UpdateRule):
-    """One step of the optimiser with the mean gradient over all samples, compensated and weighted by staleness."""
+class GradientUpdateRule(UpdateRule):
+    """Update by one optimiser step with the mean gradient, after delay compensation and staleness weights."""
 
     params: HostArray
     optimiser: AnyOptimiser
@@ -62,31 +62,26 @@ class GradientRule(UpdateRule):
     _compensation_state: CompensationState = field(init=False)
 
     def __post_init__(self) -> None:
-        self._compensation_state = self.compensation.init(self.params)
+        self._compensation_state = self.compensation.init_state(self.params)
 
     @property
     def needs_stale_params(self) -> bool:
         return self.compensation.needs_stale_params
 
-    def update(self, contributions: Sequence[Contribution]) -> None:
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
         samples = sum(contribution.samples for contribution in contributions)
         if not samples:
             return
-        weighted_samples = [
-            contribution.samples * self.staleness_weighting.weight(contribution.staleness)
-            for contribution in contributions
-        ]
+        weighted_samples = [item.samples * self.staleness_weighting.weight(item.staleness) for item in contributions]
         shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
         gradient = weighted_sum([self._compensated_gradient(contribution) for contribution in contributions], shares)
         rate_factor = sum(weighted_samples) / samples * self._learning_rate_share(len(contributions))
-        self.params, self.state = self._optimiser_with_scaled_rate(rate_factor).update_params(
-            self.params, gradient, self.state
-        )
+        self.params, self.state = self._scaled_optimiser(rate_factor).update_params(self.params, gradient, self.state)
 
-    def reply_vector(self, rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
+    def reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
 
-    def _compensated_gradient(self, contribution: Contribution) -> HostArray:
+    def _compensated_gradient(self, contribution: WorkerContribution) -> HostArray:
         """Return the gradient of one worker after delay compensation, and keep the compensation's next state."""
         vector, read_params = contribution.vector, contribution.stale_params
         compensated, self._compensation_state = self.compensation.compensate(
@@ -96,19 +91,20 @@ class GradientRule(UpdateRule):
         return gradient
 
     def _learning_rate_share(self, gradient_count: int) -> float:
-        """Return the share of the learning rate that an update from this number of gradients uses."""
+        """Return the part of the learning rate that an update from this number of gradients uses."""
         return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 
-    def _optimiser_with_scaled_rate(self, rate_factor: float) -> AnyOptimiser:
+    def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
         """Return the optimiser with its learning rate multiplied by `rate_factor`."""
         return self.optimiser.model_copy(update={"rate": self.optimiser.rate * rate_factor})
 
 
 @dataclass
 class ElasticAveragingRule(UpdateRule):
-    """Elastic averaging: the centre moves towards the parameters of every worker by α times their difference.
+    """Elastic averaging: the server's parameters move towards each worker's by α times their difference.
 
-    The reply to a worker is the centre from which that difference was taken. With it the worker computes the same move.
+    The reply to a worker is the centre (the server's parameters) from which the difference was taken. With it the
+    worker computes the same move.
     """
 
     params: HostArray
@@ -116,26 +112,26 @@ class ElasticAveragingRule(UpdateRule):
     state: OptimiserState | None = None
     _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
 
-    def update(self, contributions: Sequence[Contribution]) -> None:
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
         centre = self.params
         for contribution in contributions:
             self._previous_centre[contribution.worker] = centre
-            self.params = self.params + elastic_move(self.moving_rate, contribution.vector, centre)
+            self.params = self.params + elastic_averaging_move(self.moving_rate, contribution.vector, centre)
 
-    def reply_vector(self, rank: int) -> HostArray:
-        return self._previous_centre[rank]
+    def reply_vector(self, worker_rank: int) -> HostArray:
+        return self._previous_centre[worker_rank]
 
 
-def elastic_move(moving_rate: float, params: Vector, centre: Vector) -> Vector:
-    """Return α·(x - c), by which a worker's parameters x and the centre c move towards each other.
+def elastic_averaging_move(moving_rate: float, params: Vector, centre_params: Vector) -> Vector:
+    """Return α·(x - c), by which a worker's parameters x and the server's parameters c approach each other.
 
     Worker and server compute the same bits.
     """
-    return moving_rate * (params - centre)
+    return moving_rate * (params - centre_params)
 
 
 def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:
-    """Return the sum of vectors of shape (n,), each times its weight, added in the given order."""
+    """Return the weighted sum of vectors of shape (n,), added in the given order."""
     total: HostArray = vectors[0] * vectors[0].dtype.type(weights[0])
     for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total += vector * vector.dtype.type(weight)

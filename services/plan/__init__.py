@@ -1,7 +1,7 @@
 """Planning of a trial: nodes, addresses, shard ranges, expected bytes, predicted times.
 
-`make_plan` returns the `Plan` of one trial. All decisions that are possible before a trial starts are in it; later code
-only reads them.
+`make_plan` returns the `Plan` of one trial. It contains all decisions that are possible before a trial starts; later
+code only reads them.
 """
 
 from services.plan.make_plan import make_plan, random_event_horizon_s

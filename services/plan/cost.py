@@ -1,11 +1,11 @@
-"""Choice of message sizes, and cost model of a planned cluster, from which step times are predicted."""
+"""Message sizes and cost model of a planned cluster; step times are predicted from the cost model."""
 
 from collections.abc import Sequence
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, goodput_bytes_per_s, longest_message_bytes
-from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, fluid_message_bytes, goodput_bytes_per_s
+from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
-from services.learning.data_order import apportion
+from services.learning.data_order import split_proportionally
 from services.plan.node_plan import NodePlan
 from services.scenario.scenario import EngineName, TransportName
 from services.strategies.cost_model import CostModel
@@ -14,11 +14,11 @@ DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
 def choose_message_size_limits(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageSizeLimits:
-    """Return the sizes of the messages into which a vector of `vector_bytes` is cut.
+    """Return the limits on the size of the messages into which a vector of `vector_bytes` is cut.
 
     Messages are short where no kernel shapes the links, so that streams share links evenly.
     """
-    fluid_bytes = longest_message_bytes(vector_bytes)
+    fluid_bytes = fluid_message_bytes(vector_bytes)
     lengths = {"grpc": GRPC_MESSAGE_SIZE_LIMITS, "tcp": TCP_MESSAGE_SIZE_LIMITS}[transport]
     if engine == "simulated":
         return MessageSizeLimits(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
@@ -31,10 +31,10 @@ def build_cost_model(
     vector_entries: int,
     dtype: str,
     batch_samples: int,
-    alpha_s: float,
+    message_overhead_s: float,
     message_size_limits: MessageSizeLimits,
 ) -> CostModel:
-    """Return the cost model from which closed forms predict step times.
+    """Return the cost model of a planned cluster, from which step times are predicted.
 
     Args:
         nodes: all nodes of the trial.
@@ -42,12 +42,12 @@ def build_cost_model(
         vector_entries: entries of the parameter vector.
         dtype: NumPy's name of the type of an entry.
         batch_samples: samples per step over all workers.
-        alpha_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
+        message_overhead_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
             this time shows as a difference between measured and predicted step times.
         message_size_limits: sizes of the messages into which vectors are cut.
     """
     workers = [node for node in nodes if node.role == "worker"]
-    shares = apportion(batch_samples, (1,) * len(workers))
+    shares = split_proportionally(batch_samples, (1,) * len(workers))
     computes_s = tuple(
         share / node.throughput if node.throughput else 0.0 for share, node in zip(shares, workers, strict=True)
     )
@@ -56,7 +56,7 @@ def build_cost_model(
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
         entries=vector_entries,
         dtype=dtype,
-        alpha_s=alpha_s,
+        alpha_s=message_overhead_s,
         message_lengths=message_size_limits,
         uplink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.uplink_bps) for node in nodes},
         downlink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.downlink_bps) for node in nodes},

@@ -1,4 +1,4 @@
-"""Planning of a trial: all decisions that are possible before the trial starts."""
+"""Planning of a trial: makes all decisions that are possible before the trial starts."""
 
 from math import isfinite
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.cluster.events import plan_events
-from services.learning.data_order import apportion
+from services.learning.data_order import split_proportionally
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
 from services.plan.nodes import collect_network_and_model_facts, plan_network, plan_nodes
 from services.plan.plan import Plan, SecondPhasePlan
@@ -14,8 +14,8 @@ from services.scenario.scenario import AUTO, EngineName, TrialSpec
 from services.scenario.workload import learning_task_of
 from services.strategies import SinglePhaseStrategy, TrainingPhases
 from services.strategies.base import BytesPerStep
-from services.strategies.cost_model import CostModel, StepPrediction
-from services.strategies.server_based_prediction import ServerBasedPrediction
+from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.server_based_prediction import ServerStepTimeModel
 
 EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
 
@@ -39,14 +39,14 @@ def make_plan(
         run_id: identifier of the run.
         engine: name of the engine that will start the nodes.
         address_allocator: source of addresses that are free for the nodes.
-        question: question of the scenario, for the report.
-        dilation: dilation of a scenario with `dilation: auto`.
+        question: research question that the scenario states, shown in the report.
+        dilation: factor by which virtual time is slower than real time, for a scenario with `dilation: auto`.
         alpha_s: wall seconds that this host adds to a message, as calibrated; 0 without calibration.
     """
     scenario = trial.scenario
     workload, workers = scenario.workload, scenario.cluster.workers
     task, train_samples = learning_task_of(workload.dataset)
-    batch, steps = workload.global_batch(workers), workload.steps(workers)
+    batch, steps = workload.global_batch_size(workers), workload.total_steps(workers)
     layout, dtype = workload.model.parameter_layout(task), DTYPE_BY_PRECISION[workload.precision]
     entry_bytes = int(dtype.removeprefix("float")) // 8
     nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
@@ -55,9 +55,9 @@ def make_plan(
     lengths = choose_message_size_limits(engine, scenario.transport, layout.size * entry_bytes)
     cost = build_cost_model(nodes, network, layout.size, dtype, batch, alpha_s / trial_dilation, lengths)
     site = collect_network_and_model_facts(scenario, nodes, layout, entry_bytes, cost)
-    strategy, exchange_s_by_choice = trial.strategy.resolve_choices(site, cost)
+    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_values(site, cost)
     phases = strategy.training_phases()
-    first, algorithm, traits = phases.first, phases.server_algorithm, phases.first.phase_properties()
+    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.training_properties()
     predicted = first.predict_step_time(cost)
     sent = first.bytes_per_step(workers, layout.size, dtype)
     second_phase = _plan_second_phase(phases, trial, cost, steps)
@@ -75,7 +75,7 @@ def make_plan(
         question=question,
         dataset=workload.dataset,
         model=workload.model,
-        optimiser=first.adapted_optimiser(workload.optimiser, workers),
+        optimiser=first.scale_learning_rate(workload.optimiser, workers),
         strategy=strategy,
         precision=workload.precision,
         batch=batch,
@@ -93,7 +93,7 @@ def make_plan(
         nodes=nodes,
         shards=algorithm.shard_ranges(workers, layout.size) if algorithm else (),
         shard_owners=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
-        schedule=first.schedule(workers),
+        schedule=first.collective_schedule(workers),
         dilation=trial_dilation,
         alpha_s=alpha_s / trial_dilation,
         transport=scenario.transport,
@@ -106,7 +106,7 @@ def make_plan(
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=predicted,
         predicted_s=predicted_s,
-        saturation_workers=_saturation_workers(phases, cost),
+        saturation_workers=_saturating_worker_count(phases, cost),
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
         network=network,
@@ -117,41 +117,40 @@ def make_plan(
 
 
 def random_event_horizon_s(trial: TrialSpec) -> float:
-    """Return the virtual time in seconds until which random events of a trial are drawn; no event changes it."""
+    """Return the virtual seconds of a trial for which random events are drawn; events don't change it."""
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", InProcessAddresses())
     return plan.predicted_s * EVENT_HORIZON_FACTOR
 
 
 def _plan_second_phase(
-    phases: TrainingPhases, trial: TrialSpec, cost_model: CostModel, steps: int
+    phases: TrainingPhases, trial: TrialSpec, cost: CostModel, step_count: int
 ) -> SecondPhasePlan | None:
-    """Return the plan of the training phase after the switch; None for a strategy without a switch."""
+    """Return the plan of the training phase after a strategy switch; None without a switch."""
     switch = phases.switch
     if switch is None:
         return None
-    workload, workers, servers = trial.scenario.workload, len(cost_model.workers), phases.server_count
+    workload, workers, servers = trial.scenario.workload, len(cost.workers), phases.server_count
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
-    sent = switch.second.bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
+    hand_over = switch.state_transfer_bytes(workers, cost.entries, cost.dtype, slots)
     return SecondPhasePlan(
-        planned_step=switch.rule.planned_step(steps, workload.steps_per_epoch(workers)),
+        planned_step=switch.rule.planned_switch_step(step_count, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
-        schedule=switch.second.schedule(workers),
+        schedule=switch.second.collective_schedule(workers),
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
-        predicted=switch.second.predict_step_time(cost_model),
-        is_synchronous=switch.second.phase_properties().is_synchronous,
+        predicted=switch.second.predict_step_time(cost),
+        is_synchronous=switch.second.training_properties().is_synchronous,
         worker_weights=switch.batch_weights_after_switch(workers),
-        latencies_s=(_exchange_latency_s(switch.first, cost_model), _exchange_latency_s(switch.second, cost_model)),
-        hand_over_bytes=_sent_bytes_by_node(
-            switch.hand_over_bytes(workers, cost_model.entries, cost_model.dtype, slots), servers
-        ),
+        latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
+        hand_over_bytes=_sent_bytes_by_node(hand_over, servers),
     )
 
 
-def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float | None:
-    """Return the number of workers that saturate the servers' links in the asynchronous phase; None without a limit.
+def _saturating_worker_count(phases: TrainingPhases, cost_model: CostModel) -> float | None:
+    """Return the number of asynchronous workers that saturate the servers' links; None if no number does.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
     """
@@ -160,38 +159,35 @@ def _saturation_workers(phases: TrainingPhases, cost_model: CostModel) -> float 
         if algorithm and not algorithm.synchroniser.properties().runs_in_rounds:
             if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            workers = ServerBasedPrediction(
-                algorithm, phase.phase_properties().exchange_period, cost_model
-            ).saturating_worker_count()
+            period = phase.training_properties().exchange_period
+            workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
 
 
 def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> float:
-    """Return the predicted virtual seconds of an exchange over links of unlimited rate."""
-    s_per_byte = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
+    """Return the predicted virtual seconds of a gradient exchange over links of unlimited rate."""
+    zeros = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
     network = cost_model.network.model_copy(update={"shared_links": ()})
-    unlimited = cost_model.model_copy(
-        update={"uplink_s_per_byte": s_per_byte, "downlink_s_per_byte": s_per_byte, "network": network}
-    )
-    return phase.predict_step_time(unlimited).exchange_s
+    ideal = cost_model.model_copy(update={"uplink_s_per_byte": zeros, "downlink_s_per_byte": zeros, "network": network})
+    return phase.predict_step_time(ideal).exchange_s
 
 
 def _predict_training_s(
-    step_prediction: StepPrediction,
+    step_prediction: StepTimePrediction,
     steps: int,
     second_phase: SecondPhasePlan | None,
     batch_samples: int,
-    worker_count: int,
+    workers: int,
 ) -> float:
-    """Return the predicted virtual seconds of a training budget of `steps` steps.
+    """Return the predicted virtual seconds of training for `steps` steps.
 
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
-    shares = apportion(batch_samples, (1,) * worker_count)
+    shares = split_proportionally(batch_samples, (1,) * workers)
     if second_phase is None:
         return step_prediction.training_s(steps, shares)
-    second_shares = [share for share in apportion(batch_samples, second_phase.worker_weights) if share]
+    second_shares = [share for share in split_proportionally(batch_samples, second_phase.worker_weights) if share]
     second_step = second_phase.planned_step
     if second_step is None:
         return max(step_prediction.training_s(steps, shares), second_phase.predicted.training_s(steps, second_shares))
@@ -205,7 +201,7 @@ def _reply_bytes_by_worker(sent_bytes: BytesPerStep) -> dict[str, float]:
 
 
 def _sent_bytes_by_node(sent_bytes: BytesPerStep, server_count: int) -> dict[str, float]:
-    """Return the payload bytes that each node sends per step, by node name; 0 for servers of the other phase."""
+    """Return the payload bytes that each node sends per step, by node name; 0 for servers that are not used."""
     worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes.workers)}
     server_bytes = sent_bytes.servers or (0,) * server_count
     return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}

@@ -13,20 +13,20 @@ COORDINATOR = "coordinator"  # name of the coordinator's node
 
 
 class NodePlan(FrozenRecord):
-    """All decisions about one node of a trial."""
+    """Plan of one node of a trial: all decisions that are made before the trial starts."""
 
     name: str
     role: NodeRole
     rank: int  # number among the nodes of the same role, from 0
     addresses: NodeAddresses
     device: DeviceSelection = "cpu"
-    throughput: float | None = None  # declared samples/s of a paced worker; None: as fast as the host
-    # In [0, 1): part of the spare time of a paced compute phase that passes before the worker computes. It differs
+    throughput: float | None = None  # samples/s, if set by the scenario; None: as fast as the host
+    # In [0, 1): part of the spare time of an emulated compute phase that passes before the real compute. It differs
     # between workers, so that they do not compute at the same time on the host's cores.
     compute_slot: float = 0.0
     uplink_bps: float | None = None  # virtual; the engine divides it by the dilation
     downlink_bps: float | None = None
     buffer_bytes: int | None = None  # of the network's queue towards the node
-    variation: AnyVariation | None = None  # of a paced worker's compute time
+    variation: AnyVariation | None = None  # of the emulated compute time
     memory_bytes: int  # limit of the container
     cpus: float  # number of host cores that the container may use

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.cluster.addresses import AddressAllocator, NodeAddresses
 from services.cluster.network import AccessLink, Network, build_network
-from services.collectives import NetworkAndModelFacts
+from services.collectives import NetworkAndModelSizes
 from services.learning.layout import ParameterLayout
 from services.plan.node_plan import COORDINATOR, NodePlan
 from services.scenario.scenario import Scenario
@@ -17,20 +17,13 @@ MIN_S_PER_BYTE = 8 / 10e9  # of an unlimited link: on one host it reaches at mos
 
 def plan_nodes(scenario: Scenario, server_count: int, address_allocator: AddressAllocator) -> tuple[NodePlan, ...]:
     """Return the plans of the coordinator, the servers and the workers, in the order of their addresses."""
-    cluster = scenario.cluster
+    cluster, node_addresses = scenario.cluster, address_allocator.node_addresses
     coordinator = NodePlan(
-        name=COORDINATOR,
-        role="coordinator",
-        rank=0,
-        addresses=address_allocator.node_addresses(0),
-        memory_bytes=1 << 30,
-        cpus=1.0,
+        name=COORDINATOR, role="coordinator", rank=0, addresses=node_addresses(0), memory_bytes=1 << 30, cpus=1.0
     )
-    servers = (_plan_server(scenario, rank, address_allocator.node_addresses(1 + rank)) for rank in range(server_count))
-    workers = (
-        _plan_worker(scenario, rank, address_allocator.node_addresses(1 + server_count + rank))
-        for rank in range(cluster.workers)
-    )
+    servers = (_plan_server(scenario, rank, node_addresses(1 + rank)) for rank in range(server_count))
+    first_worker = 1 + server_count
+    workers = (_plan_worker(scenario, rank, node_addresses(first_worker + rank)) for rank in range(cluster.workers))
     return (coordinator, *servers, *workers)
 
 
@@ -43,14 +36,14 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
-        **_access_link_fields(server.with_link_profile_values),
+        **_node_plan_link_fields(server.with_link_profile_values),
     )
 
 
 def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> NodePlan:
-    """Return the plan of one worker.
+    """Return the plan of one worker: addresses, device, compute speed and link rates.
 
-    Compute slots are staggered, so that paced workers do not all compute at the same time on the host's cores.
+    Compute slots are staggered, so that workers with emulated compute speed do not all use the host's cores at once.
     """
     worker = scenario.worker_spec(rank)
     return NodePlan(
@@ -64,47 +57,43 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
-        **_access_link_fields(worker.with_link_profile_values),
+        **_node_plan_link_fields(worker.with_link_profile_values),
     )
 
 
-def _access_link_fields(access_link: AccessLink) -> dict[str, Any]:
-    """Return the link fields of a node's plan: rates and buffer. Delay and loss belong to the network's paths."""
+def _node_plan_link_fields(access_link: AccessLink) -> dict[str, Any]:
+    """Return the link fields of a node's plan: rates and buffer size. Delay and loss belong to network paths."""
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
 
 
 def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
-    """Return the network between all workers and servers."""
+    """Return the emulated network between all workers and servers."""
     cluster, data_nodes = scenario.cluster, _data_network_nodes(nodes)
     access_links = {node.name: cluster.access_link(node.name) for node in data_nodes}
     return build_network(cluster.network, cluster.links, data_nodes, access_links)
 
 
 def collect_network_and_model_facts(
-    scenario: Scenario,
-    nodes: Sequence[NodePlan],
-    parameter_layout: ParameterLayout,
-    entry_bytes: int,
-    cost_model: CostModel,
-) -> NetworkAndModelFacts:
-    """Return the facts about network and model from which collectives fill in their open fields.
+    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost_model: CostModel
+) -> NetworkAndModelSizes:
+    """Return the facts about network and model from which a collective chooses its `auto` values.
 
     These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    groups = scenario.cluster.network.node_groups(_data_network_nodes(nodes))
-    return NetworkAndModelFacts(
+    groups = scenario.cluster.network.nearby_node_groups(_data_network_nodes(nodes))
+    return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
-        array_sizes=tuple(prod(shape) for _, shape in parameter_layout.arrays),
+        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
         entry_bytes=entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),
     )
 
 
 def _data_network_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
-    """Return the nodes on the data network: all but the coordinator."""
+    """Return the nodes that exchange training data: all except the coordinator."""
     return [node for node in nodes if node.role != "coordinator"]
 
 

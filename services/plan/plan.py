@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from services.cluster.events import PlannedEvent
-from services.cluster.fluid_link import longest_message_bytes
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import fluid_message_bytes
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
-from services.collectives import Schedule
+from services.collectives import TransferSchedule
 from services.learning.data_order import DataOrder
 from services.learning.datasets import AnyDataset
 from services.learning.layout import VectorRange
@@ -21,18 +21,18 @@ from services.scenario.scenario import EngineName, FidelityLimits, SecuritySetti
 from services.scenario.target import QualityTarget
 from services.schema.component import FrozenRecord
 from services.strategies import AnyStrategy
-from services.strategies.cost_model import CostModel, Flow, StepPrediction
+from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
 class SecondPhasePlan(FrozenRecord):
-    """Plan of the second training phase of a strategy that switches; `Plan` has the same fields for the first phase."""
+    """Plan of the training phase after a strategy switch; `Plan` has the same fields for the first phase."""
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
-    schedule: Schedule  # of the collective; empty without one
+    schedule: TransferSchedule  # of the collective; empty without one
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends in one step, by node name
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
-    predicted: StepPrediction
+    predicted: StepTimePrediction
     is_synchronous: bool  # whether all replicas hold the same bits after every step
     worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
@@ -40,7 +40,7 @@ class SecondPhasePlan(FrozenRecord):
 
 
 class Plan(FrozenRecord):
-    """Plan of one trial. All nodes of the trial read the same plan."""
+    """Plan of one trial: all decisions made before its start. All nodes of the trial read the same plan."""
 
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder
@@ -73,7 +73,7 @@ class Plan(FrozenRecord):
     nodes: tuple[NodePlan, ...]
     shards: tuple[VectorRange, ...]  # ranges of the parameter vector
     shard_owners: tuple[str, ...] = ()  # name of the node that owns each shard: a server, or a worker that serves too
-    schedule: Schedule  # of the collective; empty without one
+    schedule: TransferSchedule  # of the collective; empty without one
     network: Network = Network()
     events: tuple[PlannedEvent, ...] = ()
     horizon_s: float | None = None  # virtual time up to which random events are drawn; None: there are no random events
@@ -91,7 +91,7 @@ class Plan(FrozenRecord):
     exchange_period: int = 1  # steps from one exchange to the next
     bytes_per_step: dict[str, int | float]  # payload bytes that each node sends; mean over an exchange period
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
-    predicted: StepPrediction
+    predicted: StepTimePrediction
     predicted_s: float = 0.0  # virtual seconds of the whole budget, without start and evaluation
     # Number of workers at which the links of the servers are full in an asynchronous phase; None: they never are.
     saturation_workers: float | None = None
@@ -112,27 +112,27 @@ class Plan(FrozenRecord):
 
     @property
     def message_size_limits(self) -> MessageSizeLimits:
-        """Sizes of the messages into which the transport cuts long vectors."""
+        """Limits on the size of the messages into which the transport cuts long vectors."""
         return choose_message_size_limits(self.engine, self.transport, self.vector_bytes)
 
     @property
     def longest_message_bytes(self) -> int:
-        """Size in bytes of the longest message on a transport that shapes links."""
-        return longest_message_bytes(self.vector_bytes)
+        """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
+        return fluid_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
-        """Virtual seconds that a node waits for a message: the step timeout, times the steps of an exchange period."""
+        """Virtual seconds that a node waits for a message: the step timeout, times the steps between two exchanges."""
         return self.timeouts.step * self.exchange_period
 
     @property
-    def estimated_wall_s(self) -> float:
-        """Estimated wall seconds of the training budget on this host, without start and evaluation."""
+    def estimated_training_wall_s(self) -> float:
+        """Estimated real seconds of training on this host, without the start of nodes and evaluations."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
     def cost_model(self) -> CostModel:
-        """Cost model of the planned cluster, for closed forms of the step time."""
+        """Cost model of the planned cluster, from which the step time is predicted."""
         return build_cost_model(
             self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_size_limits
         )
@@ -143,16 +143,16 @@ class Plan(FrozenRecord):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
-    def push_flows(self) -> tuple[Flow, ...]:
-        """Pairs (worker, shard owner) of node names for all pushes that cross the network."""
+    def push_node_pairs(self) -> tuple[Flow, ...]:
+        """Names of each worker and shard owner (worker, owner) between which pushes cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)
 
     def node_plan(self, node_name: str) -> NodePlan:
-        """Return the plan of the node with this name."""
+        """Return the plan of the node `node_name`."""
         return next(node for node in self.nodes if node.name == node_name)
 
     def node_plans_of_role(self, role: NodeRole) -> tuple[NodePlan, ...]:
-        """Return the plans of all nodes with this role, by rank."""
+        """Return the plans of all nodes with the role `role`, such as all workers, by rank."""
         return tuple(node for node in self.nodes if node.role == role)

@@ -10,15 +10,15 @@ from services.schema.component import FrozenRecord
 
 
 class ProbeMeasurement(FrozenRecord):
-    """A declared quantity of a link and the value that a probe measured before the run, both in virtual units."""
+    """Declared value of a link's rate or delay, and the value that was measured before the run; virtual units."""
 
     declared: float
     achieved: float
     tries: tuple[float, ...] = ()  # all values in the order of measurement; for round trips, every echo of every try
 
 
-class LinkRecord(FrozenRecord):
-    """Record of how one node's link was shaped, probed and monitored; the network switch has a record, too.
+class LinkShapingRecord(FrozenRecord):
+    """Record of how the link of one node, or the network switch, was shaped, probed and monitored.
 
     Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
     """
@@ -44,7 +44,7 @@ class LinkRecord(FrozenRecord):
 
 
 class CpuThrottling(FrozenRecord):
-    """Counters of how often the kernel stopped a node during the trial because its CPU quota was used up."""
+    """How often the kernel stopped a node during the trial because the node's CPU quota was used up."""
 
     periods: int  # scheduling periods in which the node had something to run
     throttled_periods: int
@@ -52,7 +52,7 @@ class CpuThrottling(FrozenRecord):
 
 
 class HostMetrics(TypedDict, total=False):
-    """Load of the host while a trial ran; empty where it was not recorded."""
+    """Load of the host (CPU, pressure, timer lateness) while a trial ran; values that were not recorded are missing."""
 
     cpu_busy: float | None  # busy share of the cores
     cpu_steal: float | None  # share of the cores that the hypervisor gave to other machines
@@ -69,7 +69,7 @@ class TrialOutcome(FrozenRecord):
     reason: str = ""
     timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
     exit_codes: dict[str, int] = Field(default={})
-    shaping: dict[str, LinkRecord] = Field(default={})
+    shaping: dict[str, LinkShapingRecord] = Field(default={})
     throttling: dict[str, CpuThrottling] = Field(default={})  # nodes in containers
     kept: tuple[str, ...] = ()  # networks that the engine did not remove although they are empty
     host: HostMetrics = Field(default=HostMetrics())

@@ -1,4 +1,4 @@
 """The server of a shard: updates one range of the parameter vector with the vectors that workers push.
 
-`machine` decides when to update and to whom to reply, `loop` receives, updates and sends, `hand_over` switches phases.
+`machine` decides about updates and replies, `runtime` executes them, `strategy_switch` switches the strategy.
 """

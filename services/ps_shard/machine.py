@@ -1,6 +1,6 @@
-"""State machine of a shard's server: decides when to update and to which workers to reply.
+"""State machine of a parameter server: decides when to update its shard and to which workers to reply.
 
-It sends nothing and has no parameters.
+It sends no messages and has no parameters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,19 +27,19 @@ class WorkerPush:
 
 @dataclass(frozen=True)
 class ApplyUpdate:
-    """Action: update the parameters with a group of pushes; they are in rank order, so that sums repeat bitwise."""
+    """Action: update the parameters with pushed vectors; these are in rank order, so that sums repeat bitwise."""
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
 
     def push_staleness(self, push: WorkerPush) -> int:
-        """Return the number of updates made after the worker of this push has read the parameters."""
+        """Return the staleness of a push: the updates made since its worker read the parameters."""
         return self.version - 1 - push.version
 
 
 @dataclass(frozen=True)
-class DropPush:
-    """Action: discard a push that is too stale."""
+class DropStalePush:
+    """Action: discard a pushed gradient that is too stale."""
 
     push: WorkerPush
     version: int  # of the parameters when the push arrived
@@ -47,28 +47,28 @@ class DropPush:
 
 @dataclass(frozen=True)
 class SendReply:
-    """Action: send a worker the current parameters, as the reply to its push of `step`."""
+    """Action: send a worker the current parameters, as the reply to the vector that it pushed in `step`."""
 
     worker: int  # rank
     step: int
     pending_samples: int  # that wait for an update, or that other workers are computing, as far as is known
     waited_s: float  # seconds since the push arrived, spent waiting for other workers
-    next_is_asynchronous: bool  # whether the worker's next push waits for no other; the reply of shard 0 counts
+    next_is_asynchronous: bool  # whether the worker's next push makes an update alone; the reply of shard 0 counts
 
 
-ShardAction: TypeAlias = ApplyUpdate | DropPush | SendReply
+ShardAction: TypeAlias = ApplyUpdate | DropStalePush | SendReply
 
 
-class StepTiming(NamedTuple):
-    """Times of a worker: duration of its last step without waiting; start of its current step or wait."""
+class WorkerStepTiming(NamedTuple):
+    """Duration of a worker's last step without waiting, and start time of its current step or wait."""
 
     step_s: float
     started_s: float
 
 
 @dataclass
-class ShardMachine:
-    """State machine of the protocol between one server and its workers.
+class ShardStateMachine:
+    """State machine of a parameter server: when it updates its shard and replies to workers.
 
     A worker's clock is the number of steps that it has pushed. Invariant: every push is part of exactly one update or
     is dropped, and gets exactly one reply. Times are arguments, in seconds since any moment. Only dynamic synchronisers
@@ -88,7 +88,7 @@ class ShardMachine:
     _worker_clocks: dict[int, int] = field(init=False)
     _computing_workers: set[int] = field(init=False)
     _stopping_workers: set[int] = field(default_factory=set)  # their last reply contained that the budget is used
-    _step_timings: dict[int, StepTiming] = field(init=False)
+    _step_timings: dict[int, WorkerStepTiming] = field(init=False)
     _recent_pushes: dict[int, tuple[WorkerPush, ...]] = field(default_factory=dict)  # a window of each worker's pushes
     _slow_windows: dict[int, int] = field(default_factory=dict)  # windows in a row in which a worker was too slow
     _granted_steps: dict[int, int] = field(
@@ -99,17 +99,17 @@ class ShardMachine:
     def __post_init__(self) -> None:
         self._worker_clocks = dict.fromkeys(range(self.worker_count), 0)
         self._computing_workers = set(self._worker_clocks)
-        self._step_timings = dict.fromkeys(self._worker_clocks, StepTiming(0.0, 0.0))
+        self._step_timings = dict.fromkeys(self._worker_clocks, WorkerStepTiming(0.0, 0.0))
 
     def resume_serving(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
-        """Start or continue to serve workers at the time `now_s`; each worker continues with its next step.
+        """Start or continue to serve workers at the time `now_s`, each one from its own next step.
 
         Raises:
             ProtocolError: a worker still waits for a reply.
         """
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
-            raise ProtocolError(f"a server can't resume before it has updated with, and replied to, {pushes}")
+            raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
         self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
         self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
         self._stopping_workers.clear()
@@ -117,7 +117,7 @@ class ShardMachine:
         self._is_asynchronous = False
 
     def handle_push(self, push: WorkerPush, now_s: float = 0.0) -> list[ShardAction]:
-        """Record a push that arrives at the time `now_s`, and return the actions of the server in order.
+        """Record a worker's push that arrives at `now_s`; return the actions of the server, in order.
 
         Raises:
             ProtocolError: the worker has left or waits for a reply, or this is not its next step.
@@ -131,29 +131,26 @@ class ShardMachine:
         self._stopping_workers.discard(push.worker)
         self._worker_clocks[push.worker] += 1
         self.push_samples[push.worker] = push.samples
-        self._step_timings[push.worker] = StepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
+        self._step_timings[push.worker] = WorkerStepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
         self._count_slow_windows(push)
-        return [
-            *self._accept_or_drop_push(push),
-            *self._due_updates(push if push.is_asynchronous else None),
-            *self._due_replies(now_s),
-        ]
+        asynchronous = push if push.is_asynchronous else None
+        return [*self._accept_or_drop_push(push), *self._due_updates(asynchronous), *self._due_replies(now_s)]
 
-    def handle_leave(self, worker: int, now_s: float = 0.0) -> list[ShardAction]:
+    def handle_leave(self, worker_rank: int, now_s: float = 0.0) -> list[ShardAction]:
         """Record that a worker sends no more pushes, and return the actions for workers that waited for it.
 
         Raises:
             ProtocolError: the worker has left already, or waits for a reply.
         """
-        if worker not in self._computing_workers:
+        if worker_rank not in self._computing_workers:
             computing = sorted(self._computing_workers)
-            raise ProtocolError(f"worker {worker} can't leave; workers that may leave: {computing}")
-        self._computing_workers.remove(worker)
-        del self._worker_clocks[worker]
+            raise ProtocolError(f"worker {worker_rank} can't leave; workers that may leave: {computing}")
+        self._computing_workers.remove(worker_rank)
+        del self._worker_clocks[worker_rank]
         return [*self._due_updates(), *self._due_replies(now_s)]
 
-    def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropPush]:
-        """Gather a push for an update, or drop it if it is too stale.
+    def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropStalePush]:
+        """Keep a worker's push for the next update, or drop the push if it is too stale.
 
         A push that is dropped can be replied to now, and so can every push if workers do not wait for the update.
         """
@@ -164,24 +161,23 @@ class ShardMachine:
         if is_accepted:
             self._gathered_pushes.append(push)
             return
-        yield DropPush(push, self.version)
+        yield DropStalePush(push, self.version)
 
     def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
-        """Yield the due updates: one for an asynchronous push, and one for the gathered pushes if they are enough.
+        """Yield the updates that can be made now: from an asynchronous push, and from enough gathered pushes.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
         """
-        self._is_asynchronous = self._is_asynchronous and bool(self.stragglers)
+        self._is_asynchronous = self._is_asynchronous and bool(self.straggler_ranks)
         if asynchronous_push in self._gathered_pushes:
             self._gathered_pushes.remove(asynchronous_push)
             yield self._make_update(asynchronous_push)
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            self._is_asynchronous = self.synchroniser.properties().is_asynchronous_with_stragglers and bool(
-                self.stragglers
-            )
+            may_be_asynchronous = self.synchroniser.properties().is_asynchronous_with_stragglers
+            self._is_asynchronous = may_be_asynchronous and bool(self.straggler_ranks)
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
@@ -193,15 +189,15 @@ class ShardMachine:
 
     @property
     def _is_update_complete(self) -> bool:
-        """Whether the gathered pushes are enough for an update."""
-        stragglers = self.stragglers
+        """Whether enough workers have pushed for the next update of the parameters."""
+        stragglers = self.straggler_ranks
         if len(self._gathered_pushes) < self.synchroniser.required_gradients(len(self._worker_clocks), len(stragglers)):
             return False
         gathered_workers = {push.worker for push in self._gathered_pushes}
         return self.synchroniser.required_worker_ranks(self._worker_clocks, stragglers) <= gathered_workers
 
     @property
-    def stragglers(self) -> frozenset[int]:
+    def straggler_ranks(self) -> frozenset[int]:
         """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
         if (watch := self.synchroniser.properties().straggler_criterion) is None:
             return frozenset()
@@ -223,7 +219,7 @@ class ShardMachine:
         self._slow_windows[push.worker] = self._slow_windows.get(push.worker, 0) + 1 if is_slow else 0
 
     def _due_replies(self, now_s: float) -> Iterator[SendReply]:
-        """Yield the replies to the workers that may start their next step."""
+        """Yield the server's replies to all workers that may start their next step now."""
         for worker, push in sorted(self._pushes_awaiting_reply.items()):
             if self._may_start_step(worker, push.step + 1, now_s):
                 del self._pushes_awaiting_reply[worker]
@@ -235,29 +231,29 @@ class ShardMachine:
                 self._step_timings[worker] = self._step_timings[worker]._replace(started_s=now_s)
                 yield SendReply(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
 
-    def _may_start_step(self, worker: int, step: int, now_s: float) -> bool:
-        """Return whether a worker may start a step at the time `now_s`."""
+    def _may_start_step(self, worker_rank: int, step: int, now_s: float) -> bool:
+        """Return whether a worker may start its next step at the time `now_s`."""
         slowest_clock = min(self._worker_clocks.values())
-        if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker, -1):
+        if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker_rank, -1):
             return True
         slowest_workers = (rank for rank, clock in self._worker_clocks.items() if clock == slowest_clock)
         slowest = max(slowest_workers, key=self._predicted_finish_s)
-        extra_steps = self.synchroniser.extra_steps(
+        extra_steps = self.synchroniser.allowed_extra_steps(
             steps_ahead=step - slowest_clock,
-            own_step_s=self._step_timings[worker].step_s,
-            slowest_remaining_s=max(0.0, self._predicted_finish_s(slowest) - now_s),
+            own_step_s=self._step_timings[worker_rank].step_s,
+            remaining_s=max(0.0, self._predicted_finish_s(slowest) - now_s),
             slowest_step_s=self._step_timings[slowest].step_s,
         )
-        self._granted_steps[worker] = step + extra_steps - 1
+        self._granted_steps[worker_rank] = step + extra_steps - 1
         return extra_steps > 0
 
-    def _predicted_finish_s(self, worker: int) -> float:
+    def _predicted_finish_s(self, worker_rank: int) -> float:
         """Return the time at which a worker finishes its step if the step takes as long as the previous step."""
-        timing = self._step_timings[worker]
+        timing = self._step_timings[worker_rank]
         return timing.started_s + timing.step_s
 
     def _pending_samples(self, replied_push: WorkerPush) -> int:
-        """Return the number of samples in gathered pushes and in steps that workers are computing.
+        """Return the samples in pushes that wait for an update and in steps that workers are computing.
 
         A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """

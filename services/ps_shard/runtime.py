@@ -1,4 +1,4 @@
-"""Runtime of a shard's server: receives pushed vectors, updates the shard and sends replies."""
+"""Runtime of the server of one shard: receives pushed vectors, updates the shard and sends replies."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.compressors import Compressor, bytes_to_vector
-from services.parameter_server.update_rules import Contribution, UpdateRule
-from services.ps_shard.machine import ApplyUpdate, DropPush, SendReply, ShardAction, ShardMachine, WorkerPush
+from services.parameter_server.update_rules import UpdateRule, WorkerContribution
+from services.ps_shard.machine import ApplyUpdate, DropStalePush, SendReply, ShardAction, ShardStateMachine, WorkerPush
 from services.runtime.clock import Clock
 from services.runtime.control import FinalState
-from services.runtime.run_log import EventBatch
+from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray
@@ -19,17 +19,17 @@ from services.schema.arrays import HostArray
 
 @dataclass
 class ServerRuntime:
-    """Server of one shard and its connections to the workers; arrays are in host memory."""
+    """Server of one shard of the parameter vector, and its connections to the workers; arrays are in host memory."""
 
     worker_names: tuple[str, ...]  # node names by rank
     update_rule: UpdateRule  # with the parameters of the shard
     compressor: Compressor  # of the pushed vectors
-    machine: ShardMachine
+    machine: ShardStateMachine
     transport: Transport
     clock: Clock
     shard_number: int
-    update_log: EventBatch  # pushes in the order of their updates; a replay of them gives the same parameters
-    drop_log: EventBatch  # dropped pushes, in the same columns; version: of the parameters when the push arrived
+    update_log: LogEventBatch  # pushes in the order of their updates; a replay of them gives the same parameters
+    drop_log: LogEventBatch  # dropped pushes, in the same columns; version: of the parameters when the push arrived
     next_steps: dict[int, int] = field(init=False)  # rank -> next step; workers that have left are missing
     _vectors: dict[WorkerPush, HostArray] = field(default_factory=dict)
     _last_replies: dict[int, HostArray] = field(
@@ -43,8 +43,8 @@ class ServerRuntime:
         if self.update_rule.needs_stale_params:
             self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
 
-    async def serve(self) -> bool:
-        """Serve until every worker has left or has stopped; return whether any has stopped for a hand-over."""
+    async def serve_workers(self) -> bool:
+        """Serve until every worker has left or stopped; return whether any has stopped for a strategy switch."""
         self.machine.resume_serving(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
             worker_tasks = [group.create_task(self._serve_worker(rank, group)) for rank in self.next_steps]
@@ -57,33 +57,31 @@ class ServerRuntime:
         """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
         return FinalState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
-    async def _serve_worker(self, rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
-        """Handle the pushes of one worker until it leaves or stops; return whether it has stopped for a hand-over."""
-        while isinstance(push := await self._receive_push(rank, self.next_steps[rank]), WorkerPush):
+    async def _serve_worker(self, worker_rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
+        """Handle the pushes of one worker until it leaves or stops; return whether it stopped for a strategy switch."""
+        while isinstance(push := await self._receive_push(worker_rank, self.next_steps[worker_rank]), WorkerPush):
             self._run_actions(self.machine.handle_push(push, self.clock.now()), reply_tasks)
-            self.next_steps[rank] += 1
+            self.next_steps[worker_rank] += 1
         # In both cases no other worker may wait for further pushes of this one.
-        self._run_actions(self.machine.handle_leave(rank, self.clock.now()), reply_tasks)
+        self._run_actions(self.machine.handle_leave(worker_rank, self.clock.now()), reply_tasks)
         if push == MessageKind.LEAVE:
-            del self.next_steps[rank]
-        return push == MessageKind.HAND_OVER
+            del self.next_steps[worker_rank]
+        return push == MessageKind.STRATEGY_SWITCH
 
-    async def _receive_push(self, rank: int, step: int) -> WorkerPush | int:
-        """Receive and return a worker's push of `step`; return the message kind if the worker leaves or hands over."""
-        worker_name, end_stages = self.worker_names[rank], (MessageKind.LEAVE, MessageKind.HAND_OVER)
+    async def _receive_push(self, worker_rank: int, step: int) -> WorkerPush | int:
+        """Return a worker's push of `step`, or a message kind if the worker leaves or stops for a strategy switch."""
+        worker_name, end_stages = self.worker_names[worker_rank], (MessageKind.LEAVE, MessageKind.STRATEGY_SWITCH)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
-        first_piece = await self.transport.receive(worker_name, *tags)
-        if first_piece.tag.kind in end_stages:
-            return first_piece.tag.kind
+        message = await self.transport.receive(worker_name, *tags)
+        if message.tag.kind in end_stages:
+            return message.tag.kind
         size, dtype = self.update_rule.params.size, self.update_rule.params.dtype.name
         data = np.empty(self.compressor.compressed_size_bytes(size, dtype), np.uint8)
-        await receive_remaining_pieces(self.transport, worker_name, first_piece, data)
-        push = WorkerPush(
-            rank, step, first_piece.version, first_piece.samples, first_piece.update_s, first_piece.skips_wait
-        )
+        await receive_remaining_pieces(self.transport, worker_name, message, data)
+        push = WorkerPush(worker_rank, step, message.version, message.samples, message.update_s, message.skips_wait)
         self._vectors[push] = bytes_to_vector(self.compressor, data, size, dtype)
-        if rank in self._last_replies:
-            self._stale_params[push] = self._last_replies[rank]
+        if worker_rank in self._last_replies:
+            self._stale_params[push] = self._last_replies[worker_rank]
         return push
 
     def _run_actions(self, actions: Sequence[ShardAction], reply_tasks: asyncio.TaskGroup) -> None:
@@ -92,7 +90,7 @@ class ServerRuntime:
             self._run_action(action, reply_tasks)
 
     def _action_sort_key(self, action: ShardAction) -> int:
-        """Return the sort key of an action: updates first, then replies, in an order of ranks that differs by server.
+        """Return the sort key of a server's action: updates first, then replies in an order that differs by server.
 
         If all servers replied to the same worker first, their messages would queue at its link while other links idle.
         """
@@ -102,7 +100,7 @@ class ServerRuntime:
         match action:
             case ApplyUpdate():
                 self._apply_update(action)
-            case DropPush(push, version):
+            case DropStalePush(push, version):
                 del self._vectors[push]
                 self._stale_params.pop(push, None)
                 self.drop_log.add_row(_push_log_row(push, version, version - push.version, self.clock.timestamp_ms()))
@@ -116,9 +114,9 @@ class ServerRuntime:
         for push in update.pushes:
             self.update_log.add_row(_push_log_row(push, update.version, update.push_staleness(push), started_ms))
 
-    def _make_contribution(self, push: WorkerPush, staleness: int) -> Contribution:
+    def _make_contribution(self, push: WorkerPush, staleness: int) -> WorkerContribution:
         vector, params_read = self._vectors.pop(push), self._stale_params.pop(push, None)
-        return Contribution(push.worker, push.samples, staleness, vector, params_read)
+        return WorkerContribution(push.worker, push.samples, staleness, vector, params_read)
 
     def _send_reply(self, reply: SendReply) -> Coroutine[None, None, None]:
         """Return a coroutine that sends a worker the current parameters of the shard."""

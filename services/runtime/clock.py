@@ -1,4 +1,4 @@
-"""Clocks of a node, in virtual seconds: one follows the host's clock, the other one simulates time.
+"""Clocks of a node, in virtual seconds: one follows the host's clock, the other simulates time.
 
 A node states all times in virtual seconds. On real hosts these are wall seconds divided by the dilation of the run
 (`WallClock`). In a simulation they are the time of an event loop that never waits (`VirtualClock`). Only this module
@@ -44,7 +44,7 @@ class Clock(ABC):
 
 
 class WallClock(Clock):
-    """The host's monotonic clock, which all containers of the host share, slowed down by the dilation of the run."""
+    """The host's monotonic clock, slowed down by the dilation: the factor between real and virtual seconds."""
 
     def __init__(self, dilation: float = 1.0) -> None:
         self._dilation = dilation
@@ -64,7 +64,7 @@ class WallClock(Clock):
 
 
 class VirtualClock(Clock):
-    """Clock of a `VirtualTimeLoop`: compute takes no virtual time."""
+    """Clock of a simulated trial (`VirtualTimeLoop`): compute takes no virtual time."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -80,7 +80,7 @@ class VirtualClock(Clock):
 
 
 class _VirtualTimeSelector(selectors.SelectSelector):
-    """I/O selector that never waits: it adds the requested waiting time to a virtual time."""
+    """I/O selector that never waits: it advances virtual time by the requested waiting time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Interface of the calls from a node to the coordinator, and the records that are sent in these calls."""
+"""Calls from a node to the coordinator, and the records that nodes and coordinator send to each other."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ OPEN_START_GATE_SIGNAL = SIGUSR1
 
 @dataclass(frozen=True)
 class EpochReport:
-    """Report of a worker that has finished an epoch."""
+    """Report that a worker sends to the coordinator after an epoch."""
 
     node_name: str
     epoch: int  # counted from 1
@@ -25,7 +25,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class FinalState:
-    """State that a node sends to the coordinator when it leaves the run."""
+    """Final state that a node sends to the coordinator: for a server, the parameters of its shard."""
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
     version: int = 0
@@ -34,39 +34,39 @@ class FinalState:
 
 @dataclass(frozen=True)
 class EpochDecision:
-    """Decision of the coordinator after an epoch: the worker continues, stops or hands over."""
+    """Decision of the coordinator after an epoch: the worker continues, stops or switches its strategy."""
 
     stop_reason: str = ""  # empty when the worker goes on
-    must_hand_over: bool = False  # another strategy takes over before the worker's next step
+    must_switch_strategy: bool = False  # another strategy takes over before the worker's next step
 
 
-HandOverStage: TypeAlias = Literal["stopped", "loaded"]
-HAND_OVER_STAGES: tuple[HandOverStage, ...] = get_args(HandOverStage)  # in their order
+ReportStage: TypeAlias = Literal["stopped", "loaded"]
+REPORT_STAGES: tuple[ReportStage, ...] = get_args(ReportStage)  # in their order
 
 
 @dataclass(frozen=True)
-class HandOverState:
-    """State of a node at one stage of the hand-over from one strategy to the next.
+class StrategySwitchState:
+    """State of a node at one stage of a strategy switch, as reported to the coordinator.
 
     The stage is `stopped` when the node has stopped between two steps, and `loaded` when it has taken over the vectors
     that were sent to it. Digests are SHA-256 values, one per shard range of the parameter vector.
     """
 
     node_name: str
-    stage: HandOverStage
+    stage: ReportStage
     next_step: int = 0  # of a worker
     version: int = 0  # number of updates of its parameters
     samples: int = 0  # that have contributed to the parameters, of all workers together
     updates: int = 0  # update count of the optimiser's state
     params_digests: tuple[str, ...] = ()  # all ranges from a worker, one from a server; empty: it has no parameters
     state_digests: tuple[str, ...] = ()  # of the optimiser's state, likewise
-    failure: str = ""  # why the node can't continue the hand-over; empty when it can
+    failure: str = ""  # why the node can't continue the switch; empty when it can
     is_server: bool = False  # reported as a server; a node that is also a worker reports once in each role
 
 
 @dataclass(frozen=True)
-class HandOverDecision:
-    """Decision of the coordinator in a hand-over: load, commit or abort.
+class StrategySwitchDecision:
+    """Decision of the coordinator in a strategy switch: load, commit or abort.
 
     `load`: send and receive the planned vectors, then report again. `commit`: continue with the second strategy.
     `abort`: continue with the first strategy.
@@ -81,34 +81,34 @@ class HandOverDecision:
 
 
 class CoordinatorClient(ABC):
-    """Base class of the calls from a node to the coordinator; some replies come only at the end of the run."""
+    """Base class of clients with which a node calls the coordinator; some calls return only when the run ends."""
 
     @abstractmethod
     async def join(self) -> float:
         """Join the run, wait until it starts, and return its start time in virtual seconds."""
 
     @abstractmethod
-    async def report_step(self, step: int) -> None:
-        """Report that a worker begins or has skipped a step at which a link event begins."""
+    async def report_step_start(self, step: int) -> None:
+        """Report that a worker begins, or has skipped, a step for which the scenario declares a link event."""
 
     @abstractmethod
     async def await_link_event(self, event_number: int) -> float:
-        """Wait until a link event that depends on a step begins, and return the start time in virtual seconds."""
+        """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
 
     @abstractmethod
     async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
-        """Report a finished epoch and return the coordinator's decision on how the worker continues."""
+        """Report a finished epoch; the reply is the coordinator's decision to continue, stop or switch strategy."""
 
     @abstractmethod
-    async def await_hand_over_call(self) -> bool:
-        """Wait for the coordinator's call to a hand-over; return false if the run ends without one."""
+    async def await_strategy_switch(self) -> bool:
+        """Wait until the coordinator starts a strategy switch; return false if the run ends without one."""
 
     @abstractmethod
-    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
-        """Report a node's stage of the hand-over; return the decision once all nodes have reported this stage."""
+    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
+        """Report a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
 
     @abstractmethod
-    async def await_stop(self) -> str:
+    async def await_run_stop(self) -> str:
         """Wait until the coordinator stops the run, and return the reason."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Measurement of the share of a CPU core that this process gets: a compute kernel, timed in wall and CPU seconds."""
+"""Measurement of the share of a CPU core that this process gets: a matrix product, timed in wall and CPU seconds."""
 
 import time
 from typing import NamedTuple
@@ -11,27 +11,27 @@ TIMED_ROUNDS = 3
 PRODUCTS_PER_ROUND, MATRIX_SIZE = 200, 192  # some 30 ms of one core, three periods of a CPU quota
 
 
-class CoreShare(NamedTuple):
-    """Run time of a compute kernel, and the share of a CPU core that the process got during the run."""
+class CpuCoreShare(NamedTuple):
+    """Share of a CPU core that a process gets, and its wall time for a fixed amount of matrix products."""
 
     kernel_s: float  # wall seconds, of the fastest round
     speed_ratio: float  # CPU seconds per wall second, of the best round
 
 
-def measure_core_share() -> CoreShare:
+def measure_cpu_core_share() -> CpuCoreShare:
     """Measure the share of a CPU core that the calling thread gets; this takes about 0.1 s.
 
     The best of several rounds counts: other load on the core makes rounds slower, and no round can exceed a CPU quota
     for long. The first round can, with what is left of the quota's current period, and is not counted.
     """
     matrix = np.random.default_rng(0).standard_normal((MATRIX_SIZE, MATRIX_SIZE)).astype(np.float32)
-    rounds = [_measure_kernel_round(matrix) for _ in range(1 + TIMED_ROUNDS)][1:]
+    rounds = [_time_matrix_products(matrix) for _ in range(1 + TIMED_ROUNDS)][1:]
     wall_times_s, speed_ratios = zip(*rounds, strict=True)
-    return CoreShare(round(min(wall_times_s), 6), round(max(speed_ratios), 4))
+    return CpuCoreShare(round(min(wall_times_s), 6), round(max(speed_ratios), 4))
 
 
-def _measure_kernel_round(matrix: HostArray) -> tuple[float, float]:
-    """Run the kernel for one round; return its wall seconds and its CPU seconds per wall second."""
+def _time_matrix_products(matrix: HostArray) -> tuple[float, float]:
+    """Compute a fixed number of matrix products; return wall seconds, and CPU seconds per wall second."""
     wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
     for _ in range(PRODUCTS_PER_ROUND):
         _multiply_by_itself(matrix)

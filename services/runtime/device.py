@@ -19,7 +19,7 @@ GPU_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a hos
 
 @dataclass(frozen=True)
 class Device(ABC):
-    """Base class of compute devices: the memory of arrays, and the library that computes with arrays."""
+    """Base class of compute devices: where arrays are stored, and which library computes with them."""
 
     name: ClassVar[str]  # "cpu" or "cuda"
     description: str  # model of the processor
@@ -40,7 +40,7 @@ class Device(ABC):
 
 @dataclass(frozen=True)
 class CpuDevice(Device):
-    """NumPy on the host's processor."""
+    """Compute device that is the host's processor, used through NumPy."""
 
     name: ClassVar[str] = "cpu"
 
@@ -56,7 +56,7 @@ class CpuDevice(Device):
 
 @dataclass(frozen=True)
 class CudaDevice(Device):
-    """CuPy on the first GPU that this process sees."""
+    """Compute device that is the first visible GPU, used through CuPy."""
 
     name: ClassVar[str] = "cuda"
 
@@ -94,7 +94,7 @@ _SELECTORS: dict[DeviceSelection, Callable[[], Device]] = {
 
 
 def _tested_gpu_model() -> str:
-    """Run a test computation on the first GPU and return the GPU's model.
+    """Run a test computation on the first GPU, and return the name of the GPU's model.
 
     A driver without a toolkit lists GPUs, and only a computation fails.
 

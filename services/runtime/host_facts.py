@@ -11,7 +11,7 @@ _SIOCGIFADDR = 0x8915  # ioctl request for the IPv4 address of an interface
 _INTERFACES_FOLDER = Path("/sys/class/net")
 
 
-def find_interface(ipv4_address: str) -> str | None:
+def find_network_interface(ipv4_address: str) -> str | None:
     """Return the name of the network interface with this IPv4 address; None if no interface has it (loopback)."""
     for path in sorted(_INTERFACES_FOLDER.iterdir()) if _INTERFACES_FOLDER.exists() else ():
         if path.name != "lo" and _ipv4_address(path.name) == ipv4_address:
@@ -29,8 +29,8 @@ def read_bytes_sent(interface_name: str | None) -> int | None:
     return int((_INTERFACES_FOLDER / interface_name / "statistics" / "tx_bytes").read_text())
 
 
-def describe_allocator() -> str:
-    """Return a text that describes whether the memory allocator keeps large message buffers for reuse.
+def describe_memory_allocator() -> str:
+    """Describe in words whether the memory allocator keeps large message buffers for reuse.
 
     Buffers that go back to the kernel cost page faults, several times more than copying the messages.
     """

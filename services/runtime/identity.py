@@ -1,4 +1,4 @@
-"""Identity of a node: a certificate from the run's own authority, and signed proofs that open data streams."""
+"""Identity of a node: certificate of the run's own authority, and signed proofs of identity for data streams."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,38 +30,36 @@ class NodeIdentity:
     private_key: bytes
 
     @classmethod
-    def read(cls, node_name: str, folder: Path) -> "NodeIdentity":
-        """Read the identity of a node from the files that an engine has written into `folder`."""
-        return cls(node_name, *((folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
+    def read(cls, node_name: str, secrets_folder: Path) -> "NodeIdentity":
+        """Read a node's identity (certificates and private key) from files that an engine has written."""
+        return cls(node_name, *((secrets_folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
     def make_identity_proof(self, receiver_name: str) -> bytes:
-        """Return a signed proof of this identity that opens a stream to one receiver."""
+        """Return a signed proof of this node's identity, with which it opens a stream to one receiver."""
         key, issued_at = load_pem_private_key(self.private_key, None), time()
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(self.certificate).public_bytes(Encoding.DER)
-        signature = key.sign(_signed_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
+        signature = key.sign(_identity_proof_text(self.name, receiver_name, issued_at), ec.ECDSA(SHA256()))
         proof = IdentityProof(certificate=certificate, issued_at=issued_at, signature=signature)
         return bytes(proof.SerializeToString())
 
     def verify_identity_proof(self, serialised_proof: bytes | None) -> str:
-        """Verify the proof with which another node opens a stream to this node, and return that node's name.
+        """Verify the proof of identity that a sender opens a stream with, and return the sender's name.
 
         Raises:
-            Refused: the proof is missing, too old, from another run or for another receiver.
+            AuthenticationError: the proof is missing, too old, from another run or for another receiver.
         """
         if serialised_proof is None:
-            raise AuthenticationError("the stream carries no identity")
+            raise AuthenticationError("the data stream carries no identity proof of its sender")
         try:
             proof = IdentityProof.FromString(serialised_proof)
             sender_name = self._verify_sender(proof)
         except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
-            raise AuthenticationError(
-                "the stream's identity is not of this run, or is meant for another receiver"
-            ) from error
+            raise AuthenticationError("the stream's identity is not of this run, or is for another receiver") from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
             raise AuthenticationError(
-                f"the stream's identity is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
+                f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
             )
         return sender_name
 
@@ -72,9 +70,9 @@ class NodeIdentity:
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise TypeError(f"the certificate of {sender_name} has no elliptic-curve key")
-        key.verify(proof.signature, _signed_text(sender_name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
+        key.verify(proof.signature, _identity_proof_text(sender_name, self.name, proof.issued_at), ec.ECDSA(SHA256()))
         return sender_name
 
 
-def _signed_text(sender_name: str, receiver_name: str, issued_at: float) -> bytes:
+def _identity_proof_text(sender_name: str, receiver_name: str, issued_at: float) -> bytes:
     return f"{sender_name} to {receiver_name} at {issued_at!r}".encode()

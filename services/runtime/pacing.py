@@ -1,8 +1,8 @@
 """Pacing of a worker's compute: as fast as the host, or exactly as fast as the device that the worker emulates.
 
-A paced worker does the real compute in its own time slot within the step and then waits for the absolute deadline of
-the step phase. The step therefore takes as long as on the declared device, however busy the host is. Missed deadlines
-are recorded.
+A worker that emulates a device does the real compute in its own time slot within the step. Then it waits for the
+absolute deadline of the step phase. So the step takes as long as on the declared device, however busy the host is.
+Missed deadlines are recorded.
 """
 
 from abc import ABC, abstractmethod
@@ -31,14 +31,14 @@ SINGLE_BUCKET = (1.0,)
 MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
-def is_deadline_missed(clock: Clock, late_s: float, phase_s: float, step_s: float) -> bool:
-    """Return whether a step phase that ended `late_s` seconds late counts as a missed deadline; virtual seconds."""
+def is_deadline_missed(clock: Clock, late_s: float, step_phase_s: float, step_s: float) -> bool:
+    """Return whether a step phase that ended `late_s` virtual seconds too late counts as a missed deadline."""
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
-    return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_s, MAX_LATE_STEP_SHARE * step_s)
+    return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * step_phase_s, MAX_LATE_STEP_SHARE * step_s)
 
 
-class TimedResult(NamedTuple, Generic[Result]):
-    """Result of a worker's compute, and the measured times in virtual seconds."""
+class TimedComputeResult(NamedTuple, Generic[Result]):
+    """Result of a worker's compute in one step, with its measured times in virtual seconds."""
 
     result: Result
     late_s: float | None = None  # after the declared device; None: no device was declared
@@ -47,49 +47,49 @@ class TimedResult(NamedTuple, Generic[Result]):
 
 
 class StepDeadlines(NamedTuple):
-    """Times at which the phases of a paced step end, in virtual seconds."""
+    """Times at which an emulated device finishes the forward pass and each gradient bucket, in virtual seconds."""
 
     forward_s: float
     buckets_s: tuple[float, ...]  # when the gradient of each bucket is ready, the last layers' first
 
 
-class Pacer(ABC):
-    """Base class of runners of a worker's compute, at the speed of the host or of a declared device."""
+class ComputePacer(ABC):
+    """Base class that runs a worker's compute at the speed of the host or of an emulated device."""
 
     @abstractmethod
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:
         """Run `work`, the compute of `sample_count` samples in this step, at the worker's speed."""
 
     @abstractmethod
-    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
-        """Run `work` once before training starts, to learn how long the compute of a step takes."""
+    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
+        """Run the compute function `work` once before training starts, to measure how long a step's compute takes."""
 
 
 @dataclass(frozen=True)
-class HostSpeedPacer(Pacer):
-    """Runner of a worker's compute at the speed of this host; slowdowns stretch the measured compute time."""
+class HostSpeedPacer(ComputePacer):
+    """Runs a worker's compute at the speed of this host; declared slowdowns stretch the measured time."""
 
     clock: Clock
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
 
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:  # noqa: ARG002
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:  # noqa: ARG002
         start_s = self.clock.now()
         result = await self.clock.run_compute(work)
-        await self.clock.sleep_until(self.slowdowns.completion_time(start_s, self.clock.now() - start_s))
-        return TimedResult(result)
+        await self.clock.sleep_until(self.slowdowns.compute_end_s(start_s, self.clock.now() - start_s))
+        return TimedComputeResult(result)
 
-    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self.clock.run_compute(work)
 
 
 def constant_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
-    """Return 1.0, the factor on the step duration of a device whose speed does not vary."""
+    """Return 1.0: the duration of a step does not vary on a device of constant speed."""
     return 1.0
 
 
 @dataclass
-class DevicePacer(Pacer):
-    """Runner of a worker's compute at the speed of a declared device."""
+class DeviceSpeedPacer(ComputePacer):
+    """Runs a worker's compute exactly at the speed of the device that the scenario declares."""
 
     clock: Clock
     throughput: float  # samples per virtual second, in a step without variation and slowdowns
@@ -99,27 +99,27 @@ class DevicePacer(Pacer):
     _mean_compute_s: float = field(default=0.0)  # running mean
     _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
 
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedResult[Result]:
+    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:
         # The exchange after the previous step, and so this step, began late by `_previous_late_s`: the device would be
         # ahead by that much. If the exchange waited for a worker that was later still, this is the part known here.
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
         start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
         compute_s = self.duration_factor(step) * sample_count / self.throughput
         forward_end_s, buckets_s = self.step_deadlines(start_s, compute_s)
-        await self.clock.sleep_until(start_s + self._compute_offset_s(buckets_s[-1] - start_s))
+        await self.clock.sleep_until(start_s + self._delay_before_compute_s(buckets_s[-1] - start_s))
         result = await self._run_and_time(work)
         await self.clock.sleep_until(buckets_s[-1])
         end_s = self.clock.now()
         self._previous_late_s = max(0.0, end_s - buckets_s[-1])
-        return TimedResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
+        return TimedComputeResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
 
-    async def learn_compute_time(self, work: Callable[[], Result]) -> None:
+    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self._run_and_time(work)
 
     def step_deadlines(
         self, start_s: float, compute_s: float, bucket_shares: tuple[float, ...] = SINGLE_BUCKET
     ) -> StepDeadlines:
-        """Return when the device would finish each part of a step.
+        """Return when the emulated device would finish the forward pass and each gradient bucket of a step.
 
         Args:
             start_s: when the step begins.
@@ -130,18 +130,17 @@ class DevicePacer(Pacer):
         backward_s = compute_s * (1 - FORWARD_SHARE)
         forward_s = compute_s - backward_s
         bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_shares[:-1])), compute_s]
-        completion_time = self.slowdowns.completion_time
-        return StepDeadlines(
-            completion_time(start_s, forward_s), tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
-        )
+        completion_time = self.slowdowns.compute_end_s
+        buckets_s = tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
+        return StepDeadlines(completion_time(start_s, forward_s), buckets_s)
 
-    def _compute_offset_s(self, step_compute_s: float) -> float:
-        """Return the seconds from the start of a step to the real compute, which has a time slot per worker."""
+    def _delay_before_compute_s(self, step_compute_s: float) -> float:
+        """Return the seconds from the start of a step to the time slot in which this worker computes."""
         guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * step_compute_s)
         return guard_s + self.slot * max(0.0, step_compute_s - guard_s - 2 * self._mean_compute_s)
 
     async def _run_and_time(self, work: Callable[[], Result]) -> Result:
-        """Run `work` and update the running mean of the compute time."""
+        """Run the compute function `work`, and update the running mean of its duration."""
         start_s = self.clock.now()
         result = await self.clock.run_compute(work)
         compute_s = self.clock.now() - start_s

@@ -32,15 +32,15 @@ class RunLog:
     write_line: Callable[[str], object]
 
     def log_event(self, key: str, value: object = None, **metadata: object) -> None:
-        """Log an event at a point in time."""
+        """Write a log line for an event at a point in time."""
         self._write_event(POINT_EVENT, key, value, metadata)
 
     def log_start(self, key: str, value: object = None, **metadata: object) -> None:
-        """Log the start of an interval."""
+        """Write a log line for the start of a time interval, for example an epoch."""
         self._write_event(START_EVENT, key, value, metadata)
 
     def log_end(self, key: str, value: object = None, **metadata: object) -> None:
-        """Log the end of an interval."""
+        """Write a log line for the end of a time interval, for example an epoch."""
         self._write_event(END_EVENT, key, value, metadata)
 
     def _write_event(self, event_type: str, key: str, value: object, metadata: dict[str, object]) -> None:
@@ -56,8 +56,8 @@ class RunLog:
 
 
 @dataclass
-class EventBatch:
-    """Events of one key, logged together as the rows of a table: one log line per step would cost too much time."""
+class LogEventBatch:
+    """Batch of events with one log key, logged as rows of a table: one line per step would cost too much time."""
 
     log: RunLog
     key: str
@@ -67,7 +67,7 @@ class EventBatch:
     _last_flush_s: float | None = None
 
     def add_row(self, row: Sequence[Any]) -> None:
-        """Keep one row; write all kept rows to the log if `interval_s` has passed since the last log line."""
+        """Keep one event as a row; log all kept rows if `interval_s` has passed since the last log line."""
         self._rows.append(row)
         now_s = self.log.clock.now()
         if self._last_flush_s is None:
@@ -77,7 +77,7 @@ class EventBatch:
             self._last_flush_s = now_s
 
     def flush(self) -> None:
-        """Log all kept rows as one event."""
+        """Write all kept rows as one line of the log."""
         if self._rows:
             self.log.log_event(self.key, {"columns": list(self.columns), "rows": self._rows})
             self._rows = []
@@ -91,8 +91,8 @@ class StepTimes:
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
     @contextmanager
-    def measure(self, step_phase: str) -> Iterator[None]:
-        """Measure the duration of the `with` block, and add it to a phase of the step."""
+    def measure_phase(self, step_phase: str) -> Iterator[None]:
+        """Measure the duration of the `with` block, and add it to a phase (such as `exchange`) of the step."""
         start_s = self.clock.now()
         try:
             yield

@@ -15,7 +15,7 @@ class SlowdownInterval(NamedTuple):
 
 @dataclass
 class WorkerSlowdowns:
-    """Known slowdowns and pauses of one worker; events that depend on a step are added when they start."""
+    """Slowdowns and pauses of one worker, by virtual time; events that depend on a step are added when they start."""
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
@@ -23,29 +23,29 @@ class WorkerSlowdowns:
         """Add a slowdown: from `start_s` on, compute takes `factor` times as long, for `duration_s` or to the end."""
         self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, factor))
 
-    def completion_time(self, start_s: float, work_s: float) -> float:
-        """Return the end time of compute that starts at `start_s` and would take `work_s` without any slowdown."""
+    def compute_end_s(self, start_s: float, compute_s: float) -> float:
+        """Return when compute ends that starts at `start_s` and takes `work_s` seconds without a slowdown."""
         now_s = start_s
-        for change_s in self._change_times(start_s):
-            factor = self._factor_at(now_s)
-            if factor < inf and now_s + work_s * factor <= change_s:
+        for change_s in self._factor_change_times_s(start_s):
+            factor = self._slowdown_factor_at(now_s)
+            if factor < inf and now_s + compute_s * factor <= change_s:
                 break
-            work_s -= (change_s - now_s) / factor
+            compute_s -= (change_s - now_s) / factor
             now_s = change_s
-        return now_s + work_s * self._factor_at(now_s)
+        return now_s + compute_s * self._slowdown_factor_at(now_s)
 
-    def resume_time(self, now_s: float) -> float:
-        """Return when the worker may continue: `now_s`, or the end of the pauses that cover this time."""
-        while self._factor_at(now_s) == inf:
+    def resume_time_s(self, now_s: float) -> float:
+        """Return when a paused worker may continue: the end of the pauses at `now_s`; without a pause `now_s`."""
+        while self._slowdown_factor_at(now_s) == inf:
             pauses = (pause for pause in self.intervals if pause.factor == inf and pause.start_s <= now_s < pause.end_s)
             now_s = max(pause.end_s for pause in pauses)
         return now_s
 
-    def _change_times(self, after_s: float) -> list[float]:
-        """Return the times after `after_s` at which the factor may change, in order."""
+    def _factor_change_times_s(self, after_s: float) -> list[float]:
+        """Return the times after `after_s` at which the slowdown factor may change, in order."""
         times_s = (time_s for interval in self.intervals for time_s in (interval.start_s, interval.end_s))
         return sorted({time_s for time_s in times_s if after_s < time_s < inf})
 
-    def _factor_at(self, time_s: float) -> float:
+    def _slowdown_factor_at(self, time_s: float) -> float:
         active = (interval for interval in self.intervals if interval.start_s <= time_s < interval.end_s)
         return prod(interval.factor for interval in active)

@@ -1,4 +1,4 @@
-"""Measurement of received data: the rate of arrivals, and reading of bytes that only have to arrive."""
+"""Measurement of received data: the rate at which bytes arrive, and reading of bytes without keeping them."""
 
 import socket
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ RECEIVE_BUFFER_BYTES = 256 << 10
 Arrival: TypeAlias = tuple[float, int]  # monotonic seconds, bytes
 
 
-def arrival_rate(arrivals: Iterable[Arrival]) -> float:
-    """Return the bytes per second between the first and the last arrival; 0 for fewer than two arrivals.
+def arrival_rate_bytes_per_s(arrivals: Iterable[Arrival]) -> float:
+    """Return the bytes received per second from the first arrival to the last; 0 for fewer than two.
 
     The bytes of the first arrival are not counted, since they arrived before the measured time.
     """
@@ -21,7 +21,7 @@ def arrival_rate(arrivals: Iterable[Arrival]) -> float:
 
 
 def discard_bytes(stream: socket.socket, byte_count: int) -> None:
-    """Read a number of bytes from a stream and discard them.
+    """Read `byte_count` bytes from a stream and discard them.
 
     Raises:
         ConnectionError: the stream ends too early.

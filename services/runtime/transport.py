@@ -1,4 +1,4 @@
-"""Transport interface of strategies: tagged messages to and from other nodes, which are identified by name."""
+"""Transport interface: strategies exchange tagged messages with other nodes, which are identified by name."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -20,9 +20,9 @@ class MessageKind(IntEnum):
     REPLY = 4  # parameters from a server to a worker
     LEAVE = 5  # the worker will push no more
     END_OF_STREAM = 6  # last message of a stream: a stream that ends without it has broken off
-    TOKEN = 7  # permission for the receiver to continue
-    HAND_OVER = 8  # the worker pushes no more until a switch of strategies is decided
-    LOAD = 9  # parameters (chunk 0) or a slot of the optimiser's state, for a node that needs them after a switch
+    TOKEN = 7  # empty message: the receiver may continue
+    STRATEGY_SWITCH = 8  # the worker pushes nothing until a strategy switch is decided
+    LOAD = 9  # parameters (chunk 0) or an optimiser slot, for a node that needs them after a strategy switch
 
 
 class MessageTag(NamedTuple):
@@ -62,11 +62,11 @@ ReceiveCallback: TypeAlias = Callable[[ReceiveOutcome], None]
 SendFuture: TypeAlias = asyncio.Future[None]
 
 
-class Cancellable(Protocol):
-    """Pending operation that can be cancelled."""
+class PendingOperation(Protocol):
+    """Send or receive operation that is under way and can be cancelled."""
 
     def cancel(self) -> object:
-        """Cancel the operation: its result is not needed any more."""
+        """Cancel the send or receive operation, because its result is no longer needed."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class SentTraffic:
     payload_bytes_by_peer: dict[str, int] = field(default_factory=dict)
 
     def add_message(self, peer_name: str, payload_bytes: int, framing_bytes: int) -> None:
-        """Count one message to the node `peer_name`."""
+        """Add one message to the node `peer_name` to the counters of sent traffic."""
         self.payload_bytes += payload_bytes
         self.framing_bytes += framing_bytes
         self.messages += 1
@@ -133,8 +133,8 @@ class Transport(ABC):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> Cancellable | None:
-        """Start to receive a message; `callback` is called once with the message or the error.
+    ) -> PendingOperation | None:
+        """Start to receive a message, and call `callback` once with the message or the error.
 
         Returns:
             None when `callback` has already been called.

@@ -15,7 +15,7 @@ def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]
 
 
 def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
-    """Yield one message per piece of `vector`; pieces are numbered from 0, other fields come from the template.
+    """Yield one message per piece of `vector`, numbered from 0; its other fields come from `message_template`.
 
     An empty vector is sent as one message without payload.
     """
@@ -26,17 +26,15 @@ def make_vector_messages(message_template: Message, vector: HostArray, max_piece
 
 
 async def send_vector(transport: Transport, target: str, message_template: Message, vector: HostArray) -> None:
-    """Send `vector` to the node `target` in several messages, whose other fields come from the template."""
+    """Send `vector` to the node `target` as several messages, made from `message_template`."""
     for message in make_vector_messages(message_template, vector, transport.max_piece_bytes):
         await transport.send(target, message)
 
 
-async def receive_remaining_pieces(
-    transport: Transport, source: str, first_message: Message, vector: HostArray
-) -> None:
-    """Receive the pieces of a vector after its first piece, `first_message`, and write all pieces into `vector`."""
+async def receive_remaining_pieces(transport: Transport, source: str, first_piece: Message, vector: HostArray) -> None:
+    """Receive the pieces of a vector after its first piece, `first_piece`, and write all pieces into `vector`."""
     for number, piece in enumerate(split_vector(vector, transport.max_piece_bytes)):
-        buffer, tag = piece.data.cast("B"), first_message.tag._replace(piece=number)
-        message = first_message if number == 0 else await transport.receive(source, tag, buffer=buffer)
+        buffer, tag = piece.data.cast("B"), first_piece.tag._replace(piece=number)
+        message = first_piece if number == 0 else await transport.receive(source, tag, buffer=buffer)
         if message.data is not buffer:
             piece[:] = np.frombuffer(message.data, piece.dtype)

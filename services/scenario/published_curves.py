@@ -9,17 +9,15 @@ from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict, raise_conflicts
 
 
-class PublishedPoint(FrozenRecord):
-    """Published speedups of a number of workers over a single worker."""
+class PublishedSpeedups(FrozenRecord):
+    """Published speedups over a single worker, measured and predicted, of training with one number of workers."""
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")
-    predicted: PositiveFloat | None = Field(
-        None, description="speedup over one worker that the source's model predicts"
-    )
+    predicted: PositiveFloat | None = Field(None, description="speedup over one worker by the source's model")
 
     @model_validator(mode="after")
-    def _check_not_empty(self) -> Self:
+    def _check_has_speedup(self) -> Self:
         if self.measured is None and self.predicted is None:
             raise ValueError("needs measured, predicted or both")
         return self
@@ -29,13 +27,11 @@ class PublishedCurve(FrozenRecord):
     """A published speedup curve, drawn beside the measured curve of a strategy. It does not change any trial."""
 
     strategy: str = Field(description="label of the strategy beside which the curve is drawn")
-    source: str = Field(
-        min_length=1, description="publication that the numbers are from: author, title, table or figure"
-    )
-    points: tuple[PublishedPoint, ...] = Field(min_length=1, description="speedups by number of workers")
+    source: str = Field(min_length=1, description="publication with the numbers: author, title, table or figure")
+    points: tuple[PublishedSpeedups, ...] = Field(min_length=1, description="speedups by number of workers")
 
     @model_validator(mode="after")
-    def _check_unique_workers(self) -> Self:
+    def _check_unique_worker_counts(self) -> Self:
         worker_counts = [point.workers for point in self.points]
         raise_conflicts(
             Conflict(

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from services.cluster.cluster import Cluster, WorkerSpec, data_node_names
-from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, events_of_present_nodes
+from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
+from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, restrict_events_to_nodes
 from services.scenario.published_curves import PublishedCurve, unknown_strategy_conflicts
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
@@ -20,14 +20,14 @@ from services.scenario.sweep import (
     SweepPoint,
     apply_sweep_point,
     is_positive_int,
-    key_path_error,
     sweep_points,
+    unsweepable_key_reason,
 )
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Duration
-from services.strategies import AnyStrategy, ScenarioFacts
+from services.strategies import AnyStrategy, ScenarioProperties
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -53,7 +53,7 @@ class SecuritySettings(FrozenRecord):
 
 
 class Timeouts(FrozenRecord):
-    """Virtual times after which a waiting node gives up."""
+    """Time limits, in virtual time, after which a node that waits for other nodes gives up."""
 
     start: Duration = Field(Duration("60s"), description="time for all nodes to join the trial")
     step: Duration = Field(
@@ -64,12 +64,12 @@ class Timeouts(FrozenRecord):
 
 
 class FidelityLimits(FrozenRecord):
-    """Largest allowed deviations from the declared cluster; a trial that exceeds one is degraded or invalid."""
+    """Acceptance limits: deviations from the declared cluster beyond which a trial counts as degraded or invalid."""
 
     missed_deadlines: Share = Field(
         0.01,
-        description="share of paced compute phases that miss their deadline by more than 1 ms of wall time, 5 % of the "
-        "phase and 1 % of the step",
+        description="share of compute phases, of workers with a throughput, that miss their deadline by more than 1 ms "
+        "of wall time, 5 % of the phase and 1 % of the step",
     )
     rate_error: Share = Field(0.05, description="relative error of the achieved rate of a link")
     host_cpu: Share = Field(0.90, description="share of the host's cores that are busy")
@@ -85,12 +85,8 @@ class FidelityLimits(FrozenRecord):
         description="share of the run during which a CPU quota held a node back; workers whose speed is declared as a "
         "quota are exempt",
     )
-    event_lateness: Duration = Field(
-        Duration("50ms"), description="wall time from the planned moment of an event to its effect"
-    )
-    drops: Share = Field(
-        0.001, description="share of packets that queues drop where neither a buffer nor a loss is declared"
-    )
+    event_lateness: Duration = Field(Duration("50ms"), description="wall time by which an event takes effect late")
+    drops: Share = Field(0.001, description="share of packets that queues drop where no buffer and no loss is declared")
     round_trip: Duration = Field(
         Duration("1ms"),
         description="wall time by which a measured round trip differs from the declared one; 5 % of the round trip if "
@@ -115,12 +111,8 @@ class Scenario(FrozenRecord):
     sweep: dict[str, SweepAxis] = Field(
         {}, description="dotted paths of keys in this file -> values to try; workers is short for cluster.workers"
     )
-    baseline: bool = Field(
-        default=True, description="whether to train on one worker without any exchange too, for comparison"
-    )
-    repeats: PositiveInt = Field(
-        1, description="number of times that each trial runs; repeat r has seed + r under every strategy"
-    )
+    baseline: bool = Field(default=True, description="whether to train one worker without any exchange, for comparison")
+    repeats: PositiveInt = Field(1, description="runs of each trial; repeat r has seed + r under every strategy")
     seed: NonNegativeInt = Field(1, description="seed of parameters, data order and jitter")
     dilation: Dilation = Field(
         1.0,
@@ -129,13 +121,10 @@ class Scenario(FrozenRecord):
     )
     engine: EngineName | None = Field(None, description="engine that runs the nodes, unless the command line names one")
     transport: TransportName = Field(
-        "grpc",
-        description="protocol of bulk messages between nodes: gRPC streams or bare TCP; both pass the same links",
+        "grpc", description="protocol of bulk messages between nodes: gRPC streams or bare TCP, over the same links"
     )
     events: tuple[AnyDeclaredEvent, ...] = Field((), description="changes of links and workers while a trial runs")
-    strict: bool = Field(
-        default=False, description="whether to reject a host whose kernel can't enforce every declared property"
-    )
+    strict: bool = Field(default=False, description="whether to reject a kernel that can't enforce a declared property")
     security: SecuritySettings = SecuritySettings()
     timeouts: Timeouts = Timeouts()
     fidelity: FidelityLimits = FidelityLimits()
@@ -161,14 +150,12 @@ class Scenario(FrozenRecord):
         return self.cluster.worker_spec(rank)
 
     @property
-    def unpaced_workers(self) -> tuple[str, ...]:
-        """Names of the workers without a throughput, which are as fast as the host."""
-        return tuple(
-            f"worker-{rank}" for rank in range(self.cluster.workers) if not self.worker_spec(rank).samples_per_s
-        )
+    def workers_without_throughput(self) -> tuple[str, ...]:
+        """Names of the workers without a declared throughput; they compute as fast as this host can."""
+        return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).samples_per_s)
 
     def trials(self) -> tuple["TrialSpec", ...]:
-        """Return all trials of this scenario, in the order of `trial_choices`.
+        """Return all trials of this scenario, in the order in which they run.
 
         Raises:
             pydantic.ValidationError: a combination of swept values has conflicts; only the first one is reported.
@@ -187,59 +174,59 @@ class Scenario(FrozenRecord):
                 for repeat in range(self.repeats):
                     yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
-    def trial(self, choice: "TrialChoice") -> "TrialSpec":
-        """Return the trial with the strategy, the swept values and the repeat of `choice`.
+    def trial(self, trial_choice: "TrialChoice") -> "TrialSpec":
+        """Return the trial with the given strategy, swept values and repeat.
 
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.swept_document(choice))  # swept values may be anything; validate before narrowing
-        return TrialSpec.from_choice(choice, Scenario.decode(swept.single_trial_document(choice)))
+        swept = Scenario.decode(self.swept_document(trial_choice))  # validates swept values, which may be anything
+        return TrialSpec.from_trial_choice(trial_choice, Scenario.decode(swept.single_trial_document(trial_choice)))
 
-    def swept_document(self, choice: "TrialChoice") -> ScenarioDocument:
-        """Return this scenario as a document in which the swept keys have their values in the trial `choice`."""
-        return apply_sweep_point(self.sweep, choice.sweep_point, self.encode())
+    def swept_document(self, trial_choice: "TrialChoice") -> ScenarioDocument:
+        """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
+        return apply_sweep_point(self.sweep, trial_choice.sweep_point, self.encode())
 
-    def single_trial_document(self, choice: "TrialChoice") -> ScenarioDocument:
-        """Return this scenario as a document with a single trial: one strategy, one seed, no sweep, no repeats.
+    def single_trial_document(self, trial_choice: "TrialChoice") -> ScenarioDocument:
+        """Return this scenario as nested dicts and lists with a single trial: one strategy, one seed, no sweep.
 
         Nodes that the strategy does not use are left out, and so are published curves.
         """
         document = self.encode()
-        if choice.label is None:
+        if trial_choice.label is None:
             strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
         else:
-            strategies = {choice.label: document["strategies"].get(choice.label)}
-            workers, servers = self.cluster.workers, self.strategies[choice.label].training_phases().server_count
-        cluster = self.cluster.without_absent_nodes(workers, servers)
-        events = events_of_present_nodes(self.events, data_node_names(workers, servers))
+            strategies = {trial_choice.label: document["strategies"].get(trial_choice.label)}
+            workers, servers = self.cluster.workers, self.strategies[trial_choice.label].training_phases().server_count
+        cluster = self.cluster.restrict_to_cluster_size(workers, servers)
+        events = restrict_events_to_nodes(self.events, cluster_node_names(workers, servers))
         return document | {
             "strategies": strategies,
             "sweep": {},
             "baseline": False,
             "repeats": 1,
-            "seed": self.seed + choice.repeat,
+            "seed": self.seed + trial_choice.repeat,
             "cluster": cluster.model_dump(mode="json"),
             "events": [event.model_dump(mode="json") for event in events],
             "published": [],
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the sweep axes that change trials of a strategy (None: of the baseline), number of workers last."""
+        """Return the sweep axes that change trials of a strategy (None: the baseline), number of workers last."""
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
         raise_conflicts((*self._sweep_conflicts(), *self._unknown_name_conflicts()))
-        raise_conflicts(() if self.sweep else self._single_trial_conflicts())
+        raise_conflicts(() if self.sweep else self._conflicts_without_sweep())
         return self
 
     def _sweep_conflicts(self) -> Iterator[Conflict]:
         document = self.encode()
         for name, axis in self.sweep.items():
             for path in axis.swept_key_paths(name):
-                if message := key_path_error(path, document):
+                if message := unsweepable_key_reason(path, document):
                     yield Conflict(("sweep", name), message)
             if invalid_counts := [v for v in axis.values_of_key_path(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
                 message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
@@ -248,18 +235,14 @@ class Scenario(FrozenRecord):
     def _unknown_name_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
         workers = max(self._swept_node_counts(WORKERS_KEY_PATH), default=self.cluster.workers)
-        servers = max(
-            (
-                *self._swept_server_counts(),
-                *(strategy.training_phases().server_count for strategy in self.strategies.values()),
-            )
-        )
+        server_counts = (strategy.training_phases().server_count for strategy in self.strategies.values())
+        servers = max((*self._swept_server_counts(), *server_counts))
         yield from prefix_conflict_paths("cluster", self.cluster.unknown_node_conflicts(workers, servers))
-        yield from prefix_conflict_paths("events", event_conflicts(self.events, data_node_names(workers, servers)))
+        yield from prefix_conflict_paths("events", event_conflicts(self.events, cluster_node_names(workers, servers)))
         yield from unknown_strategy_conflicts(self.published, list(self.strategies))
 
     def _swept_node_counts(self, key_path: str) -> Iterator[int]:
-        """Yield the numbers of nodes to which the sweep sets the key at a dotted path."""
+        """Yield the values of a swept key that counts nodes, such as the number of workers or of servers."""
         values = (value for name, axis in self.sweep.items() for value in axis.values_of_key_path(name, key_path))
         return (value for value in values if is_positive_int(value))
 
@@ -268,34 +251,32 @@ class Scenario(FrozenRecord):
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
-    def _single_trial_conflicts(self) -> Iterator[Conflict]:
-        """Yield the conflicts that can be found only in a scenario without a sweep."""
+    def _conflicts_without_sweep(self) -> Iterator[Conflict]:
+        """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            conflicts = strategy.conflicts(self._strategy_context())
+            conflicts = strategy.conflicts(self._scenario_properties())
             yield from prefix_conflict_paths("strategies", prefix_conflict_paths(label, conflicts))
-        if self.workload.global_batch(workers) < workers:
+        if self.workload.global_batch_size(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
             yield Conflict(("workload", "batch"), message)
-        yield from self._missing_rate_conflicts()
+        yield from self._missing_link_rate_conflicts()
         yield from self._random_event_conflicts()
-        yield from self._late_event_conflicts()
+        yield from self._event_after_end_conflicts()
 
-    def _strategy_context(self) -> ScenarioFacts:
-        workers, layout = (
-            self.cluster.workers,
-            self.workload.model.parameter_layout(learning_task_of(self.workload.dataset).task),
-        )
-        return ScenarioFacts(
+    def _scenario_properties(self) -> ScenarioProperties:
+        workers, workload = self.cluster.workers, self.workload
+        layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
+        return ScenarioProperties(
             workers=workers,
-            steps=self.workload.steps(workers),
-            steps_per_epoch=self.workload.steps_per_epoch(workers),
+            steps=workload.total_steps(workers),
+            steps_per_epoch=workload.steps_per_epoch(workers),
             array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
-            has_link_rates=self.cluster.has_link_rates,
+            has_link_rates=self.cluster.has_link_rate_limits,
         )
 
-    def _missing_rate_conflicts(self) -> Iterator[Conflict]:
-        """Yield a conflict for every event that changes the rate of an unshaped link."""
+    def _missing_link_rate_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every event that changes the rate of a link without a declared rate."""
         for k, event in enumerate(self.events):
             for key in ("uplink", "downlink"):
                 if not isinstance(event, LinkChange) or getattr(event, key) is None:
@@ -307,7 +288,7 @@ class Scenario(FrozenRecord):
 
     def _random_event_conflicts(self) -> Iterator[Conflict]:
         """Yield a conflict for every random event if the duration of the trial cannot be predicted."""
-        unpaced = self.unpaced_workers
+        unpaced = self.workers_without_throughput
         for k, event in enumerate(self.events):
             if unpaced and event.at.random is not None:
                 message = (
@@ -316,9 +297,9 @@ class Scenario(FrozenRecord):
                 )
                 yield Conflict(("events", k, "at", "random"), message)
 
-    def _late_event_conflicts(self) -> Iterator[Conflict]:
-        """Yield a conflict for every event whose step is not in the training budget."""
-        steps = self.workload.steps(self.cluster.workers)
+    def _event_after_end_conflicts(self) -> Iterator[Conflict]:
+        """Yield a conflict for every event that is declared at a step after the last training step."""
+        steps = self.workload.total_steps(self.cluster.workers)
         for k, event in enumerate(self.events):
             if event.at.step is not None and event.at.step >= steps:
                 message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
@@ -348,40 +329,35 @@ class TrialSpec(FrozenRecord):
     baseline: bool
 
     @classmethod
-    def from_choice(cls, choice: TrialChoice, scenario: Scenario) -> Self:
-        """Return the trial of `choice`; `scenario` is reduced to this single trial."""
+    def from_trial_choice(cls, trial_choice: TrialChoice, scenario: Scenario) -> Self:
+        """Return one trial; `scenario` must already be reduced to this trial's strategy, swept values and seed."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
         other_labels = {
             name: swept_value_label(value)
-            for name, value in choice.sweep_point.items()
+            for name, value in trial_choice.sweep_point.items()
             if name not in {"workers", WORKERS_KEY_PATH}
         }
-        id_parts = (
-            f"{choice.index:03}",
-            label,
-            f"w{workers}",
-            *map(folder_name_part, other_labels.values()),
-            f"r{choice.repeat}",
-        )
+        other_parts = map(folder_name_part, other_labels.values())
+        id_parts = (f"{trial_choice.index:03}", label, f"w{workers}", *other_parts, f"r{trial_choice.repeat}")
         return cls(
-            index=choice.index,
+            index=trial_choice.index,
             id="-".join(id_parts),
             label=label,
             strategy=strategy,
             scenario=scenario,
-            repeat=choice.repeat,
+            repeat=trial_choice.repeat,
             seed=scenario.seed,
             labels={"workers": workers, **other_labels},
-            baseline=choice.label is None,
+            baseline=trial_choice.label is None,
         )
 
 
-def swept_value_label(value: Any) -> str | int | float:
+def swept_value_label(swept_value: Any) -> str | int | float:
     """Return a swept value as a label of a trial: unchanged if it is text or a number, otherwise as JSON."""
-    return value if isinstance(value, str | int | float) else json.dumps(value)
+    return swept_value if isinstance(swept_value, str | int | float) else json.dumps(swept_value)
 
 
-def folder_name_part(value: str | float) -> str:
+def folder_name_part(swept_value: str | float) -> str:
     """Return a swept value as a part of a folder name: at most 24 characters of a-z, 0-9, dot and hyphen."""
-    return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")[:24]
+    return re.sub(r"[^a-z0-9.]+", "-", str(swept_value).lower()).strip("-")[:24]

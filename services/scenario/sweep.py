@@ -24,11 +24,9 @@ UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "
 
 
 class SweepAxis(FrozenRecord):
-    """One axis of a sweep: values of one or more keys. A plain list is an axis whose name is the path of the key."""
+    """One sweep axis: scenario keys, and the values to try for them. A plain list: values of the key that names it."""
 
-    paths: list[str] = Field(
-        [], description="dotted paths that are all set to the same value; the name of the axis when absent"
-    )
+    paths: list[str] = Field([], description="dotted paths that are set to one value; absent: the axis name")
     values: list[JsonValue] = Field([], description="values to which the paths are set, one after the other")
     cases: dict[str, dict[str, JsonValue]] = Field(
         {}, description="instead of values: name of a case -> dotted paths with their values; null removes a key"
@@ -36,13 +34,13 @@ class SweepAxis(FrozenRecord):
 
     @model_validator(mode="before")
     @classmethod
-    def _accept_list(cls, declared: Any) -> Any:
-        if not isinstance(declared, list | dict | cls):
+    def _convert_list_to_axis(cls, declared_axis: Any) -> Any:
+        if not isinstance(declared_axis, list | dict | cls):
             raise ValueError("should be a list of values, or a section with values or cases")  # noqa: TRY004 - pydantic collects ValueErrors
-        return {"values": declared} if isinstance(declared, list) else declared
+        return {"values": declared_axis} if isinstance(declared_axis, list) else declared_axis
 
     @model_validator(mode="after")
-    def _check_values(self) -> Self:
+    def _check_values_or_cases(self) -> Self:
         if bool(self.values) == bool(self.cases):
             raise_conflicts([Conflict((), "declare either values or cases, with at least one entry")])
         repeated = [value for k, value in enumerate(self.values) if value in self.values[:k]]
@@ -51,12 +49,12 @@ class SweepAxis(FrozenRecord):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON Schema of both forms: a section, or a plain list."""
+        """Return the JSON Schema of both forms in which a sweep axis can be written: a section, or a plain list."""
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
     @property
     def values_or_case_names(self) -> list[JsonValue]:
-        """Values of this sweep axis, or names of its cases."""
+        """Values of this sweep axis; if it has named cases instead, their names."""
         return self.values or list(self.cases)
 
     def swept_key_paths(self, axis_name: str) -> tuple[str, ...]:
@@ -65,9 +63,9 @@ class SweepAxis(FrozenRecord):
             return tuple(dict.fromkeys(path for case in self.cases.values() for path in case))
         return tuple(self.paths) or (KEY_PATH_ALIASES.get(axis_name, axis_name),)
 
-    def values_by_key_path(self, axis_name: str, option: Any) -> Mapping[str, Any]:
-        """Return the value of each swept key by dotted path, for one value or case name of this sweep axis."""
-        return self.cases[option] if self.cases else dict.fromkeys(self.swept_key_paths(axis_name), option)
+    def values_by_key_path(self, axis_name: str, axis_value: Any) -> Mapping[str, Any]:
+        """Return dotted path and value of each scenario key that one value, or named case, of this sweep axis sets."""
+        return self.cases[axis_value] if self.cases else dict.fromkeys(self.swept_key_paths(axis_name), axis_value)
 
     def values_of_key_path(self, axis_name: str, key_path: str) -> list[Any]:
         """Return all values to which this sweep axis sets the scenario key at a dotted path."""
@@ -90,24 +88,22 @@ Sweep: TypeAlias = Mapping[str, SweepAxis]
 
 def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
     """Yield every combination of one value per sweep axis; the last axis changes fastest."""
-    return (
-        dict(zip(sweep, options, strict=True))
-        for options in product(*(axis.values_or_case_names for axis in sweep.values()))
-    )
+    axes = (axis.values_or_case_names for axis in sweep.values())
+    return (dict(zip(sweep, options, strict=True)) for options in product(*axes))
 
 
 def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioDocument) -> ScenarioDocument:
-    """Return a copy of a scenario document in which all swept keys have their values at one sweep point."""
+    """Return a copy of a scenario document with one combination of swept values filled in."""
     changed = deepcopy(document)
     for axis_name, option in sweep_point.items():
         for path, value in sweep[axis_name].values_by_key_path(axis_name, option).items():
             *parents, last = path.split(".")
             section = reduce(_value_at_key, parents, changed)
-            section[_parse_section_key(section, last)] = deepcopy(value)
+            section[_key_or_list_index(section, last)] = deepcopy(value)
     return changed
 
 
-def key_path_error(key_path: str, document: ScenarioDocument) -> str | None:
+def unsweepable_key_reason(key_path: str, document: ScenarioDocument) -> str | None:
     """Return why a sweep cannot set the scenario key at a dotted path; None if it can.
 
     Args:
@@ -137,10 +133,10 @@ def _strategy_label_in_key_path(key_path: str) -> str | None:
 
 
 def _value_at_key(section: Any, key: str) -> Any:
-    return section[_parse_section_key(section, key)]
+    return section[_key_or_list_index(section, key)]
 
 
-def _parse_section_key(section: Any, key: str) -> Any:
+def _key_or_list_index(section: Any, key: str) -> Any:
     return int(key) if isinstance(section, list) else key
 
 

@@ -11,7 +11,7 @@ MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
 class MetricProperties(NamedTuple):
-    """Properties of an evaluation metric: loss functions of its tasks, kind of its bound, and best possible value."""
+    """Properties of an evaluation metric: supported loss functions, key of the bound in a target, and best value."""
 
     loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
     bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
@@ -37,9 +37,7 @@ METRIC_PROPERTIES: Mapping[str, MetricProperties] = {
 class QualityTarget(FrozenRecord):
     """Quality at which training counts as done, measured on the evaluation set at the end of each epoch."""
 
-    metric: MetricName = Field(
-        description="evaluation metric: accuracy (classification); r2, mae, mse (regression); loss (both)"
-    )
+    metric: MetricName = Field(description="metric: accuracy (classification); r2, mae, mse (regression); loss (both)")
     at_least: float | None = Field(None, description="bound of accuracy or r2, which grow with quality")
     at_most: float | None = Field(None, description="bound of mae, mse or loss, which fall with quality")
 
@@ -58,15 +56,15 @@ class QualityTarget(FrozenRecord):
 
     @property
     def bound(self) -> float:
-        """The declared bound, `at_least` or `at_most`."""
+        """Metric value that the model has to reach: the declared `at_least` or `at_most`."""
         return float(getattr(self, METRIC_PROPERTIES[self.metric].bound_key))
 
     def is_reached(self, metric_values: Mapping[str, float]) -> bool:
-        """Return whether evaluation results, given by name of the metric, meet this target."""
+        """Return whether the results of an evaluation (metric name -> value) reach this quality target."""
         return self.is_reached_by(metric_values[self.metric])
 
     def is_reached_by(self, metric_value: float) -> bool:
-        """Return whether a value of the metric reaches the target; NaN never does."""
+        """Return whether a value of the metric reaches this quality target; NaN never does."""
         return metric_value >= self.bound if self.at_least is not None else metric_value <= self.bound
 
     def __str__(self) -> str:

@@ -23,23 +23,19 @@ class Workload(FrozenRecord):
     dataset: AnyDataset
     model: AnyModel
     optimiser: AnyOptimiser
-    batch: PositiveInt | None = Field(
-        None, description="samples per step over all workers, whatever their number: strong scaling"
-    )
+    batch: PositiveInt | None = Field(None, description="samples per step of all workers together: strong scaling")
     batch_per_worker: PositiveInt | None = Field(None, description="samples per step and worker: weak scaling")
     epochs: PositiveInt = Field(10, description="training budget: largest number of passes over the training set")
     target: QualityTarget | None = Field(None, description="quality at which training counts as done")
-    stop: Literal["target", "budget"] = Field(
-        "target", description="end of training: at the target, or only after all epochs"
-    )
+    stop: Literal["target", "budget"] = Field("target", description="training ends at the target, or after all epochs")
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts(self._key_conflicts())
+        raise_conflicts(self._conflicts_between_keys())
         return self
 
-    def _key_conflicts(self) -> Iterator[Conflict]:
+    def _conflicts_between_keys(self) -> Iterator[Conflict]:
         task, train_samples = learning_task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
             yield Conflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
@@ -51,24 +47,22 @@ class Workload(FrozenRecord):
         if reason := self.model.unsupported_task_reason(task):
             yield Conflict(("model",), reason)
         if self.target and task.loss not in METRIC_PROPERTIES[self.target.metric].loss_functions:
-            metrics = ", ".join(
-                name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions
-            )
+            names = ", ".join(name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions)
             yield Conflict(
                 ("target", "metric"),
-                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {metrics}",
+                f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {names}",
             )
 
-    def global_batch(self, worker_count: int) -> int:
-        """Return the number of samples per step over all workers."""
+    def global_batch_size(self, worker_count: int) -> int:
+        """Return the global batch size: the number of samples per step over all workers."""
         return self.batch or (self.batch_per_worker or 0) * worker_count
 
     def steps_per_epoch(self, worker_count: int) -> int:
         """Return the number of training steps in one pass over the training set."""
-        return ceil(learning_task_of(self.dataset).train_samples / self.global_batch(worker_count))
+        return ceil(learning_task_of(self.dataset).train_samples / self.global_batch_size(worker_count))
 
-    def steps(self, worker_count: int) -> int:
-        """Return the number of training steps in the whole budget."""
+    def total_steps(self, worker_count: int) -> int:
+        """Return the number of training steps in all epochs of the training budget."""
         return self.epochs * self.steps_per_epoch(worker_count)
 
 

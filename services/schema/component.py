@@ -9,8 +9,8 @@ class FrozenRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Component(FrozenRecord):
-    """A record with behaviour. Its fields are hyperparameters; `kind` is the name by which a scenario selects it.
+class ScenarioComponent(FrozenRecord):
+    """Base class of strategies, models and other parts that a scenario selects by `kind`; fields are hyperparameters.
 
     A component keeps no state: methods take state as an argument and return the new state. So all nodes can share one
     component, and a printed component shows exactly what the user wrote.

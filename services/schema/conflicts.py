@@ -7,7 +7,7 @@ KeyPath = tuple[str | int, ...]  # keys and list positions, outermost first
 
 
 class Conflict(NamedTuple):
-    """A contradiction between fields of a record."""
+    """A contradiction between fields of a record: the key to change, what is wrong, and what is allowed."""
 
     key_path: KeyPath  # of the key to change, relative to the record that found the conflict
     message: str  # what is wrong, and what is allowed
@@ -28,5 +28,5 @@ def raise_conflicts(conflicts: Iterable[Conflict]) -> None:
 
 
 def prefix_conflict_paths(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
-    """Yield the conflicts of a nested record with `key` in front of each key path."""
+    """Yield the conflicts of a nested record, with the key of that record added in front of each key path."""
     return (Conflict((key, *key_path), message) for key_path, message in conflicts)

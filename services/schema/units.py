@@ -35,7 +35,7 @@ class Quantity(float):
 
     @classmethod
     def pattern(cls) -> str:
-        """Return the regular expression that every valid string matches."""
+        """Return the regular expression of a valid quantity with its unit, such as `100mbit`."""
         return f"^({NUMBER_PATTERN})({'|'.join(cls.units)})$"
 
     @classmethod

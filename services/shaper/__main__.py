@@ -1,4 +1,4 @@
-"""Commands of the shaper: one JSON request per input line, one JSON response per output line, until the input ends.
+"""Commands of the link shaper: one JSON request per input line, one JSON response per output line.
 
 script     {script}                      run a shell script now; response: its output
 at         {number, moment, programs, delays}   change the link at a time of the monotonic clock: first the queues of
@@ -29,10 +29,10 @@ from functools import partial
 from typing import Any
 
 from services.shaper import probe
-from services.shaper.changes import ChangeSchedule, Response
+from services.shaper.changes import LinkChangeSchedule, Response
 
 
-class RequestHandler:
+class ShaperRequestHandler:
     """Handler of the requests that the engine sends to the helper container of one node."""
 
     handlers: dict[str, Callable[..., Response]]
@@ -41,18 +41,18 @@ class RequestHandler:
         self._delay_line: subprocess.Popen[str] | None = None
         self._receiver: probe.ProbeReceiver | None = None
         self._delay_line_lock = threading.Lock()
-        self._change_schedule = ChangeSchedule(self.set_delays)
+        self._change_schedule = LinkChangeSchedule(self.set_delay_queues)
         self.handlers = {
-            "script": self.run_script,
-            "forget": self._change_schedule.cancel_all,
-            "delays": self.set_delays,
-            "laws": self.read_delays,
-            "listen": self.start_receiver,
+            "script": self.run_shell_script,
+            "forget": self._change_schedule.cancel_all_changes,
+            "delays": self.set_delay_queues,
+            "laws": self.read_delay_queues,
+            "listen": self.start_probe_receiver,
             "echoes": lambda peers, count, gap_s: {"round_trips_s": probe.measure_round_trips(peers, count, gap_s)},
             "flood": self.send_flood,
             "heard": self.measure_received_rates,
             "message": lambda address, size: {"seconds": probe.measure_message_seconds(address, size)},
-            "stop_receiver": self.stop_receiver,
+            "stop_receiver": self.stop_probe_receiver,
         }
 
     def start_request(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:
@@ -67,7 +67,7 @@ class RequestHandler:
             return self._change_schedule.add(**arguments).result
         return partial(self.handlers[command], **arguments)
 
-    def run_script(self, script: str) -> Response:
+    def run_shell_script(self, script: str) -> Response:
         """Run a shell script, and respond with its output.
 
         Raises:
@@ -78,8 +78,8 @@ class RequestHandler:
             raise RuntimeError(((process.stderr + process.stdout).strip().splitlines() or ["no message"])[-1])
         return {"said": process.stdout}
 
-    def set_delays(self, delays: dict[str, Any]) -> Response:
-        """Send descriptions of queues to the delay line, and wait until it has applied them.
+    def set_delay_queues(self, delays: dict[str, Any]) -> Response:
+        """Send delay settings to the delay line (process that delays packets), and wait until they are applied.
 
         Raises:
             RuntimeError: the delay line has ended.
@@ -87,8 +87,8 @@ class RequestHandler:
         self._query_delay_line(delays)
         return {}
 
-    def read_delays(self, queues: list[str]) -> Response:
-        """Respond with the descriptions of the delay line's queues; unknown queues are left out.
+    def read_delay_queues(self, queues: list[str]) -> Response:
+        """Respond with the delay settings of the given packet queues; unknown queues are left out.
 
         Raises:
             RuntimeError: the delay line has ended.
@@ -103,7 +103,7 @@ class RequestHandler:
                 self._delay_line = subprocess.Popen(  # noqa: S603
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
-                threading.Thread(target=_exit_with_delay_line, args=(self._delay_line,), daemon=True).start()
+                threading.Thread(target=_exit_when_delay_line_exits, args=(self._delay_line,), daemon=True).start()
             assert self._delay_line.stdin is not None and self._delay_line.stdout is not None  # noqa: S101, PT018 - pipes
             self._delay_line.stdin.write(json.dumps(request) + "\n")
             self._delay_line.stdin.flush()
@@ -111,13 +111,13 @@ class RequestHandler:
                 raise RuntimeError("the delay line has ended")
         return json.loads(response)
 
-    def start_receiver(self, address: str) -> Response:
+    def start_probe_receiver(self, address: str) -> Response:
         """Start the probe receiver at an address of this node."""
         self._receiver = probe.ProbeReceiver(address)
         self._receiver.start()
         return {}
 
-    def stop_receiver(self) -> Response:
+    def stop_probe_receiver(self) -> Response:
         """Stop the probe receiver, if it is running."""
         if self._receiver is not None:
             self._receiver.stop()
@@ -140,8 +140,8 @@ class RequestHandler:
         }
 
 
-def _exit_with_delay_line(delay_line: "subprocess.Popen[str]") -> None:
-    """Exit this process with an error message when the delay line exits: no packet would reach the node."""
+def _exit_when_delay_line_exits(delay_line: "subprocess.Popen[str]") -> None:
+    """Exit this process when the process that delays packets exits: no packet would reach the node."""
     exit_code = delay_line.wait()
     sys.stderr.write(f"the delay line has ended with exit code {exit_code}\n")
     sys.stderr.flush()
@@ -149,8 +149,8 @@ def _exit_with_delay_line(delay_line: "subprocess.Popen[str]") -> None:
 
 
 def main() -> int:
-    """Handle requests until the input ends; all started programs end with this process."""
-    handler = RequestHandler()
+    """Handle requests from standard input until it ends; all started programs end with this process."""
+    handler = ShaperRequestHandler()
     for line in sys.stdin:
         arguments = json.loads(line)
         request_id, command = arguments.pop("id"), arguments.pop("do")
@@ -166,9 +166,9 @@ def _raise_error(error: Exception) -> Response:
     raise error
 
 
-def _print_response(request_id: int, complete_request: Callable[[], Response]) -> None:
+def _print_response(request_id: int, wait_for_response: Callable[[], Response]) -> None:
     try:
-        response = {"id": request_id, "ok": True, **complete_request()}
+        response = {"id": request_id, "ok": True, **wait_for_response()}
     except Exception as error:  # noqa: BLE001 - reported in the response
         response = {"id": request_id, "ok": False, "why": f"{error}" or type(error).__name__}
     with _OUTPUT_LOCK:

@@ -20,7 +20,7 @@ Response = dict[str, Any]
 NOT_APPLIED: Response = {"applied": None}
 
 
-class ScheduledChange:
+class ScheduledLinkChange:
     """Scheduled change of a link: programs that wait for their input, and new settings of the delay line.
 
     A change is applied once or cancelled; `result` has the response.
@@ -31,13 +31,13 @@ class ScheduledChange:
         self._processes = [(_start_program(command), input_text) for command, input_text in programs]
         self._delays = delays
 
-    def apply(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
-        """Wait for the time of the change, apply it, and wait until all programs have ended."""
+    def apply(self, send_queue_settings: Callable[[dict[str, Any]], object]) -> None:
+        """Wait for the time of this link change, apply it, and wait until its programs have ended."""
         while time.monotonic() < self.moment:
             pass
         try:
             if self._delays:
-                send_delays(self._delays)
+                send_queue_settings(self._delays)
             for process, input_text in self._processes:
                 _write_input(process, input_text)
             errors = [_wait_for_exit(process) for process, _ in self._processes]
@@ -49,7 +49,7 @@ class ScheduledChange:
             self.result.set_result({"applied": time.monotonic()})
 
     def cancel(self) -> None:
-        """Kill the programs without applying the change."""
+        """Cancel this change of the link: kill its programs before they start their work."""
         for process, _ in self._processes:
             process.kill()
             if process.stdin:
@@ -58,13 +58,13 @@ class ScheduledChange:
         self.result.set_result(NOT_APPLIED)
 
 
-class ChangeSchedule:
+class LinkChangeSchedule:
     """Pending changes of one link, and the thread that applies them."""
 
     def __init__(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
-        """Create an empty schedule; the function sends new queue settings to the delay line."""
+        """Create an empty schedule; `send_delays` sends new delay settings to the process that delays packets."""
         self._send_delays = send_delays
-        self._pending: dict[int, ScheduledChange] = {}
+        self._pending: dict[int, ScheduledLinkChange] = {}
         self._is_applying = False
         self._last_applied = -1  # number of the last applied change; -1: none
         self._changed = threading.Condition()
@@ -73,7 +73,7 @@ class ChangeSchedule:
     def add(
         self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
     ) -> "Future[Response]":
-        """Schedule a change for a time of the monotonic clock, and return its future response.
+        """Schedule a link change for a time of the monotonic clock, and return its future response.
 
         The response has the time when the change was applied, or is `NOT_APPLIED` if the change was replaced or
         cancelled.
@@ -81,7 +81,7 @@ class ChangeSchedule:
         Raises:
             OSError: a program can't be started.
         """
-        change = ScheduledChange(number, moment, programs, delays)
+        change = ScheduledLinkChange(number, moment, programs, delays)
         with self._changed:
             replaced = self._pending.pop(number, None)
             self._pending[number] = change
@@ -93,8 +93,8 @@ class ChangeSchedule:
             replaced.cancel()
         return change.result
 
-    def cancel_all(self) -> Response:
-        """Cancel all pending changes, and respond with the number of the last applied change."""
+    def cancel_all_changes(self) -> Response:
+        """Cancel all pending link changes, and respond with the number of the last applied change."""
         with self._changed:
             cancelled = list(self._pending.values())
             self._pending.clear()
@@ -112,8 +112,8 @@ class ChangeSchedule:
                 self._is_applying, self._last_applied = False, change.number
                 self._changed.notify_all()
 
-    def _wait_for_next_change(self) -> ScheduledChange:
-        """Wait until shortly before the time of the next change, and return the change."""
+    def _wait_for_next_change(self) -> ScheduledLinkChange:
+        """Wait until shortly before the time of the next link change, and return this change."""
         with self._changed:
             while True:
                 first = min(self._pending.values(), key=lambda change: (change.moment, change.number), default=None)

@@ -1,4 +1,4 @@
-"""Delay line: delays and drops packets on hosts whose kernel has no netem.
+"""Delay line: a process that delays and drops packets on hosts whose kernel has no netem.
 
 Packets wait in queues of the kernel until this process sends a verdict: accept or drop. There is one queue per source,
 so that each path has its own delay and losses, and packets of a path keep their order. A packet is as large as TCP made
@@ -26,7 +26,7 @@ CALIBRATION_SLEEPS, CALIBRATION_SLEEP_S = 25, 0.001
 
 
 @dataclass
-class DelayQueue:
+class PacketDelayQueue:
     """Queue of delayed packets of one path; its methods return verdicts as encoded messages to the kernel."""
 
     number: int
@@ -41,7 +41,7 @@ class DelayQueue:
         """Add a packet that has arrived; return the verdict that drops it if it is lost, else an empty message."""
         losses = [next(draws) for draws in self.loss_draws]  # of all models: their states must not depend on each other
         if any(losses):
-            return nfqueue.encode_verdict(self.number, packet_number, nfqueue.DROP)
+            return nfqueue.encode_packet_verdict(self.number, packet_number, nfqueue.DROP)
         self._last_due_s = max(self._last_due_s, now_s + next(self.delays_s) - self.wake_early_s)
         self._waiting_packets.append((self._last_due_s, packet_number))
         return b""
@@ -55,25 +55,25 @@ class DelayQueue:
 
     @property
     def next_due_s(self) -> float | None:
-        """Time at which the next packet is due; None without packets."""
+        """Time at which the next packet must be released; None if no packet waits."""
         return self._waiting_packets[0][0] if self._waiting_packets else None
 
-    def copy_settings(self, source: "DelayQueue") -> None:
-        """Copy delays, losses and description from another queue; waiting packets keep their due times."""
-        self.delays_s, self.loss_draws, self.description = source.delays_s, source.loss_draws, source.description
+    def copy_settings_from(self, queue: "PacketDelayQueue") -> None:
+        """Copy delay and loss settings from another queue; packets that already wait keep their due times."""
+        self.delays_s, self.loss_draws, self.description = queue.delays_s, queue.loss_draws, queue.description
 
 
-def make_delay_queue(queue_number: int, description: dict[str, Any], wake_early_s: float) -> DelayQueue:
-    """Return a queue made from its description: a path (`services.cluster.network.NetworkPath`) and a seed."""
-    if not description["path"]["jitters"] and not description["path"]["losses"]:
-        delay_s = float(description["path"]["delay_s"])
-        return DelayQueue(queue_number, repeat(delay_s), wake_early_s=wake_early_s, description=description)
+def make_delay_queue(number: int, queue_description: dict[str, Any], wake_early_s: float) -> PacketDelayQueue:
+    """Return a packet queue with the delay and loss of a `NetworkPath`; its description has the path and a seed."""
+    if not queue_description["path"]["jitters"] and not queue_description["path"]["losses"]:
+        delay_s = float(queue_description["path"]["delay_s"])
+        return PacketDelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=queue_description)
     from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
-    path, seed = NetworkPath.model_validate(description["path"]), description["seed"]
-    loss_draws = tuple(loss.sample_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
-    return DelayQueue(
-        queue_number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, description
+    path, seed = NetworkPath.model_validate(queue_description["path"]), queue_description["seed"]
+    loss_draws = tuple(loss.sample_packet_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
+    return PacketDelayQueue(
+        number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, queue_description
     )
 
 
@@ -81,7 +81,7 @@ def main() -> int:
     """Delay packets until the input ends; input lines add queues, change queues or request their descriptions."""
     reduce_wakeup_latency()
     wake_early_s, netlink = _measure_oversleep_s(), nfqueue.open_netlink_socket()
-    queues: dict[int, DelayQueue] = {}
+    queues: dict[int, PacketDelayQueue] = {}
     unfinished_line = b""
     while True:
         wait_s = _seconds_to_next_packet(queues)
@@ -100,12 +100,12 @@ def main() -> int:
                 _handle_input_line(netlink, queues, json.loads(line), wake_early_s)
 
 
-def _seconds_to_next_packet(queues: dict[int, DelayQueue]) -> float | None:
+def _seconds_to_next_packet(queues: dict[int, PacketDelayQueue]) -> float | None:
     due_times_s = [queue.next_due_s for queue in queues.values() if queue.next_due_s is not None]
     return max(0.0, min(due_times_s) - time.monotonic()) if due_times_s else None
 
 
-def _receive_packets(netlink_socket: Any, queues: dict[int, DelayQueue], now_s: float) -> None:
+def _receive_packets(netlink_socket: Any, queues: dict[int, PacketDelayQueue], now_s: float) -> None:
     """Read the packets that have arrived, at most `MAX_RECEIVED_AT_ONCE`: packets that are due must not wait longer."""
     drop_verdicts = []
     for _ in range(MAX_RECEIVED_AT_ONCE):
@@ -121,9 +121,9 @@ def _receive_packets(netlink_socket: Any, queues: dict[int, DelayQueue], now_s: 
 
 
 def _handle_input_line(
-    netlink_socket: Any, queues: dict[int, DelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
+    netlink_socket: Any, queues: dict[int, PacketDelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
 ) -> None:
-    """Handle one input line: a mapping from queue number to description sets queues, a list requests them."""
+    """Handle one input line: a mapping (queue number -> settings) sets queues, a list requests them."""
     if isinstance(request, dict):
         _apply_queue_descriptions(netlink_socket, queues, request, wake_early_s)
         response = {}
@@ -134,21 +134,21 @@ def _handle_input_line(
 
 
 def _apply_queue_descriptions(
-    netlink_socket: Any, queues: dict[int, DelayQueue], descriptions: dict[str, Any], wake_early_s: float
+    netlink_socket: Any, queues: dict[int, PacketDelayQueue], descriptions: dict[str, Any], wake_early_s: float
 ) -> None:
-    """Create new queues and change the settings of existing queues, from descriptions by queue number."""
+    """Create packet queues, or change the settings of existing ones; `descriptions` has settings by queue number."""
     for key, description in descriptions.items():
         number = int(key)
         queue = make_delay_queue(number, description, wake_early_s)
         if number in queues:
-            queues[number].copy_settings(queue)
+            queues[number].copy_settings_from(queue)
         else:
             queues[number] = queue
             netlink_socket.send(nfqueue.encode_queue_binding(number))
 
 
 def _measure_oversleep_s() -> float:
-    """Return by how many seconds a sleep of this process ends late, at least.
+    """Return by how many seconds even the most punctual sleep of this process ends late.
 
     The least of several sleeps, because most sleeps on a busy host measure the load of the host.
     """

@@ -21,21 +21,19 @@ _HEADER = struct.Struct("=IHHII")
 _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields in a message about a packet
 
 
-def encode_queue_binding(queue_number: int) -> bytes:
-    """Return the messages that bind a queue to this process; large packets from TCP arrive unsplit."""
+def encode_queue_binding(queue: int) -> bytes:
+    """Return the messages that bind a kernel packet queue to this process; large TCP packets arrive unsplit."""
     return b"".join(
         (
-            _encode_message(
-                CONFIG, queue_number, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), needs_acknowledgement=True
-            ),
-            _encode_message(CONFIG, queue_number, _encode_attribute(2, struct.pack(">IB", 0, _COPY_META))),
-            _encode_message(CONFIG, queue_number, _encode_attribute(3, struct.pack(">I", MAX_QUEUE_PACKETS))),
-            _encode_message(CONFIG, queue_number, _encode_flags(_AS_SEGMENTED)),
+            _encode_message(CONFIG, queue, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledge=True),
+            _encode_message(CONFIG, queue, _encode_attribute(2, struct.pack(">IB", 0, _COPY_META))),
+            _encode_message(CONFIG, queue, _encode_attribute(3, struct.pack(">I", MAX_QUEUE_PACKETS))),
+            _encode_message(CONFIG, queue, _encode_queue_flags(_AS_SEGMENTED)),
         )
     )
 
 
-def encode_verdict(queue_number: int, packet_number: int, decision: int) -> bytes:
+def encode_packet_verdict(queue_number: int, packet_number: int, decision: int) -> bytes:
     """Return the message with the verdict on one packet: `DROP` or `ACCEPT`."""
     return _encode_message(VERDICT, queue_number, _encode_attribute(2, struct.pack(">II", decision, packet_number)))
 
@@ -76,18 +74,13 @@ def open_netlink_socket() -> socket.socket:
     return netlink
 
 
-def _encode_flags(flags: int) -> bytes:
+def _encode_queue_flags(flags: int) -> bytes:
     return _encode_attribute(4, struct.pack(">I", flags)) + _encode_attribute(5, struct.pack(">I", flags))
 
 
-def _encode_message(
-    message_type: int, queue_number: int, attributes: bytes, *, needs_acknowledgement: bool = False
-) -> bytes:
+def _encode_message(message_type: int, queue_number: int, attributes: bytes, *, acknowledge: bool = False) -> bytes:
     body = struct.pack(">BBH", 0, 0, queue_number) + attributes
-    return (
-        _HEADER.pack(16 + len(body), NFQUEUE_SUBSYSTEM | message_type, 1 | (4 if needs_acknowledgement else 0), 0, 0)
-        + body
-    )
+    return _HEADER.pack(16 + len(body), NFQUEUE_SUBSYSTEM | message_type, 1 | (4 if acknowledge else 0), 0, 0) + body
 
 
 def _encode_attribute(attribute_type: int, value: bytes) -> bytes:

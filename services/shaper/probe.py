@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from services.cluster.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
+from services.cluster.links.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 from services.runtime.scheduling import reduce_wakeup_latency
-from services.runtime.stream_measurement import Arrival, arrival_rate, discard_bytes
+from services.runtime.stream_measurement import Arrival, arrival_rate_bytes_per_s, discard_bytes
 
 ECHO_PORT, FLOOD_PORT, MESSAGE_PORT = 7991, 7992, 7993
 DATAGRAM_BYTES = 1472  # UDP payload of a full frame
@@ -31,7 +31,7 @@ _ECHO, _SIZE = struct.Struct("=Id"), struct.Struct(">Q")
 
 @dataclass
 class ProbeReceiver:
-    """Receiver of the probes of a node's links: echoes datagrams, counts floods, acknowledges messages."""
+    """Receiver of link probes at one node: it echoes datagrams, counts floods, and acknowledges messages."""
 
     address: str
     _received_frames: list[tuple[float, str, int]] = field(default_factory=list)  # time, source address, bytes
@@ -45,12 +45,8 @@ class ProbeReceiver:
         flood_socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
         message_socket = socket.create_server((self.address, MESSAGE_PORT))
         self._sockets += [echo_socket, flood_socket, message_socket]
-        readers = (
-            (_answer_echoes, echo_socket),
-            (self._count_frames, flood_socket),
-            (_accept_message_streams, message_socket),
-        )
-        for read, probe_socket in readers:
+        readers = (_answer_echoes, self._count_frames, _accept_message_streams)
+        for read, probe_socket in zip(readers, (echo_socket, flood_socket, message_socket), strict=True):
             self._threads.append(threading.Thread(target=read, args=(probe_socket,), daemon=True))
             self._threads[-1].start()
 
@@ -67,18 +63,18 @@ class ProbeReceiver:
         for probe_socket in self._sockets:
             probe_socket.close()
 
-    def rates_by_source_bps(self, since: float, until: float) -> dict[str, float]:
+    def rates_by_source_bps(self, begin_s: float, end_s: float) -> dict[str, float]:
         """Return the bit/s received from each address between two times of the monotonic clock."""
-        frames_in_time = [frame for frame in self._received_frames if since <= frame[0] <= until]
+        frames_in_time = [frame for frame in self._received_frames if begin_s <= frame[0] <= end_s]
         by_source: defaultdict[str, list[Arrival]] = defaultdict(list)
         for time_s, source, size_bytes in frames_in_time:
             by_source[source].append((time_s, size_bytes))
-        return {source: 8 * arrival_rate(frames) for source, frames in by_source.items()}
+        return {source: 8 * arrival_rate_bytes_per_s(frames) for source, frames in by_source.items()}
 
-    def total_rate_bps(self, since: float, until: float) -> float:
+    def total_rate_bps(self, begin_s: float, end_s: float) -> float:
         """Return the bit/s received from all addresses together between two times of the monotonic clock."""
-        frames = [(time_s, size_bytes) for time_s, _, size_bytes in self._received_frames if since <= time_s <= until]
-        return 8 * arrival_rate(frames)
+        frames = [(time_s, size_bytes) for time_s, _, size_bytes in self._received_frames if begin_s <= time_s <= end_s]
+        return 8 * arrival_rate_bytes_per_s(frames)
 
     def _count_frames(self, flood_socket: socket.socket) -> None:
         while (received := _receive_datagrams(flood_socket)) is not None:
@@ -87,21 +83,21 @@ class ProbeReceiver:
             self._received_frames.append((time.monotonic(), source, datagrams * FRAME_BYTES))
 
 
-def measure_round_trips(peers: Mapping[str, str], count: int, gap_s: float) -> dict[str, list[float]]:
+def measure_round_trips(addresses: Mapping[str, str], echo_count: int, gap_s: float) -> dict[str, list[float]]:
     """Measure round trips to each peer with UDP echoes; return them in seconds, by peer name, without lost echoes.
 
     Args:
-        peers: name -> address.
-        count: number of echoes to each peer.
+        addresses: name of a peer -> its address.
+        echo_count: number of echoes to each peer.
         gap_s: seconds between two echoes to the same peer; echoes to other peers are sent in between.
     """
-    names = {address: name for name, address in peers.items()}
-    round_trips_s: dict[str, list[float]] = {name: [] for name in peers}
+    names = {address: name for name, address in addresses.items()}
+    round_trips_s: dict[str, list[float]] = {name: [] for name in addresses}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
         udp_socket.settimeout(0.001)
-        started_s, remaining = time.monotonic(), deque(address for _ in range(count) for address in names)
-        deadline_s, echo_gap_s, sent = started_s + count * gap_s + ECHO_TIMEOUT_S, gap_s / len(peers), 0
-        while time.monotonic() < deadline_s and sum(map(len, round_trips_s.values())) < count * len(peers):
+        started_s, remaining = time.monotonic(), deque(address for _ in range(echo_count) for address in names)
+        deadline_s, echo_gap_s, sent = started_s + echo_count * gap_s + ECHO_TIMEOUT_S, gap_s / len(addresses), 0
+        while time.monotonic() < deadline_s and sum(map(len, round_trips_s.values())) < echo_count * len(addresses):
             if remaining and time.monotonic() >= started_s + sent * echo_gap_s:
                 udp_socket.sendto(_ECHO.pack(sent, time.monotonic()), (remaining.popleft(), ECHO_PORT))
                 sent += 1
@@ -113,19 +109,19 @@ def measure_round_trips(peers: Mapping[str, str], count: int, gap_s: float) -> d
     return round_trips_s
 
 
-def send_flood(targets: Mapping[str, float], since: float, until: float) -> None:
+def send_flood(max_bps_by_address: Mapping[str, float], begin_s: float, end_s: float) -> None:
     """Send datagrams to each address between two times of the monotonic clock, as fast as the link takes them.
 
     Args:
-        targets: address -> largest rate in bit/s of frames; a flood that no link limits must not use the whole host.
-        since: time at which the floods begin.
-        until: time at which the floods end.
+        max_bps_by_address: address -> largest rate of frames in bit/s, so that no flood uses the whole host.
+        begin_s: time at which the floods begin.
+        end_s: time at which the floods end.
 
     Raises:
         ConnectionError: nothing could be sent to one of the addresses.
     """
-    with ThreadPoolExecutor(max(1, len(targets))) as pool:
-        for flood in [pool.submit(_send_flood_to, *target, since, until) for target in targets.items()]:
+    with ThreadPoolExecutor(max(1, len(max_bps_by_address))) as pool:
+        for flood in [pool.submit(_send_flood_to, *target, begin_s, end_s) for target in max_bps_by_address.items()]:
             flood.result()
 
 
@@ -150,8 +146,8 @@ def measure_message_seconds(address: str, size_bytes: int) -> float:
         return message_s
 
 
-def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> None:
-    """Send datagrams in batches that the kernel splits; a full send buffer limits the rate."""
+def _send_flood_to(address: str, max_bps: float, begin_s: float, end_s: float) -> None:
+    """Send datagrams to one address, in batches that the kernel splits; a full send buffer limits the rate."""
     reduce_wakeup_latency()
     segments = max(1, min(MAX_FRAMES_PER_PACKET, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
@@ -159,10 +155,10 @@ def _send_flood_to(address: str, max_bps: float, since: float, until: float) -> 
         _set_send_buffer(udp_socket, max(4 * segments * FRAME_BYTES, int(max_bps / 8 * SEND_BUFFER_S)))
         udp_socket.settimeout(0.05)
         batch, gap_s = bytes(segments * DATAGRAM_BYTES), segments * FRAME_BYTES * 8 / max_bps
-        next_send_s, has_sent, last_error = since, False, "no time"
-        while (now_s := time.monotonic()) < until:
+        next_send_s, has_sent, last_error = begin_s, False, "no time"
+        while (now_s := time.monotonic()) < end_s:
             if now_s < next_send_s:
-                time.sleep(min(next_send_s, until) - now_s)
+                time.sleep(min(next_send_s, end_s) - now_s)
                 continue
             try:
                 udp_socket.sendto(batch, (address, FLOOD_PORT))

@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from services.collectives import AnyCollective, NetworkAndModelFacts, Ring, Schedule
-from services.collectives.base import Edge
+from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
+from services.collectives.base import RankPair
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
@@ -18,15 +18,15 @@ from services.schema.conflicts import Conflict
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    PhaseProperties,
-    ScenarioFacts,
+    ScenarioProperties,
     SinglePhaseStrategy,
     StepResult,
+    TrainingProperties,
     WorkerAlgorithm,
     WorkerContext,
     WorkerState,
 )
-from services.strategies.cost_model import CostModel, Flow, StepPrediction
+from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
 class AllReduce(SinglePhaseStrategy):
@@ -37,27 +37,25 @@ class AllReduce(SinglePhaseStrategy):
 
     kind: Literal["all_reduce"] = "all_reduce"
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of vectors on the wire, at every hop"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
         if self.compress.init_state(1) is not None:
             why = "all_reduce adds vectors at every hop, so it needs a compressor without state"
             yield Conflict((), f"{why}; compressor {self.compress.kind} has state")
-        elif reason := self.collective.unsupported_rank_count_reason(scenario_facts.workers):
+        elif reason := self.collective.unsupported_rank_count_reason(scenario_properties.workers):
             yield Conflict((), reason)
-        if conflict := self.collective.array_size_conflict(scenario_facts.array_sizes):
+        if conflict := self.collective.array_size_conflict(scenario_properties.array_sizes):
             key, why = conflict
             yield Conflict(("collective", key), why)
-        if self.collective.needs_link_rates and not scenario_facts.has_link_rates:
+        if self.collective.needs_link_rates and not scenario_properties.has_link_rates:
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
             yield Conflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
 
-    def resolve_choices(
-        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
+    def resolve_auto_values(
+        self, trial_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.resolved_candidates(collective_site)
+        collectives = self.collective.candidate_collectives(trial_sizes)
         candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
         if len(candidates) == 1:
             return candidates[0], {}
@@ -66,49 +64,46 @@ class AllReduce(SinglePhaseStrategy):
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
-    def phase_properties(self) -> PhaseProperties:
-        return PhaseProperties(compressor=self.compress)
+    def training_properties(self) -> TrainingProperties:
+        return TrainingProperties(compressor=self.compress)
 
-    def schedule(self, worker_count: int) -> Schedule:
-        return self.collective.schedule(worker_count)
+    def collective_schedule(self, worker_count: int) -> TransferSchedule:
+        return self.collective.plan_transfers(worker_count)
 
-    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
-        sent = self.schedule(worker_count).payload_bytes_by_rank(
-            worker_count, entries, lambda size: self.compress.compressed_size_bytes(size, dtype)
+    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+        sent = self.collective_schedule(worker_count).payload_bytes_by_rank(
+            worker_count, parameter_count, lambda size: self.compress.compressed_size_bytes(size, dtype)
         )
         return BytesPerStep(workers=sent)
 
-    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
-        """Return the step time that the closed form of the collective predicts for the cluster.
+    def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
+        """Return the step time on a cluster, predicted by the run time formula of the all-reduce algorithm.
 
         The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has
         computed its gradient: E[X_(n:n)] if speeds vary.
         """
-        ranks, schedule = len(cost_model.workers), self.schedule(len(cost_model.workers))
+        ranks, schedule = len(cost_model.workers), self.collective_schedule(len(cost_model.workers))
         size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
-        flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.edges}
-        transfer_s = self.collective.predict_run_time_s(
-            ranks, size_bytes, 0.0, _effective_s_per_byte(schedule, cost_model)
-        )
+        flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.rank_pairs}
+        transfer_s = self.collective.predict_run_time_s(ranks, size_bytes, 0.0, _beta_s_per_byte(schedule, cost_model))
         waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._hidden_latency_s(schedule, cost_model, transfer_s, waits_s)
-        return StepPrediction(
+        hidden_s = self._hidden_s(schedule, cost_model, transfer_s, waits_s)
+        return StepTimePrediction(
             compute_s=cost_model.kth_worker_compute_s(ranks),
             exchange_s=transfer_s + waits_s - hidden_s,
             formula=f"t_c + {self.collective.run_time_formula}"
             + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _hidden_latency_s(
-        self, schedule: Schedule, cost_model: CostModel, transfer_s: float, latency_s: float
+    def _hidden_s(
+        self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
     ) -> float:
-        """Return the part of the latency that a pipeline of message pieces hides, in seconds."""
+        """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
         if cost_model.message_lengths is None:
             return 0.0
-        piece_bytes = schedule.max_message_bytes(cost_model.vector_bytes, *cost_model.message_lengths)
-        return self.collective.hidden_latency_s(
-            len(cost_model.workers), cost_model.vector_bytes, piece_bytes, transfer_s, latency_s
-        )
+        ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
+        piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
+        return self.collective.hidden_latency_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(worker_context, self.compress)
@@ -120,11 +115,11 @@ class AllReduceWorker(WorkerAlgorithm):
 
     compressor: Compressor
 
-    def init(self, params: Vector) -> WorkerState:
+    def initial_state(self, params: Vector) -> WorkerState:
         return self.context.optimiser.init_state(params)
 
-    def init_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
-        """Return the optimiser's state: every replica has a complete copy of it."""
+    def state_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
+        """Return the worker's state after a strategy switch: its complete copy of the optimiser's state."""
         return optimiser_state
 
     def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
@@ -135,41 +130,33 @@ class AllReduceWorker(WorkerAlgorithm):
         self, step: int, params: Vector, gradient: Gradient, state: WorkerState, step_times: StepTimes
     ) -> StepResult:
         context = self.context
-        with step_times.measure("exchange"):
+        with step_times.measure_phase("exchange"):
             own = context.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
             schedule, compressor = context.schedule, self.compressor
             await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
-        with step_times.measure("update"):
+        with step_times.measure_phase("update"):
             return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), state))
 
 
-def _effective_s_per_byte(schedule: Schedule, cost_model: CostModel) -> float:
-    """Return the effective seconds per byte (β) of a schedule on the network of a cluster.
+def _beta_s_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:
+    """Return the effective seconds per byte (β) of an all-reduce schedule on the network of a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
     On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
     """
-    links = dict.fromkeys(cost_model.workers, 1.0)
+    workers, dtype = cost_model.workers, cost_model.dtype
+    links = dict.fromkeys(workers, 1.0)
     equal = CostModel(
-        workers=cost_model.workers,
-        entries=1,
-        dtype=cost_model.dtype,
-        uplink_s_per_byte=links,
-        downlink_s_per_byte=links,
-        compute_s=0.0,
+        workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links, compute_s=0.0
     )
     transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(
-        _load_by_flow(load, cost_model.workers) for load in schedule.payload_sizes_by_edge
-    ).items():
+    for load, rounds in Counter(_bytes_by_flow(load, workers) for load in schedule.payload_sizes_by_rank_pair).items():
         transfer_s += rounds * cost_model.transfer_s(load)
         equal_transfer_s += rounds * equal.transfer_s(load)
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _load_by_flow(edge_load: Mapping[Edge, int], worker_names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
-    """Return the bytes of each flow in one round of a schedule, with worker names in place of ranks, sorted."""
-    return tuple(
-        sorted(((worker_names[source], worker_names[target]), weight) for (source, target), weight in edge_load.items())
-    )
+def _bytes_by_flow(edge_load: Mapping[RankPair, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+    """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
+    return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in edge_load.items()))

@@ -1,9 +1,9 @@
 """Base classes of strategies: the declared strategy, its training phases, and the algorithm of a worker.
 
-A strategy is a component that a scenario declares. It has one training phase, or two with a switch between them. Before
-a run starts, each phase states which servers it needs, how many bytes each node sends per step, and the step time (a
-closed form). Workers run a `WorkerAlgorithm`: coroutines over the interfaces Transport and Clock. Servers run a
-`ServerAlgorithm`.
+A strategy is a component that a scenario declares. It has one training phase, or two with a strategy switch between
+them. Before a run starts, each phase states which servers it needs, how many bytes each node sends per step, and the
+step time (a closed form). Workers run a `WorkerAlgorithm`: coroutines over the interfaces Transport and Clock.
+Servers run a `ServerAlgorithm`.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from services.collectives.base import NetworkAndModelFacts, Schedule
+from services.collectives.base import NetworkAndModelSizes, TransferSchedule
 from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
@@ -20,20 +20,20 @@ from services.runtime.device import Device
 from services.runtime.run_log import StepTimes
 from services.runtime.transport import Transport
 from services.schema.arrays import Vector
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 from services.schema.conflicts import Conflict
-from services.strategies.cost_model import CostModel, StepPrediction
+from services.strategies.cost_model import CostModel, StepTimePrediction
 
 if TYPE_CHECKING:
-    from services.strategies.switching.switch import Switch
+    from services.strategies.switching.switch import PhaseSwitch
 
 WorkerState: TypeAlias = Any  # state of a worker algorithm between steps
 IDENTITY_COMPRESSOR = IdentityCompressor()
 
 
 @dataclass(frozen=True)
-class ScenarioFacts:
-    """Facts about a scenario that decide whether a strategy can be used in it."""
+class ScenarioProperties:
+    """Number of workers, steps and array sizes of a scenario, which decide whether a strategy can be used in it."""
 
     workers: int
     steps: int  # of the whole budget
@@ -43,7 +43,7 @@ class ScenarioFacts:
 
     @property
     def parameter_count(self) -> int:
-        """Entries of the parameter vector."""
+        """Number of model parameters: the length of the parameter vector."""
         return sum(self.array_sizes)
 
 
@@ -63,7 +63,7 @@ class WorkerContext:
     workers: Sequence[str]  # node names by rank
     shard_owners: Sequence[str]  # names of the nodes that own a shard, by shard; a worker may be one of them
     shards: Sequence[VectorRange]  # of the parameter vector
-    schedule: Schedule  # of the collective
+    schedule: TransferSchedule  # of the collective
     optimiser: AnyOptimiser
     device: Device
     transport: Transport
@@ -84,7 +84,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class BytesPerStep:
-    """Mean payload bytes that each node sends per step; fractions if nodes exchange vectors only every few steps."""
+    """Mean payload bytes that each node sends per step; not integers if nodes exchange vectors only every few steps."""
 
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
@@ -92,17 +92,17 @@ class BytesPerStep:
 
 
 def average_bytes_per_step(size_bytes: int, period_steps: int) -> float:
-    """Return the mean bytes per step of a message that is sent once per period; an integer if that is exact."""
+    """Return the mean bytes per step of a message sent once every `period_steps` steps; an integer if that is exact."""
     quotient, remainder = divmod(size_bytes, period_steps)
     return size_bytes / period_steps if remainder else quotient
 
 
 @dataclass(frozen=True)
 class TrainingPhases:
-    """Training phases of a strategy: one phase, or two phases with a switch between them."""
+    """Training phases of a strategy: one phase, or two phases with a strategy switch between them."""
 
     first: "SinglePhaseStrategy"
-    switch: "Switch | None" = None
+    switch: "PhaseSwitch | None" = None
 
     def __iter__(self) -> Iterator["SinglePhaseStrategy"]:
         yield self.first
@@ -110,34 +110,34 @@ class TrainingPhases:
             yield self.switch.second
 
     @property
-    def phase_with_servers(self) -> "SinglePhaseStrategy | None":
-        """First training phase with servers, or None. If both phases have servers, they have the same servers."""
+    def first_phase_with_servers(self) -> "SinglePhaseStrategy | None":
+        """First training phase that uses servers; None if none does. Two phases with servers use the same servers."""
         return next((phase for phase in self if phase.server_algorithm()), None)
 
     @property
-    def server_algorithm(self) -> ServerAlgorithm | None:
+    def first_server_algorithm(self) -> ServerAlgorithm | None:
         """Server algorithm of the first training phase that has servers; None if no phase has servers."""
-        return self.phase_with_servers.server_algorithm() if self.phase_with_servers else None
+        return self.first_phase_with_servers.server_algorithm() if self.first_phase_with_servers else None
 
     @property
     def server_count(self) -> int:
-        """Number of nodes that own a shard and compute no gradients from the start of the run."""
-        return self.server_algorithm.server_count if self.server_algorithm else 0
+        """Number of nodes that are only servers from the start of the run; workers that become servers do not count."""
+        return self.first_server_algorithm.dedicated_server_count if self.first_server_algorithm else 0
 
 
-class Strategy(Component, ABC):
-    """Base class of a strategy as declared in a scenario: conflicts, network-dependent choices, training phases."""
+class Strategy(ScenarioComponent, ABC):
+    """Base class of a strategy as declared in a scenario: validation, network-dependent values, training phases."""
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
         """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
         yield from ()
 
-    def resolve_choices(
+    def resolve_auto_values(
         self,
-        collective_site: NetworkAndModelFacts,  # noqa: ARG002 - see below
+        trial_sizes: NetworkAndModelSizes,  # noqa: ARG002 - see below
         cost_model: CostModel,  # noqa: ARG002
     ) -> tuple[Self, dict[str, float]]:
-        """Return this strategy with all network-dependent choices resolved (for example collective `auto`).
+        """Return this strategy with values such as collective `auto` replaced by the choice for this network and model.
 
         Returns:
             The strategy, and the predicted seconds of an exchange with each alternative, by the alternative's name.
@@ -150,7 +150,7 @@ class Strategy(Component, ABC):
 
 
 @dataclass(frozen=True)
-class PhaseProperties:
+class TrainingProperties:
     """Properties of a training phase that are the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
@@ -160,29 +160,29 @@ class PhaseProperties:
 
 
 class SinglePhaseStrategy(Strategy):
-    """Base class of a strategy with one training phase; it trains for a whole run or as one phase of a switch."""
+    """Base class of a strategy with one training phase; used for a whole run, or before or after a strategy switch."""
 
     def training_phases(self) -> TrainingPhases:
         return TrainingPhases(self)
 
-    def phase_properties(self) -> PhaseProperties:
+    def training_properties(self) -> TrainingProperties:
         """Return the properties of this training phase that are the same on every cluster."""
-        return PhaseProperties()
+        return TrainingProperties()
 
-    def adapted_optimiser(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
-        """Return the optimiser that makes an update in this training phase; by default the declared optimiser."""
+    def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
+        """Return the optimiser with the learning rate of this training phase; by default the declared optimiser."""
         return declared_optimiser
 
-    def schedule(self, worker_count: int) -> Schedule:  # noqa: ARG002 - only collectives have rounds
-        """Return the schedule of the collective among the workers; empty for a strategy without a collective."""
-        return Schedule()
+    def collective_schedule(self, worker_count: int) -> TransferSchedule:  # noqa: ARG002 - only collectives have rounds
+        """Return the rounds of transfers by which workers run a collective; empty if the strategy has no collective."""
+        return TransferSchedule()
 
     @abstractmethod
-    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
+    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         """Return the payload bytes that each node sends in one step, for a parameter vector of this length and type."""
 
     @abstractmethod
-    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
+    def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         """Return the step time that the closed form of this strategy predicts for a cluster."""
 
     def server_algorithm(self) -> ServerAlgorithm | None:
@@ -201,24 +201,24 @@ class WorkerAlgorithm(ABC):
     context: WorkerContext
 
     @property
-    def send_targets(self) -> tuple[str, ...]:
-        """Names of the nodes to which this worker sends."""
+    def receiver_names(self) -> tuple[str, ...]:
+        """Names of the nodes to which this worker sends gradients or parameters."""
         ranks = self.context.schedule.target_ranks(self.context.rank)
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
 
     @abstractmethod
-    def init(self, params: Vector) -> WorkerState:
+    def initial_state(self, params: Vector) -> WorkerState:
         """Return the state of this algorithm before the first step."""
 
-    def init_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
-        """Return the state of this algorithm at the start of a second training phase; by default the initial state.
+    def state_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
+        """Return the state of this algorithm right after a strategy switch; by default the initial state.
 
         Args:
             params: the parameters, on the device.
             params_version: number of updates that have been made to the parameters.
             optimiser_state: state of the optimiser at the start of this phase; servers have their own.
         """
-        return self.init(params)
+        return self.initial_state(params)
 
     def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
         """Return the optimiser's state if every worker has a complete copy of it; None if servers own the state."""
@@ -233,8 +233,8 @@ class WorkerAlgorithm(ABC):
         The durations of the step phases exchange, wait and update are added to the step times.
         """
 
-    async def finish_exchanges(self, step: int, result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
-        """Exchange the samples of the last incomplete period before this worker leaves the run at `step`."""
+    async def exchange_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
+        """Exchange the result of the steps since the last exchange, because this worker leaves the run at `step`."""
 
     async def announce_leaving(self, step: int) -> None:  # noqa: B027 - most are not waited for
-        """Inform the nodes that wait for this worker's messages that it sends none from `step` on."""
+        """Inform other nodes that this worker leaves the run, so that they wait for no message of it from `step` on."""

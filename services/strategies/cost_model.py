@@ -1,4 +1,4 @@
-"""Cost model of a cluster, and the step time that a closed form predicts from the model."""
+"""Cost model of a cluster (link speeds, compute times), and the step time that a formula predicts from it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from services.cluster.device_profiles import AnyVariation
-from services.cluster.fluid_link import goodput_bytes_per_s
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.parameter_server.order_statistics import Cdf, expected_round_s
 from services.schema.component import FrozenRecord
@@ -36,11 +36,11 @@ class CostModel(FrozenRecord):
     variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
 
     def concurrent_transfer_s(self, flows: Collection[Flow], bytes_per_flow: float) -> float:
-        """Return the seconds in which all flows, at the same time, transfer the same number of bytes each."""
+        """Return the seconds in which node pairs that all send at the same time transfer equally many bytes each."""
         return self.transfer_s([(flow, bytes_per_flow) for flow in flows])
 
     def transfer_s(self, flow_bytes: Iterable[FlowBytes]) -> float:
-        """Return the seconds in which all flows, at the same time, transfer their bytes: that of the busiest link."""
+        """Return the seconds in which flows that start together transfer their bytes: the time of the busiest link."""
         return max(self.link_busy_s(flow_bytes).values(), default=0.0)
 
     def link_busy_s(self, flow_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
@@ -75,7 +75,7 @@ class CostModel(FrozenRecord):
         return self.worker_compute_s or (self.compute_s,) * len(self.workers)
 
     def kth_worker_compute_s(self, kth: int, pause_between_steps_s: float = 0.0) -> float:
-        """Return the expected seconds until `kth` of the workers have computed their gradient of a step.
+        """Return the expected seconds until the k-th fastest worker (k = `kth`) has computed its gradient of a step.
 
         All workers start together, except those for which the previous step did not wait: they start when they have
         finished that step. A fixed pause lies between two steps.
@@ -88,7 +88,7 @@ class CostModel(FrozenRecord):
         return expected_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
 
     def latency_s(self, flows: Collection[Flow]) -> float:
-        """Return the latency of a message on the slowest path of `flows`, in seconds, with the host's latency α."""
+        """Return the largest latency from sender to receiver of any flow, in seconds, with the host's own latency."""
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
         return self.alpha_s + max((delays.get(flow, 0.0) for flow in flows), default=0.0)
 
@@ -100,8 +100,8 @@ def _compute_time_cdf(mean_s: float, variation: AnyVariation | None) -> Cdf:
     return lambda x: variation.duration_factor_cdf(x / mean_s)
 
 
-class StepPrediction(FrozenRecord):
-    """Step time that a closed form predicts, in virtual seconds."""
+class StepTimePrediction(FrozenRecord):
+    """Predicted step time, in virtual seconds: compute time, exchange time, and the formula of the prediction."""
 
     compute_s: float
     exchange_s: float
@@ -134,8 +134,8 @@ class StepPrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def training_s(self, steps: int, batch_shares: Sequence[int]) -> float:
-        """Return the predicted seconds of a training of `steps` batches; 0 if steps take no time.
+    def training_s(self, step_count: int, batch_shares: Sequence[int]) -> float:
+        """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
 
         Each worker computes its share of a batch, given by `batch_shares`. In asynchronous training a fast worker
         computes more than its share.
@@ -145,4 +145,4 @@ class StepPrediction(FrozenRecord):
             return 0.0
         shares_per_s = sum(share / step_s for share, step_s in zip(batch_shares, steps_s, strict=True))
         batches_per_s = shares_per_s / sum(batch_shares)
-        return steps / (batches_per_s * self.counted)
+        return step_count / (batches_per_s * self.counted)

@@ -14,11 +14,11 @@ from pydantic import Field, PositiveInt
 
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.synchronisers import Asp, Bsp
-from services.parameter_server.update_rules import ElasticAveragingRule, elastic_move
+from services.parameter_server.update_rules import ElasticAveragingRule, elastic_averaging_move
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
-from services.strategies.base import Gradient, PhaseProperties, ScenarioFacts, StepResult, WorkerContext
+from services.strategies.base import Gradient, ScenarioProperties, StepResult, TrainingProperties, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -26,7 +26,7 @@ DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
 
 class Easgd(ServerBasedStrategy):
-    """Elastic averaging SGD; with optimiser `momentum` and `nesterov`, the EAMSGD of the paper.
+    """Elastic averaging SGD (EASGD, Zhang et al., 2015); with optimiser `momentum` and `nesterov` it is their EAMSGD.
 
     `moving_rate` is α, the strength of the coupling; with 0 workers are independent and the centre never changes.
     Samples count when they are exchanged; a worker that leaves exchanges the rest. Before its first exchange a worker
@@ -37,44 +37,39 @@ class Easgd(ServerBasedStrategy):
     kind: Literal["easgd"] = "easgd"
     period: PositiveInt = Field(10, description="local steps from one exchange to the next (τ)")
     moving_rate: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="strength α of the coupling between worker and centre; default: 0.9 / number of workers",
+        None, ge=0, lt=1, description="strength α of the coupling between worker and centre; default: 0.9 / workers"
     )
 
-    def phase_properties(self) -> PhaseProperties:
-        return PhaseProperties(is_synchronous=False, exchange_period=self.period)
+    def training_properties(self) -> TrainingProperties:
+        return TrainingProperties(is_synchronous=False, exchange_period=self.period)
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
-        yield from super().conflicts(scenario_facts)
-        if self.period > scenario_facts.steps:
-            yield Conflict(("period",), f"period ({self.period}) is longer than the run ({scenario_facts.steps} steps)")
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+        yield from super().conflicts(scenario_properties)
+        if self.period > scenario_properties.steps:
+            yield Conflict(
+                ("period",), f"period ({self.period}) is longer than the run ({scenario_properties.steps} steps)"
+            )
 
-    def conflict_reason(self, worker_count: int) -> str | None:
+    def invalid_fields_reason(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
             return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
-        if isinstance(self.synchrony, Bsp) and worker_count * self._resolved_moving_rate(worker_count) > 1:
+        if isinstance(self.synchrony, Bsp) and worker_count * self._moving_rate_or_default(worker_count) > 1:
             return (
                 f"moving_rate is too large: {worker_count} workers move the centre together; "
                 f"with synchrony bsp it may be at most 1/{worker_count}"
             )
-        return super().conflict_reason(worker_count)
+        return super().invalid_fields_reason(worker_count)
 
-    def _resolved_moving_rate(self, worker_count: int) -> float:
-        """Return α: the declared moving rate, or β/n for n workers."""
+    def _moving_rate_or_default(self, worker_count: int) -> float:
+        """Return the moving rate α of elastic averaging: the declared one, or the default β/n for n workers."""
         return DEFAULT_BETA / worker_count if self.moving_rate is None else self.moving_rate
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
-        return ElasticAveragingRule(params, self._resolved_moving_rate(worker_count))
+        return ElasticAveragingRule(params, self._moving_rate_or_default(worker_count))
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
-        return EasgdWorker(
-            worker_context,
-            self.phase_properties().compressor,
-            self.period,
-            self._resolved_moving_rate(len(worker_context.workers)),
-        )
+        moving_rate = self._moving_rate_or_default(len(worker_context.workers))
+        return EasgdWorker(worker_context, self.training_properties().compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)
@@ -91,18 +86,18 @@ class EasgdState:
 
 @dataclass(frozen=True)
 class EasgdWorker(PushPullWorker):
-    """Worker algorithm of EASGD: trains the worker's parameters and exchanges with the centre every `period` steps."""
+    """Worker algorithm of EASGD: trains its own parameters, and exchanges them with servers every `period` steps."""
 
     period: int
     moving_rate: float  # α
 
-    def init(self, params: Vector) -> EasgdState:
+    def initial_state(self, params: Vector) -> EasgdState:
         return EasgdState(self.context.optimiser.init_state(params), self.initial_shard_states(), params)
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, state: EasgdState, step_times: StepTimes
     ) -> StepResult:
-        with step_times.measure("update"):
+        with step_times.measure_phase("update"):
             params, optimiser_state = self.context.optimiser.update_params(params, gradient.mean, state.optimiser_state)
         other_samples = self.context.batch_size(step) - gradient.samples
         local = replace(
@@ -112,20 +107,16 @@ class EasgdWorker(PushPullWorker):
             pending_samples=state.pending_samples if state.samples else state.pending_samples + other_samples,
         )
         if (step + 1) % self.period == 0:
-            return await self._exchange_with_centre(step // self.period, params, local, step_times)
+            return await self._couple_with_centre(step // self.period, params, local, step_times)
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _exchange_with_centre(
-        self, exchange_number: int, params: Vector, state: EasgdState, step_times: StepTimes
-    ) -> StepResult:
+    async def _couple_with_centre(self, number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_and_await_replies(
-            exchange_number, params, state.unsent_samples, state.shard_states, step_times
-        )
-        with step_times.measure("update"):
+        replies = await self.push_and_await_replies(number, params, state.unsent_samples, state.shard_states, times)
+        with times.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)
-            moved = elastic_move(self.moving_rate, params, centre)
+            moved = elastic_averaging_move(self.moving_rate, params, centre)
             state = EasgdState(
                 state.optimiser_state,
                 replies.shard_states,
@@ -136,9 +127,9 @@ class EasgdWorker(PushPullWorker):
         staleness, samples, pending_samples = replies.staleness, replies.samples, replies.pending_samples
         return StepResult(params - moved, state, staleness, samples, pending_samples, state.centre)
 
-    async def finish_exchanges(self, step: int, result: StepResult, step_times: StepTimes) -> None:
+    async def exchange_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:
         if step % self.period:  # even without samples since the last exchange: servers expect every push number
-            await self._exchange_with_centre(step // self.period, result.params, result.state, step_times)
+            await self._couple_with_centre(step // self.period, step_result.params, step_result.state, step_times)
 
     async def announce_leaving(self, step: int) -> None:
         await super().announce_leaving(-(-step // self.period))

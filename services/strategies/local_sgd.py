@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveInt
 
-from services.collectives import AnyCollective, NetworkAndModelFacts, Ring, Schedule
+from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
@@ -21,15 +21,15 @@ from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    PhaseProperties,
-    ScenarioFacts,
+    ScenarioProperties,
     SinglePhaseStrategy,
     StepResult,
+    TrainingProperties,
     WorkerAlgorithm,
     WorkerContext,
     average_bytes_per_step,
 )
-from services.strategies.cost_model import CostModel, StepPrediction
+from services.strategies.cost_model import CostModel, StepTimePrediction
 
 
 class LocalSgd(SinglePhaseStrategy):
@@ -41,54 +41,48 @@ class LocalSgd(SinglePhaseStrategy):
     """
 
     kind: Literal["local_sgd"] = "local_sgd"
-    period: PositiveInt = Field(
-        description="local steps between two exchanges; must divide the number of steps of an epoch"
-    )
+    period: PositiveInt = Field(description="local steps between two exchanges; must divide the steps of an epoch")
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the parameters")
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of vectors on the wire, at every hop"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
     @property
-    def _exchange_strategy(self) -> AllReduce:
+    def _averaging_all_reduce(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
-        yield from self._exchange_strategy.conflicts(scenario_facts)
-        steps = scenario_facts.steps_per_epoch
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+        yield from self._averaging_all_reduce.conflicts(scenario_properties)
+        steps = scenario_properties.steps_per_epoch
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
             why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
             yield Conflict(("period",), why)
 
-    def resolve_choices(
-        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
+    def resolve_auto_values(
+        self, trial_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        resolved, exchange_s = self._exchange_strategy.resolve_choices(collective_site, cost_model)
+        resolved, exchange_s = self._averaging_all_reduce.resolve_auto_values(trial_sizes, cost_model)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def phase_properties(self) -> PhaseProperties:
-        return PhaseProperties(exchange_period=self.period, compressor=self.compress)
+    def training_properties(self) -> TrainingProperties:
+        return TrainingProperties(exchange_period=self.period, compressor=self.compress)
 
-    def schedule(self, worker_count: int) -> Schedule:
-        return self._exchange_strategy.schedule(worker_count)
+    def collective_schedule(self, worker_count: int) -> TransferSchedule:
+        return self._averaging_all_reduce.collective_schedule(worker_count)
 
-    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
-        exchange = self._exchange_strategy.bytes_per_step(worker_count, entries, dtype)
-        return BytesPerStep(
-            workers=tuple(average_bytes_per_step(int(count), self.period) for count in exchange.workers)
-        )
+    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+        exchange = self._averaging_all_reduce.bytes_per_step(worker_count, parameter_count, dtype)
+        return BytesPerStep(workers=tuple(average_bytes_per_step(int(size), self.period) for size in exchange.workers))
 
-    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
+    def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         """Return the predicted step time: that of all_reduce, with the exchange time divided by `period`.
 
         The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
         """
-        exchange = self._exchange_strategy.predict_step_time(cost_model)
+        exchange = self._averaging_all_reduce.predict_step_time(cost_model)
         formula = exchange.formula.removeprefix("t_c + ")
-        return StepPrediction(
+        return StepTimePrediction(
             compute_s=exchange.compute_s, exchange_s=exchange.exchange_s / self.period, formula=f"t_c + ({formula})/τ"
         )
 
@@ -112,20 +106,20 @@ class LocalSgdWorker(WorkerAlgorithm):
     period: int
     compressor: Compressor
 
-    def init(self, params: Vector) -> LocalSgdState:
+    def initial_state(self, params: Vector) -> LocalSgdState:
         return LocalSgdState(self.context.optimiser.init_state(params))
 
     async def exchange_and_update(
         self, step: int, params: Vector, gradient: Gradient, state: LocalSgdState, step_times: StepTimes
     ) -> StepResult:
         context = self.context
-        with step_times.measure("update"):
+        with step_times.measure_phase("update"):
             params, optimiser_state = context.optimiser.update_params(params, gradient.mean, state.optimiser_state)
         own_samples = state.own_samples + gradient.samples
         all_samples = state.all_samples + context.batch_size(step)
         if (step + 1) % self.period:
             return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
-        with step_times.measure("exchange"):
+        with step_times.measure_phase("exchange"):
             host = context.device.to_host(params)
             mean = host * host.dtype.type(own_samples / all_samples)
             number, schedule, compressor = step // self.period, context.schedule, self.compressor

@@ -14,11 +14,11 @@ from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.compensation import AnyDelayCompensation, NoCompensation
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.staleness import AnyStalenessWeighting, UniformWeighting
-from services.parameter_server.update_rules import GradientRule
+from services.parameter_server.update_rules import GradientUpdateRule
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import Conflict
-from services.strategies.base import Gradient, PhaseProperties, ScenarioFacts, StepResult, WorkerContext
+from services.strategies.base import Gradient, ScenarioProperties, StepResult, TrainingProperties, WorkerContext
 from services.strategies.push_pull import PushPullWorker, ShardState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -30,15 +30,11 @@ class ParameterServer(ServerBasedStrategy):
     """
 
     kind: Literal["parameter_server"] = "parameter_server"
-    staleness: AnyStalenessWeighting = Field(
-        default=UniformWeighting(), description="weight of a gradient by its staleness"
-    )
+    staleness: AnyStalenessWeighting = Field(UniformWeighting(), description="weight of a gradient by its staleness")
     compensation: AnyDelayCompensation = Field(
         default=NoCompensation(), description="correction of a gradient for the updates since its parameters were read"
     )
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes, not of replies")
     rate: Literal["per_sample", "as_given"] = Field(
         default="per_sample",
         description="learning rate of an update. per_sample: an update from one of n workers uses 1/n of the rate, so "
@@ -49,55 +45,48 @@ class ParameterServer(ServerBasedStrategy):
     def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
 
-    def phase_properties(self) -> PhaseProperties:
-        return PhaseProperties(
-            is_synchronous=self.synchrony.properties().is_synchronous,
-            workers_run_optimiser=False,
-            compressor=self.compress,
-        )
+    def training_properties(self) -> TrainingProperties:
+        is_synchronous = self.synchrony.properties().is_synchronous
+        return TrainingProperties(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
 
-    def conflict_reason(self, worker_count: int) -> str | None:
-        if self._scales_learning_rate(worker_count) and self.staleness.divides_rate_by_workers:
+    def invalid_fields_reason(self, worker_count: int) -> str | None:
+        if self._reduces_learning_rate(worker_count) and self.staleness.divides_learning_rate:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
                 "does so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
-        return super().conflict_reason(worker_count)
+        return super().invalid_fields_reason(worker_count)
 
-    def _scales_learning_rate(self, worker_count: int) -> bool:
+    def _reduces_learning_rate(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
-        algorithm = self.server_algorithm()
-        fewest = (
-            1
-            if self.synchrony.properties().is_asynchronous_with_stragglers
-            else algorithm.gradients_per_update(worker_count)
-        )
-        return self.rate == "per_sample" and fewest < algorithm.computing_worker_count(worker_count)
+        algorithm, properties = self.server_algorithm(), self.synchrony.properties()
+        fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
+        return self.rate == "per_sample" and fewest < algorithm.gradient_worker_count(worker_count)
 
-    def conflicts_after_switch(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
-        """Yield the conflicts of this strategy as the second phase of a switch.
+    def second_phase_conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+        """Yield the conflicts that forbid this strategy as the second phase of a strategy switch.
 
         The switch determines the learning rate and may add servers, so other conditions hold than for a whole run.
         """
-        if reason := self._conflict_reason_after_switch(scenario_facts.workers):
+        if reason := self._invalid_second_phase_reason(scenario_properties.workers):
             yield Conflict((), reason)
-        yield from self.empty_shard_conflicts(scenario_facts)
+        yield from self.empty_shard_conflicts(scenario_properties)
 
-    def _conflict_reason_after_switch(self, worker_count: int) -> str | None:
-        reason = self.placement.conflict_reason_after_switch(
+    def _invalid_second_phase_reason(self, worker_count: int) -> str | None:
+        reason = self.placement.node_conflict_after_switch(
             worker_count, self.servers
-        ) or self.several_servers_conflict_reason(worker_count)
+        ) or self.single_server_only_reason(worker_count)
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
-        return reason or dedicated.conflict_reason(self.placement.computing_worker_count(worker_count))
+        return reason or dedicated.invalid_fields_reason(self.placement.gradient_worker_count(worker_count))
 
-    def adapted_optimiser(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
+    def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         if self.rate == "as_given":
             return declared_optimiser
         algorithm = self.server_algorithm()
-        share = algorithm.gradients_per_update(worker_count) / algorithm.computing_worker_count(worker_count)
+        share = algorithm.gradients_per_update(worker_count) / algorithm.gradient_worker_count(worker_count)
         return declared_optimiser.model_copy(update={"rate": declared_optimiser.rate * share})
 
-    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> GradientRule:
+    def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> GradientUpdateRule:
         """Return the update rule of a server: an optimiser step with the mean gradient.
 
         An update from fewer gradients than planned, for example after workers have left, uses a smaller part of the
@@ -107,37 +96,32 @@ class ParameterServer(ServerBasedStrategy):
         if not (self.synchrony.properties().straggler_criterion and self.rate == "as_given"):
             planned_gradients = self.server_algorithm().gradients_per_update(worker_count)
         state = optimiser.init_state(params)
-        return GradientRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
+        return GradientUpdateRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "ParameterServerWorker":
         return ParameterServerWorker(worker_context, self.compress)
 
 
 class ParameterServerWorker(PushPullWorker):
-    """Worker algorithm of the parameter server: pushes the gradient and continues with the replied parameters."""
+    """Worker algorithm of the parameter server: pushes its gradient and continues with the replied parameters."""
 
-    def init(self, params: Vector) -> tuple[ShardState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
+    def initial_state(self, params: Vector) -> tuple[ShardState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.initial_shard_states()
 
-    def init_after_switch(
+    def state_after_switch(
         self,
         params: Vector,
         params_version: int,
         optimiser_state: OptimiserState,  # noqa: ARG002
     ) -> tuple[ShardState, ...]:
-        """Return the state of each shard at the start of a second training phase, with new compressor states.
+        """Return the state that a worker keeps for each shard after a strategy switch, with new compressor states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
         """
-        return tuple(state._replace(version=params_version) for state in self.init(params))
+        return tuple(state._replace(version=params_version) for state in self.initial_state(params))
 
     async def exchange_and_update(
-        self,
-        step: int,
-        params: Vector,
-        gradient: Gradient,
-        state: tuple[ShardState, ...],
-        step_times: StepTimes,
+        self, step: int, params: Vector, gradient: Gradient, state: tuple[ShardState, ...], step_times: StepTimes
     ) -> StepResult:
         replies = await self.push_and_await_replies(step, gradient.mean, gradient.samples, state, step_times)
         params = self.context.device.to_device(replies.vector)

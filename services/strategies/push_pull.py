@@ -40,7 +40,7 @@ class PushPullWorker(WorkerAlgorithm):
     compressor: Compressor  # of pushes
 
     @property
-    def send_targets(self) -> tuple[str, ...]:
+    def receiver_names(self) -> tuple[str, ...]:
         return tuple(self.context.shard_owners)
 
     async def announce_leaving(self, step: int) -> None:
@@ -61,19 +61,17 @@ class PushPullWorker(WorkerAlgorithm):
         """
         received = np.empty(vector.shape, vector.dtype)
         compute_s, alone = step_times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
-        header = Message(
-            MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone
-        )
+        push = Message(MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone)
         replies: dict[int, tuple[Message, ShardState]] = {}  # in the order of their arrival
 
         async def push_shard(shard_number: int) -> None:
             replies[shard_number] = await self._push_shard_and_await_reply(
-                header, shard_number, shard_states[shard_number], vector, received
+                push, shard_number, shard_states[shard_number], vector, received
             )
 
-        with step_times.measure("exchange"):
+        with step_times.measure_phase("exchange"):
             async with asyncio.TaskGroup() as group:  # the first failure cancels the others
-                for shard in self._shard_order(len(shard_states)):
+                for shard in self._push_order(len(shard_states)):
                     group.create_task(push_shard(shard))
         *_, (last_reply, _) = replies.values()
         step_times.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
@@ -85,7 +83,7 @@ class PushPullWorker(WorkerAlgorithm):
         mean_staleness = float(np.mean(staleness))
         return ShardReplies(received, new_states, mean_staleness, first_reply.samples, first_reply.pending_samples)
 
-    def _shard_order(self, shard_count: int) -> tuple[int, ...]:
+    def _push_order(self, shard_count: int) -> tuple[int, ...]:
         """Return the order in which this worker pushes to the shards.
 
         Every worker starts with another shard. Otherwise all would queue for one link while the other links are idle.
@@ -93,17 +91,17 @@ class PushPullWorker(WorkerAlgorithm):
         return tuple((self.context.rank + 1 + offset) % shard_count for offset in range(shard_count))
 
     async def _push_shard_and_await_reply(
-        self, header: Message, shard_number: int, state: ShardState, vector: Vector, received: HostArray
+        self, push_header: Message, shard_number: int, shard_state: ShardState, vector: Vector, reply_vector: HostArray
     ) -> tuple[Message, ShardState]:
-        """Push one shard's range of `vector`, and write the reply into the same range of `received`.
+        """Push one shard's range of a vector to its owner, and write the reply into the same range of the reply vector.
 
         Returns:
             The first piece of the reply, and the next state of the shard.
         """
         context, owner, owned = self.context, self.context.shard_owners[shard_number], self.context.shards[shard_number]
-        payload, compressor_state = self.compressor.compress(owned.view(vector), state.compressor_state)
-        push = header._replace(version=state.version)
+        payload, compressor_state = self.compressor.compress(owned.view(vector), shard_state.compressor_state)
+        push = push_header._replace(version=shard_state.version)
         await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
-        reply = await context.transport.receive(owner, MessageTag(header.tag.step, MessageKind.REPLY))
-        await receive_remaining_pieces(context.transport, owner, reply, owned.view(received))
+        reply = await context.transport.receive(owner, MessageTag(push_header.tag.step, MessageKind.REPLY))
+        await receive_remaining_pieces(context.transport, owner, reply, owned.view(reply_vector))
         return reply, ShardState(reply.version, compressor_state, reply.skips_wait)

@@ -15,19 +15,17 @@ from services.parameter_server.synchronisers import AnySynchroniser, Bsp
 from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
 from services.schema.conflicts import Conflict
-from services.strategies.base import BytesPerStep, ScenarioFacts, SinglePhaseStrategy, average_bytes_per_step
-from services.strategies.cost_model import CostModel, StepPrediction
-from services.strategies.server_based_prediction import ServerBasedPrediction
+from services.strategies.base import BytesPerStep, ScenarioProperties, SinglePhaseStrategy, average_bytes_per_step
+from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.server_based_prediction import ServerStepTimeModel
 
 
 class ServerBasedStrategy(SinglePhaseStrategy, ABC):
-    """Training phase with servers, each of which owns one shard of the parameter vector."""
+    """Base class of strategies with servers, each of which owns one shard (a range) of the parameter vector."""
 
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
     placement: AnyPlacement = Field(default=DedicatedPlacement(), description="nodes that own the shards")
-    synchrony: AnySynchroniser = Field(
-        default=Bsp(), description="synchronisation policy: when a server updates and replies"
-    )
+    synchrony: AnySynchroniser = Field(Bsp(), description="synchronisation policy: when a server updates and replies")
 
     @abstractmethod
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> UpdateRule:
@@ -35,7 +33,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
 
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
-        """Rule that gives a pushed vector a weight by its staleness."""
+        """Rule that weights a pushed vector by its staleness: the number of updates since its parameters were read."""
         return UNIFORM_WEIGHTING
 
     def server_algorithm(self) -> ServerAlgorithm:
@@ -44,26 +42,26 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             placement=self.placement,
             synchroniser=self.synchrony,
             staleness_weighting=self._staleness_weighting,
-            compressor=self.phase_properties().compressor,
+            compressor=self.training_properties().compressor,
             make_update_rule=self._make_update_rule,
         )
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
-        if reason := self.conflict_reason(scenario_facts.workers):
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+        if reason := self.invalid_fields_reason(scenario_properties.workers):
             yield Conflict((), reason)
-        yield from self.empty_shard_conflicts(scenario_facts)
+        yield from self.empty_shard_conflicts(scenario_properties)
 
-    def conflict_reason(self, worker_count: int) -> str | None:
-        """Return why the fields of this strategy conflict with each other or the number of workers; None if not."""
+    def invalid_fields_reason(self, workers: int) -> str | None:
+        """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
         reasons = (
-            self.synchrony.conflict_reason(worker_count),
-            self.placement.conflict_reason(worker_count, self.servers),
+            self.synchrony.worker_count_conflict(workers),
+            self.placement.node_count_conflict(workers, self.servers),
         )
-        return next((reason for reason in reasons if reason), self.several_servers_conflict_reason(worker_count))
+        return next((reason for reason in reasons if reason), self.single_server_only_reason(workers))
 
-    def several_servers_conflict_reason(self, worker_count: int) -> str | None:
+    def single_server_only_reason(self, worker_count: int) -> str | None:
         """Return why this strategy can't have several servers; None if it can, or if it has only one."""
-        count = len(self.server_algorithm().shard_ranges(worker_count, entries=1))
+        count = len(self.server_algorithm().shard_ranges(worker_count, entry_count=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
         drops = self.synchrony.properties().is_asynchronous_with_stragglers and drops_stale
         if count == 1 or not (drops or self.synchrony.properties().needs_one_server):
@@ -76,24 +74,24 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             "could block each other's workers for ever"
         )
 
-    def empty_shard_conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+    def empty_shard_conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
         """Yield a conflict if the model has too few parameters for the number of shards."""
         algorithm = self.server_algorithm()
-        shards = algorithm.shard_ranges(scenario_facts.workers, scenario_facts.parameter_count)
+        shards = algorithm.shard_ranges(scenario_properties.workers, scenario_properties.parameter_count)
         if any(not shard.size for shard in shards):
             why = (
-                f"the model has {scenario_facts.parameter_count} parameters, too few for {len(shards)} shards; "
+                f"the model has {scenario_properties.parameter_count} parameters, too few for {len(shards)} shards; "
                 "every shard needs at least one parameter"
             )
-            yield Conflict(("servers" if algorithm.server_count else "placement",), why)
+            yield Conflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
 
-    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:
-        algorithm, period = self.server_algorithm(), self.phase_properties().exchange_period
-        nodes = range(worker_count + algorithm.server_count)
+    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+        algorithm, period = self.server_algorithm(), self.training_properties().exchange_period
+        nodes = range(worker_count + algorithm.dedicated_server_count)
         pushed, replied = [0] * len(nodes), [0] * len(nodes)
         owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
-        for owner, shard in zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True):
-            for worker in nodes[: algorithm.computing_worker_count(worker_count)]:
+        for owner, shard in zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True):
+            for worker in nodes[: algorithm.gradient_worker_count(worker_count)]:
                 if worker != owner:
                     pushed[worker] += algorithm.compressor.compressed_size_bytes(shard.size, dtype)
                     replied[owner] += shard.size * np.dtype(dtype).itemsize
@@ -101,7 +99,6 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         replies = tuple(average_bytes_per_step(reply, period) for reply in replied[:worker_count])
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)
 
-    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
-        return ServerBasedPrediction(
-            self.server_algorithm(), self.phase_properties().exchange_period, cost_model
-        ).predict_step_time()
+    def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
+        period = self.training_properties().exchange_period
+        return ServerStepTimeModel(self.server_algorithm(), period, cost_model).predict_step_time()

@@ -26,29 +26,29 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.fluid_link import last_message_bytes
+from services.cluster.links.fluid_link import last_fluid_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.strategies import saturation
-from services.strategies.cost_model import CostModel, FlowBytes, StepPrediction
+from services.strategies.cost_model import CostModel, FlowBytes, StepTimePrediction
 
 SYNCHRONOUS_FORMULA = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
 ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·β_w, n/s·Sβ_s)"
 
 
 @dataclass(frozen=True)
-class ServerBasedPrediction:
+class ServerStepTimeModel:
     """Prediction of the step time of one training phase with servers on one cluster, by a closed form."""
 
     algorithm: ServerAlgorithm
     exchange_period: int
     cost_model: CostModel
 
-    def predict_step_time(self) -> StepPrediction:
+    def predict_step_time(self) -> StepTimePrediction:
         """Return the predicted step time of the training phase."""
         workers = len(self.cost_model.workers)
-        computing = self.algorithm.computing_worker_count(workers)
+        computing = self.algorithm.gradient_worker_count(workers)
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
             return replace(
@@ -66,11 +66,8 @@ class ServerBasedPrediction:
         n* = s·(t_c·B/S + 2), and more with latency. If each of the s shards is one message, the first shards reply
         while the last ones are still receiving. A worker alone is then faster, and n* = s·(t_c·B/S + 1) + 1.
         """
-        cost = self.cost_model
-        alone_s = max(
-            _undisturbed_exchange_s(worker, *_flows_of_worker(worker, self._push_flows, self._reply_flows), cost)
-            for worker in cost.workers
-        )
+        cost, flows = self.cost_model, (self._push_flows, self._reply_flows)
+        alone_s = max(_lone_exchange_s(worker, *_flows_of_worker(worker, *flows), cost) for worker in cost.workers)
         owners = {target for (_, target), _ in self._push_flows}
         own_links = {(direction, name) for direction in ("up", "down") for name in set(cost.workers) - owners}
         busy_s = cost.link_busy_s([*self._push_flows, *self._reply_flows])
@@ -78,22 +75,22 @@ class ServerBasedPrediction:
         round_s = max(cost.expected_compute_s) * self.exchange_period + alone_s
         return len(cost.workers) * round_s / shared_s if shared_s else inf
 
-    def _predict_synchronous(self) -> StepPrediction:
+    def _predict_synchronous(self) -> StepTimePrediction:
         workers = len(self.cost_model.workers)
         gradients = self.algorithm.gradients_per_update(workers)
         exchange_s = _concurrent_exchange_s(self._push_flows, self._reply_flows, self.cost_model) / self.exchange_period
-        return StepPrediction(
+        return StepTimePrediction(
             compute_s=self.cost_model.kth_worker_compute_s(gradients, exchange_s),
             exchange_s=exchange_s,
             formula=self._formula_text(SYNCHRONOUS_FORMULA),
             counted=gradients / workers,
         )
 
-    def _predict_asynchronous(self) -> StepPrediction:
+    def _predict_asynchronous(self) -> StepTimePrediction:
         worker_s = self._step_s_by_worker()
         steps_s = (max(worker_s),) * len(worker_s) if self.algorithm.synchroniser.limits_steps_ahead else worker_s
         compute_s = max(self.cost_model.expected_compute_s)
-        return StepPrediction(
+        return StepTimePrediction(
             compute_s=compute_s,
             exchange_s=max(steps_s) - compute_s,
             formula=self._formula_text(ASYNCHRONOUS_FORMULA),
@@ -102,51 +99,48 @@ class ServerBasedPrediction:
 
     def _step_s_by_worker(self) -> tuple[float, ...]:
         """Return the step time of each worker, averaged over the steps with and without an exchange."""
-        alone_s, busy_s = [], []
+        lone_s, busy_s = [], []
         for compute_s, worker in zip(self.cost_model.expected_compute_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._push_flows, self._reply_flows)
-            alone_s.append(
-                self.exchange_period * compute_s + _undisturbed_exchange_s(worker, pushes, replies, self.cost_model)
-            )
+            lone_s.append(self.exchange_period * compute_s + _lone_exchange_s(worker, pushes, replies, self.cost_model))
             busy_s.append(self.cost_model.link_busy_s([*pushes, *replies]))
-        return tuple(seconds / self.exchange_period for seconds in saturation.saturated_step_s(alone_s, busy_s))
+        return tuple(seconds / self.exchange_period for seconds in saturation.contended_step_s(lone_s, busy_s))
 
     def _formula_text(self, formula_template: str) -> str:
-        """Return the closed form as text, with the symbols that fit this training phase."""
+        """Return the formula of the step time as text, with the symbols of this training phase filled in."""
         text = formula_template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
         return text if self.exchange_period == 1 else f"({text.replace('t_c', 'τ·t_c')})/τ"
 
     @cached_property
     def _push_flows(self) -> list[FlowBytes]:
-        """Flows of the pushes in one exchange, with their bytes; pushes of a node to itself are left out."""
+        """Sender, receiver and bytes of every push in one exchange; pushes of a node to itself are left out."""
         return [
             ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
-            for owner, shard in self._owned_shards()
+            for owner, shard in self._shards_with_owners()
             for worker in self.cost_model.workers
             if worker != owner
         ]
 
     @cached_property
     def _reply_flows(self) -> list[FlowBytes]:
-        """Flows of the replies in one exchange, with their bytes; replies of a node to itself are left out."""
+        """Sender, receiver and bytes of every reply in one exchange; replies of a node to itself are left out."""
         itemsize = np.dtype(self.cost_model.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)
-            for owner, shard in self._owned_shards()
+            for owner, shard in self._shards_with_owners()
             for worker in self.cost_model.workers
             if worker != owner
         ]
 
-    def _owned_shards(self) -> Iterator[tuple[str, VectorRange]]:
-        """Return the owner and the range of each shard."""
-        owners = self.algorithm.shard_owners(self.cost_model.workers, self.cost_model.servers)
-        return zip(
-            owners, self.algorithm.shard_ranges(len(self.cost_model.workers), self.cost_model.entries), strict=True
-        )
+    def _shards_with_owners(self) -> Iterator[tuple[str, VectorRange]]:
+        """Return each shard of the parameter vector: the name of the node that owns it, and its range."""
+        model = self.cost_model
+        owners = self.algorithm.shard_owners(model.workers, model.servers)
+        return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
 def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -> CostModel:
-    """Return the cost model of a cluster whose last workers became servers: the first ones compute the whole batch."""
+    """Return the cost model after the last workers have become servers: the other workers compute the whole batch."""
     factor = len(cost_model.workers) / computing_workers
     return cost_model.model_copy(
         update={
@@ -160,10 +154,10 @@ def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -
 
 
 def _flows_of_worker(
-    worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes]
+    worker: str, push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes]
 ) -> tuple[list[FlowBytes], list[FlowBytes]]:
-    """Return the flows of one worker's pushes and of the replies to it, with their bytes."""
-    return [load for load in pushes if load[0][0] == worker], [load for load in replies if load[0][1] == worker]
+    """Return the pushes of one worker and the replies to it: sender, receiver and bytes of each."""
+    return [load for load in push_flows if load[0][0] == worker], [load for load in reply_flows if load[0][1] == worker]
 
 
 def _concurrent_exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost_model: CostModel) -> float:
@@ -172,9 +166,7 @@ def _concurrent_exchange_s(pushes: Sequence[FlowBytes], replies: Sequence[FlowBy
     return latency_s + cost_model.transfer_s(pushes) + cost_model.transfer_s(replies)
 
 
-def _undisturbed_exchange_s(
-    worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost_model: CostModel
-) -> float:
+def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence[FlowBytes], cost: CostModel) -> float:
     """Return the seconds of an exchange of one worker with all shards while no other worker uses the links.
 
     The worker pushes to one shard after the other.
@@ -184,16 +176,14 @@ def _undisturbed_exchange_s(
     because a worker's uplink sends its own pushes before its replies.
     """
     if len(pushes) < 2:  # noqa: PLR2004 - there is no other shard
-        return _concurrent_exchange_s(pushes, replies, cost_model)
-    busy_s = cost_model.link_busy_s(pushes)
+        return _concurrent_exchange_s(pushes, replies, cost)
+    busy_s = cost.link_busy_s(pushes)
     is_sequential = busy_s["up", worker] == max(busy_s.values())
     last_pieces = [
-        (flow, last_message_bytes(size, cost_model.vector_bytes))
+        (flow, last_fluid_message_bytes(size, cost.vector_bytes))
         for flow, size in pushes[1:]
-        if flow[1] not in cost_model.workers
+        if flow[1] not in cost.workers
     ]
-    early_s = cost_model.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
-    slowest_reply_s = max(cost_model.transfer_s([load]) for load in replies)
-    return _concurrent_exchange_s(pushes, replies, cost_model) - min(
-        early_s, cost_model.transfer_s(replies) - slowest_reply_s
-    )
+    early_s = cost.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
+    max_early_s = cost.transfer_s(replies) - max(cost.transfer_s([load]) for load in replies)
+    return _concurrent_exchange_s(pushes, replies, cost) - min(early_s, max_early_s)

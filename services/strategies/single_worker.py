@@ -9,30 +9,30 @@ from services.schema.conflicts import Conflict
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    ScenarioFacts,
+    ScenarioProperties,
     SinglePhaseStrategy,
     StepResult,
     WorkerAlgorithm,
     WorkerContext,
     WorkerState,
 )
-from services.strategies.cost_model import CostModel, StepPrediction
+from services.strategies.cost_model import CostModel, StepTimePrediction
 
 
 class SingleWorker(SinglePhaseStrategy):
-    """Training on one worker without any exchange."""
+    """Strategy that trains on one worker and exchanges nothing."""
 
     kind: Literal["none"] = "none"
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
-        if scenario_facts.workers != 1:
-            yield Conflict((), f"strategy none trains on one worker, but the cluster has {scenario_facts.workers}")
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+        if scenario_properties.workers != 1:
+            yield Conflict((), f"strategy none trains on one worker, but the cluster has {scenario_properties.workers}")
 
-    def bytes_per_step(self, worker_count: int, entries: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
+    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))
 
-    def predict_step_time(self, cost_model: CostModel) -> StepPrediction:
-        return StepPrediction(compute_s=cost_model.compute_s, exchange_s=0.0, formula="t_c")
+    def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
+        return StepTimePrediction(compute_s=cost_model.compute_s, exchange_s=0.0, formula="t_c")
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "SingleWorkerAlgorithm":
         return SingleWorkerAlgorithm(worker_context)
@@ -41,7 +41,7 @@ class SingleWorker(SinglePhaseStrategy):
 class SingleWorkerAlgorithm(WorkerAlgorithm):
     """Worker algorithm that updates the parameters with the worker's own gradient."""
 
-    def init(self, params: Vector) -> WorkerState:
+    def initial_state(self, params: Vector) -> WorkerState:
         return self.context.optimiser.init_state(params)
 
     async def exchange_and_update(
@@ -52,5 +52,5 @@ class SingleWorkerAlgorithm(WorkerAlgorithm):
         state: WorkerState,
         step_times: StepTimes,
     ) -> StepResult:
-        with step_times.measure("update"):
+        with step_times.measure_phase("update"):
             return StepResult(*self.context.optimiser.update_params(params, gradient.mean, state))

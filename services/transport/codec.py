@@ -28,22 +28,22 @@ _PREFIX_FORMAT = struct.Struct("<BB BQ BIBIBI BQBQ BdBdBd BQBfB? BBx B5s")
 # The same bytes in two parts: the bytes that are the same in every message, and the values of the fields.
 _CONSTANT_BYTES_FORMAT = struct.Struct("<BB B8x B4xB4xB4x B8xB8x B8xB8xB8x B8xB4xBx BBx B5x")
 _FIELDS_FORMAT = struct.Struct("<xx xQ xIxIxI xQxQ xdxdxd xQxfx? xxx x5s")
-_FIELD_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
+_KEYS = (0x0A, 0x09, 0x15, 0x1D, 0x25, 0x29, 0x31, 0x39, 0x41, 0x49, 0x51, 0x5D, 0x60, 0x72, 0x7A)
 _HEADER_BYTES, _PAD_BYTES = 85, 1
-_CONSTANT_BYTES = (_FIELD_KEYS[0], _HEADER_BYTES, *_FIELD_KEYS[1:14], _PAD_BYTES, _FIELD_KEYS[14])
+_CONSTANT_BYTES = (_KEYS[0], _HEADER_BYTES, *_KEYS[1:14], _PAD_BYTES, _KEYS[14])
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the serialised `DataMessage` of a message.
+    """Return a message as bytes: a serialised `DataMessage` of data.proto.
 
     This copies the payload once, or not at all if the payload was received in a message with the same prefix.
     """
     encoded_prefix = encode_message_prefix(message)
-    return _reusable_encoding(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
+    return _reuse_received_message(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
 
 
-def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
-    """Return the received message of which `payload` is a view if it can be sent again unchanged; else None."""
+def _reuse_received_message(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
+    """Return the bytes of the received message that contains a payload if they can be sent again; else None."""
     received = payload.obj if isinstance(payload, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):
         return None
@@ -52,11 +52,9 @@ def _reusable_encoding(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
 
 def encode_message_prefix(message: Message) -> bytes:
     """Return the part of the serialised `DataMessage` before the payload, `PREFIX_BYTES` long."""
-    header, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = (
-        _FIELD_KEYS
-    )
+    head, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = _KEYS
     return _PREFIX_FORMAT.pack(
-        *(header, _HEADER_BYTES),
+        *(head, _HEADER_BYTES),
         *(step, message.tag.step, kind, message.tag.kind, chunk, message.tag.chunk, piece, message.tag.piece),
         *(version, message.version, samples, message.samples),
         *(start, message.link_start_s, end, message.link_end_s, update, message.update_s),
@@ -66,7 +64,7 @@ def encode_message_prefix(message: Message) -> bytes:
 
 
 def decode_message(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage`; the payload is a view of the input if this codec wrote it.
+    """Return the message in a serialised `DataMessage`; if this codec wrote it, the payload is not copied.
 
     Raises:
         ProtocolError: the bytes are not a `DataMessage`.
@@ -106,7 +104,7 @@ def build_message(prefix_fields: PrefixFields, payload: Buffer) -> Message:
 
 
 def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:
-    """Return the fields of a message prefix; None if other software wrote it, without padding and zero values."""
+    """Return the fields of a message prefix; None if other software wrote it, which omits padding and zero values."""
     if len(encoded_prefix) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded_prefix) != _CONSTANT_BYTES:
         return None
     return _FIELDS_FORMAT.unpack_from(encoded_prefix)

@@ -14,18 +14,13 @@ class _PendingReceive:
     __slots__ = ("_mailbox", "buffer", "callback", "deadline_s", "source", "tags")
 
     def __init__(
-        self,
-        mailbox: "Mailbox",
-        source: str,
-        tags: tuple[MessageTag, ...],
-        callback: ReceiveCallback,
-        deadline_s: float,
+        self, mailbox: "Mailbox", source: str, tags: tuple[MessageTag, ...], callback: ReceiveCallback, due_s: float
     ) -> None:
         self._mailbox = mailbox
         self.source = source
         self.tags = tags
         self.callback = callback
-        self.deadline_s = deadline_s
+        self.deadline_s = due_s
         self.buffer: memoryview | None = None  # lent for the payload
 
     def cancel(self) -> None:
@@ -33,7 +28,7 @@ class _PendingReceive:
 
 
 class Mailbox:
-    """Received messages by sender and tag; each is delivered once and taken once.
+    """Messages that a node has received, by sender and tag; each is delivered once and taken once.
 
     A sender's messages of one kind are never more than one step apart. A tag is therefore remembered for two steps, and
     any older message is a duplicate that arrived late. Different kinds progress independently: a node that is worker
@@ -58,8 +53,8 @@ class Mailbox:
         self._is_timer_set = False
 
     def deliver(self, source: str, message: Message) -> None:
-        """Pass a received message to the receive call that waits for it, or keep it; drop a duplicate."""
-        if not self._is_first_copy(source, message.tag):
+        """Pass a received message to the receive call that waits for it, or keep it for later; drop a duplicate."""
+        if not self._is_new_message(source, message.tag):
             return
         pending = self._pending_by_tag.get((source, message.tag))
         if pending is None:
@@ -67,14 +62,14 @@ class Mailbox:
         else:
             self._complete_receive(pending, message)
 
-    def fail_source(self, source: str, error: NetworkError) -> None:
+    def mark_source_failed(self, source: str, error: NetworkError) -> None:
         """Record that no more messages come from `source`; pending and later receive calls get the error."""
         self._failed_sources[source] = error
         for pending in [pending for pending in self._pending if pending.source == source]:
             self._complete_receive(pending, error)
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
-        """Return the buffer of the receive call that waits for this message, to receive the payload in place.
+        """Return the buffer of the receive call that waits for a message, so that its payload is received in place.
 
         None if there is no buffer of this size; each buffer is returned once.
         """
@@ -89,10 +84,10 @@ class Mailbox:
 
         Raises:
             DeadlineExceeded: no such message arrived in time.
-            NetworkError: the error passed to `fail_source`.
+            NetworkError: the error passed to `mark_source_failed`.
         """
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        pending = self.start_receive(source, tags, partial(_set_future_outcome, future), buffer)
+        pending = self.start_receive(source, tags, partial(_set_future_result, future), buffer)
         try:
             return await future
         finally:
@@ -121,13 +116,13 @@ class Mailbox:
             loop.call_at(pending.deadline_s, self._expire_overdue_receives)
         return pending
 
-    def cancel_receive(self, pending: _PendingReceive) -> None:
+    def cancel_receive(self, pending_receive: _PendingReceive) -> None:
         """Cancel a pending receive call; a message that arrives later is kept for the next call."""
-        if pending not in self._pending:
+        if pending_receive not in self._pending:
             return
-        del self._pending[pending]
-        for tag in pending.tags:
-            self._pending_by_tag.pop((pending.source, tag), None)
+        del self._pending[pending_receive]
+        for tag in pending_receive.tags:
+            self._pending_by_tag.pop((pending_receive.source, tag), None)
 
     def _take_message_or_error(self, source: str, tags: tuple[MessageTag, ...]) -> ReceiveOutcome | None:
         """Return a message that has already arrived, else the error of a failed source, else None."""
@@ -136,13 +131,13 @@ class Mailbox:
                 return message
         return self._failed_sources.get(source)
 
-    def _complete_receive(self, pending: _PendingReceive, outcome: ReceiveOutcome) -> None:
-        if pending in self._pending:
-            self.cancel_receive(pending)
-            pending.callback(outcome)
+    def _complete_receive(self, pending_receive: _PendingReceive, message_or_error: ReceiveOutcome) -> None:
+        if pending_receive in self._pending:
+            self.cancel_receive(pending_receive)
+            pending_receive.callback(message_or_error)
 
     def _expire_overdue_receives(self) -> None:
-        """Fail the receive calls whose deadline has passed, and set the timer for the next deadline."""
+        """Report an error to receive calls whose deadline has passed, and set the timer for the next deadline."""
         loop = asyncio.get_running_loop()
         self._is_timer_set = False
         for pending in list(self._pending):
@@ -154,8 +149,8 @@ class Mailbox:
             text = f"no message {tags} from {pending.source} within {self._timeout_s:g} s"
             self._complete_receive(pending, DeadlineExceeded(text))
 
-    def _is_first_copy(self, source: str, tag: MessageTag) -> bool:
-        """Return whether this is the first message with its tag; forget tags of earlier steps."""
+    def _is_new_message(self, source: str, tag: MessageTag) -> bool:
+        """Return whether a message with this tag is new, not a duplicate; forget the tags of earlier steps."""
         seen, stream = self._seen_tags[source], (source, tag.kind)
         if tag in seen or tag.step < self._newest_step[stream] - 1:
             return False
@@ -166,10 +161,10 @@ class Mailbox:
         return True
 
 
-def _set_future_outcome(future: "asyncio.Future[Message]", outcome: ReceiveOutcome) -> None:
+def _set_future_result(future: "asyncio.Future[Message]", message_or_error: ReceiveOutcome) -> None:
     if future.done():
         return
-    if isinstance(outcome, Message):
-        future.set_result(outcome)
+    if isinstance(message_or_error, Message):
+        future.set_result(message_or_error)
     else:
-        future.set_exception(outcome)
+        future.set_exception(message_or_error)

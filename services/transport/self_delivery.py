@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from services.runtime.transport import (
-    Cancellable,
     Message,
     MessageTag,
+    PendingOperation,
     ReceiveCallback,
     SendFuture,
     SentTraffic,
@@ -52,7 +52,7 @@ class SelfDeliveryTransport(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> Cancellable | None:
+    ) -> PendingOperation | None:
         if source != self._node_name:
             return self._inner.start_receive(source, tag, callback, buffer)
         return self._mailbox.start_receive(source, (tag,), callback)

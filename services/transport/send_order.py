@@ -1,4 +1,4 @@
-"""Order in which messages are written to a stream: one at a time; of the waiting ones, small before large."""
+"""Order in which messages are written to a stream: one at a time, and waiting small messages before large ones."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections import deque
 SMALL_MESSAGE_BYTES = 64 << 10  # a link passes such a message quickly: large messages behind it are hardly delayed
 
 
-class SmallFirstLock:
+class SmallMessagesFirstLock:
     """Lock for writing to a stream; waiting small messages get the lock before large ones.
 
     A large message is split into pieces that wait together. With a plain lock a small message would wait for all of
@@ -25,21 +25,21 @@ class SmallFirstLock:
         self._is_locked = True
         return True
 
-    async def acquire(self, size_bytes: int) -> None:
-        """Wait until a message of `size_bytes` bytes may be written; call `release` afterwards."""
+    async def acquire(self, message_bytes: int) -> None:
+        """Wait until a message of the given size may be written; call `release` afterwards."""
         if self.try_acquire():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._small_waiters if size_bytes <= SMALL_MESSAGE_BYTES else self._large_waiters).append(turn)
+        (self._small_waiters if message_bytes <= SMALL_MESSAGE_BYTES else self._large_waiters).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the lock was handed over to this waiter, which won't use it
+            if turn.done() and not turn.cancelled():  # the lock was given to this waiter, which won't use it
                 self.release()
             raise
 
     def release(self) -> None:
-        """Hand the lock over to the next waiting message, or free it."""
+        """Give the lock to the next waiting message, or free the lock."""
         for waiters in (self._small_waiters, self._large_waiters):
             while waiters:
                 if not (turn := waiters.popleft()).done():

@@ -13,8 +13,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, MessagePassage, RateLimiter, goodput_bytes_per_s
-from services.cluster.link_conditions import Direction, LinkConditions
+from services.cluster.links.fluid_link import (
+    MAX_FLUID_MESSAGE_BYTES,
+    MessageTransitTimes,
+    RateLimiter,
+    goodput_bytes_per_s,
+)
+from services.cluster.links.link_conditions import Direction, LinkEventState
 from services.cluster.network import Network
 from services.runtime.clock import Clock
 
@@ -30,7 +35,7 @@ class PathDelays:
         self._last_delivery_s: dict[str, float] = defaultdict(float)
 
     def delivery_time(self, source: str, arrival_s: float, extra_delay_s: float = 0.0) -> float:
-        """Return when to deliver a message that has passed the last link at `arrival_s`; virtual seconds."""
+        """Return the virtual time at which to deliver a message that has passed its last link at time `arrival_s`."""
         delay_s = next(self._delay_samples[source]) if source in self._delay_samples else 0.0
         delivery_s = max(self._last_delivery_s[source], arrival_s + delay_s + extra_delay_s)
         self._last_delivery_s[source] = delivery_s
@@ -38,17 +43,17 @@ class PathDelays:
 
 
 class TransportShaping(ABC):
-    """Base class of the emulation of a network for the messages of one node; times in virtual seconds."""
+    """Base class of emulators that delay the messages of one node like the declared network; times are virtual."""
 
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
-    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessagePassage]:
+    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessageTransitTimes]:
         """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
 
     @abstractmethod
-    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
-        """Let a message pass the receiver's link and return when to deliver it.
+    async def shape_incoming(self, source: str, sender_link_times: MessageTransitTimes, size_bytes: int) -> float:
+        """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
 
         The call returns when the next message of this sender may enter the link.
         """
@@ -64,7 +69,7 @@ class NodeLinks:
 
 
 class FluidLinkShaping(TransportShaping):
-    """Fluid model of one node's uplink and downlink and of the shared links behind the uplink.
+    """Emulation of a node's uplink, downlink and shared links, each as a pipe with a data rate (fluid model).
 
     Of the messages to one target only one waits at a link, the others wait behind it. A link therefore serves pairs of
     nodes in turn, as it would serve TCP flows. A new rate applies to messages that have not entered the link yet.
@@ -77,7 +82,7 @@ class FluidLinkShaping(TransportShaping):
         network: Network,
         seed: int,
         clock: Clock,
-        conditions: LinkConditions | None = None,
+        conditions: LinkEventState | None = None,
         max_piece_bytes: int = MAX_FLUID_MESSAGE_BYTES,
     ) -> None:
         self.max_piece_bytes = max_piece_bytes
@@ -85,7 +90,7 @@ class FluidLinkShaping(TransportShaping):
         self._links = links
         self._network = network
         self._clock = clock
-        self._conditions = conditions or LinkConditions()
+        self._conditions = conditions or LinkEventState()
         self._delays = PathDelays(node_name, network, seed)
         self._declared_bytes_per_s: dict[Direction, float] = {
             "uplink": links.uplink.bytes_per_s,
@@ -98,14 +103,14 @@ class FluidLinkShaping(TransportShaping):
         self._conditions.add_listener(self._update_link_rates)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessageTransitTimes]:
         async with self._target_locks[target]:
             await self._conditions.wait_until_connected(self._node_name, target)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
-            now_s = self._clock.now()
-            passage = await self._pass_link(
-                self._links.uplink, self._uplink_lock, MessagePassage(now_s, now_s), size_bytes
+            now = self._clock.now()
+            passage = await self._cross_link(
+                self._links.uplink, self._uplink_lock, MessageTransitTimes(now, now), size_bytes
             )
             await self._clock.sleep_until(passage.begin_s)
             for shared_link in self._shared_links_to(target):
@@ -113,28 +118,26 @@ class FluidLinkShaping(TransportShaping):
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
 
-    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, sender_link_times: MessageTransitTimes, size_bytes: int) -> float:
         async with self._source_locks[source]:
-            arrival = await self._pass_link(self._links.downlink, self._downlink_lock, passage, size_bytes)
+            arrival = await self._cross_link(self._links.downlink, self._downlink_lock, sender_link_times, size_bytes)
             extra_delay_s = self._conditions.delay_s_added_by_events(source, self._node_name)
             return self._delays.delivery_time(source, arrival.end_s, extra_delay_s)
 
-    async def _pass_link(
-        self, link: RateLimiter, lock: asyncio.Lock, passage: MessagePassage, size_bytes: int
-    ) -> MessagePassage:
+    async def _cross_link(
+        self, link: RateLimiter, link_lock: asyncio.Lock, previous_link_times: MessageTransitTimes, size_bytes: int
+    ) -> MessageTransitTimes:
         """Wait until a link of this node is free, then let a message pass at the link's current rate."""
-        async with lock:
-            await self._clock.sleep_until(link.free_at_s)
-            return link.pass_message(passage, size_bytes)
+        async with link_lock:
+            await self._clock.sleep_until(link.next_free_time_s)
+            return link.pass_message(previous_link_times, size_bytes)
 
-    def _shared_links_to(self, target: str) -> tuple[RateLimiter, ...]:
-        """Return the shared links between this node and `target`."""
-        if target not in self._shared_links:
+    def _shared_links_to(self, peer: str) -> tuple[RateLimiter, ...]:
+        """Return the shared links between this node and `peer`."""
+        if peer not in self._shared_links:
             pairs = zip(self._network.shared_links, self._links.shared_links, strict=True)
-            self._shared_links[target] = tuple(
-                link for pipe, link in pairs if pipe.carries_flow(self._node_name, target)
-            )
-        return self._shared_links[target]
+            self._shared_links[peer] = tuple(link for pipe, link in pairs if pipe.carries_flow(self._node_name, peer))
+        return self._shared_links[peer]
 
     def _update_link_rates(self) -> None:
         """Set the rates of this node's links after an event has changed the conditions of any node's links."""
@@ -152,8 +155,8 @@ class DelayOnlyShaping(TransportShaping):
         self._delays = PathDelays(node_name, network, seed)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessagePassage]:  # noqa: ARG002 - no rate
-        yield MessagePassage(self._clock.now(), self._clock.now())
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessageTransitTimes]:  # noqa: ARG002 - no rate
+        yield MessageTransitTimes(self._clock.now(), self._clock.now())
 
-    async def shape_incoming(self, source: str, passage: MessagePassage, size_bytes: int) -> float:  # noqa: ARG002
+    async def shape_incoming(self, source: str, sender_link_times: MessageTransitTimes, size_bytes: int) -> float:  # noqa: ARG002
         return self._delays.delivery_time(source, self._clock.now())

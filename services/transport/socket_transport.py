@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import MessagePassage
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import MessageTransitTimes
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
-from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
+from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport
 from services.transport.codec import PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
 
 
 class SocketTransport(Transport):
-    """One node's end of a data plane: a long-lived stream to every neighbour, opened with the node's signed identity.
+    """Base class of gRPC and TCP transports: one stream to every neighbour, opened with the node's signed identity.
 
     `async with` starts the transport. It stops the transport at the end, or aborts it after an error.
     """
@@ -39,7 +39,7 @@ class SocketTransport(Transport):
         Args:
             addresses: data addresses of all nodes, by name.
             timeout_s: virtual seconds within which a message must be taken or received.
-            stream_lifetime_s: virtual seconds for which a stream may live.
+            stream_lifetime_s: virtual seconds for which a stream may stay open.
             shaping: emulation of the network that the kernel does not do; None when the kernel does all of it.
             encrypt: whether the streams use TLS in addition to the signed identity.
         """
@@ -58,10 +58,10 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def start(self) -> None:
-        """Listen on the data network.
+        """Start to listen for streams of other nodes on the data network.
 
         Raises:
-            Unreachable: the address is not available.
+            PeerUnreachable: the address is not available.
         """
 
     @abstractmethod
@@ -107,7 +107,7 @@ class SocketTransport(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> Cancellable | None:
+    ) -> PendingOperation | None:
         return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
     async def _deliver(self, source: str, message: Message) -> None:
@@ -115,7 +115,7 @@ class SocketTransport(Transport):
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return
-        passage = MessagePassage(message.link_start_s, message.link_end_s)
+        passage = MessageTransitTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self._shaping.shape_incoming(source, passage, message.size_bytes)
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -1,19 +1,19 @@
-"""Network within one process, in virtual time: the fabric of the `simulated` engine and of tests."""
+"""Network within one process, in virtual time, for the `simulated` engine and for tests."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from services.cluster.fluid_link import (
+from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
     MIN_FLUID_MESSAGE_BYTES,
-    MessagePassage,
+    MessageTransitTimes,
     RateLimiter,
     goodput_bytes_per_s,
 )
-from services.cluster.link_conditions import LinkConditions
+from services.cluster.links.link_conditions import LinkEventState
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
-from services.runtime.transport import Cancellable, Message, MessageTag, ReceiveCallback, SentTraffic, Transport
+from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidLinkShaping, NodeLinks
 
@@ -21,7 +21,7 @@ EMPTY_NETWORK = Network()
 
 
 class VirtualFabric:
-    """Links and mailboxes of all nodes of one run, and the links that nodes share."""
+    """Virtual network of one run in one process: links and mailboxes of all nodes, and the links that nodes share."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class VirtualFabric:
         max_piece_bytes: int = MIN_FLUID_MESSAGE_BYTES,
     ) -> None:
         shared_links = [RateLimiter(goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
-        self.conditions = {name: LinkConditions() for name in uplinks}
+        self.conditions = {name: LinkEventState() for name in uplinks}
         self.shapings = {
             name: FluidLinkShaping(
                 name,
@@ -55,13 +55,13 @@ class VirtualFabric:
         return VirtualTransport(self, node_name)
 
     def start_delivery(self, source: str, target: str, message: Message) -> None:
-        """Start to deliver a message that passes the sender's link, after the earlier messages of this sender."""
+        """Start to deliver a message that has entered the sender's link, after the earlier messages of this sender."""
         task = asyncio.get_running_loop().create_task(self._deliver(source, target, message))
         self._delivery_tasks.add(task)
         task.add_done_callback(self._delivery_tasks.discard)
 
     async def _deliver(self, source: str, target: str, message: Message) -> None:
-        passage = MessagePassage(message.link_start_s, message.link_end_s)
+        passage = MessageTransitTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].shape_incoming(source, passage, message.size_bytes)
         asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
 
@@ -96,5 +96,5 @@ class VirtualTransport(Transport):
         tag: MessageTag,
         callback: ReceiveCallback,
         buffer: memoryview | None = None,  # noqa: ARG002
-    ) -> Cancellable | None:
+    ) -> PendingOperation | None:
         return self._fabric.mailboxes[self._node_name].start_receive(source, (tag,), callback)

@@ -1,1 +1,1 @@
-"""The worker: computes gradients, trains with a strategy and takes part in a switch of strategies."""
+"""The worker: computes gradients, trains with a strategy and takes part in a strategy switch."""

@@ -12,19 +12,19 @@ from services.learning.datasets import TrainTestData
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EpochDecision, EpochReport
-from services.runtime.pacing import Pacer, TimedResult, is_deadline_missed
-from services.runtime.run_log import STEP_COLUMNS, EventBatch, RunLog, StepTimes
+from services.runtime.pacing import ComputePacer, TimedComputeResult, is_deadline_missed
+from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
-from services.worker.hand_over import WorkerHandOver
+from services.worker.strategy_switch import WorkerStrategySwitch
 
 WARM_UP_GRADIENTS = 3
 
 
 @dataclass
-class WorkerTally:
-    """Counters of a worker: losses in the current epoch; steps and deadlines since the start of the run."""
+class WorkerCounters:
+    """Counters of one worker: losses of the current epoch; steps and compute deadlines of the whole run."""
 
     loss_sum: float = 0.0
     loss_samples: int = 0
@@ -32,24 +32,24 @@ class WorkerTally:
     deadlines: int = 0
     missed_deadlines: int = 0
 
-    def add_loss(self, mean_loss: float, samples: int) -> None:
+    def add_loss(self, mean_loss: float, sample_count: int) -> None:
         """Add the loss of a step: `mean_loss`, the mean over `samples` samples."""
-        self.loss_sum += mean_loss * samples
-        self.loss_samples += samples
+        self.loss_sum += mean_loss * sample_count
+        self.loss_samples += sample_count
 
-    def next_epoch_tally(self) -> "WorkerTally":
-        """Return counters for the next epoch, in which the losses start at zero and the other counts continue."""
-        return WorkerTally(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
+    def next_epoch_counters(self) -> "WorkerCounters":
+        """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
+        return WorkerCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
     def count_deadline(self, *, is_missed: bool) -> None:
-        """Count one deadline of a paced step, met or missed."""
+        """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
 
 
 @dataclass(frozen=True)
 class WorkerPhase:
-    """Training phase of a worker: its algorithm and its share of the batch; most runs have only one phase."""
+    """Training phase of one worker: algorithm and share of each batch; a run without strategy switch has one phase."""
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
@@ -65,82 +65,81 @@ class WorkerPhase:
 
 @dataclass
 class WorkerRuntime:
-    """One worker: its training loop, the state of its current phase, and its log."""
+    """One worker of a training run: training loop, current training phase and log."""
 
     plan: Plan
     node: NodePlan
     phase: WorkerPhase
     data: TrainTestData
-    pacer: Pacer
+    pacer: ComputePacer
     control: CoordinatorClient
     clock: Clock
     log: RunLog
     on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
-    pending_hand_over: WorkerHandOver | None = None  # None: no switch planned, or it is over
-    tally: WorkerTally = field(default_factory=WorkerTally)
+    strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
+    counters: WorkerCounters = field(default_factory=WorkerCounters)
 
     async def warm_up(self) -> None:
-        """Compute a few gradients and discard them.
+        """Compute a few gradients before training starts, and discard them.
 
-        Libraries load their kernels and start their threads at first use, and a paced worker measures how long its
-        compute takes. Without a warm-up the first step misses its deadline.
+        Libraries load their kernels and start their threads at first use, and a worker whose compute time is set by
+        the scenario measures its real compute time. Without a warm-up the first step misses its deadline.
         """
-        task, device = self.data.task, self.algorithm_context.device
+        task, device = self.data.task, self.context.device
         params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.data_order.rank_sample_indices(0, self.algorithm_context.rank, self.phase.batch_weights)
+        share = self.plan.data_order.rank_sample_indices(0, self.context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
-            await self.pacer.learn_compute_time(lambda: self._loss_and_gradient(params, x, y))
+            await self.pacer.measure_compute_time(lambda: self._loss_and_gradient(params, x, y))
 
     async def train(self) -> None:
         """Train from the initial parameters to the end of the run."""
         initial_params = self.plan.model.init_parameters(self.data.task, self.plan.seed, self.plan.dtype)
-        params = self.algorithm_context.device.to_device(initial_params)
-        result = StepResult(params, self.current_algorithm.init(params))
-        step_log = EventBatch(self.log, "node_steps", STEP_COLUMNS)
+        params = self.context.device.to_device(initial_params)
+        result = StepResult(params, self.current_algorithm.initial_state(params))
+        step_log = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
         stop_task = asyncio.create_task(self._await_stop())
-        call_task = asyncio.create_task(self._await_hand_over_call())
+        call_task = asyncio.create_task(self._await_strategy_switch())
         step = 0
         while True:
-            if self._is_planned_switch_due(step, result) or (call_task.done() and call_task.result()):
-                step, result = await self._run_hand_over(step, result)
+            if self._is_strategy_switch_due(step, result) or (call_task.done() and call_task.result()):
+                step, result = await self._switch_strategy(step, result)
             if not self._has_budget_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
             result = await self._run_step(step, result.params, result.state, step_log)
             step += 1
-            if step % self.plan.steps_per_epoch == 0 or (
-                self.phase.is_synchronous and not self._has_budget_left(step, result)
-            ):
+            is_over = self.phase.is_synchronous and not self._has_budget_left(step, result)
+            if is_over or step % self.plan.steps_per_epoch == 0:
                 verdict = await self._report_epoch_end(step, result)
                 if verdict.stop_reason:
                     break
-                if verdict.must_hand_over:
-                    step, result = await self._run_hand_over(step, result)
+                if verdict.must_switch_strategy:
+                    step, result = await self._switch_strategy(step, result)
         step_log.flush()
-        await self._leave_phase(step, result)
+        await self._leave_training_phase(step, result)
         for task in (stop_task, call_task):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _leave_phase(self, next_step: int, result: StepResult) -> None:
-        """Finish the exchanges of this worker, and inform the nodes that wait for its messages that it leaves."""
+    async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
+        """Finish the gradient exchanges of this worker, and tell the nodes that wait for it that it leaves."""
         if self.phase.computes_gradients:
-            await self.current_algorithm.finish_exchanges(next_step, result, StepTimes(self.clock))
+            await self.current_algorithm.exchange_before_leaving(next_step, step_result, StepTimes(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
 
     @property
     def current_algorithm(self) -> WorkerAlgorithm:
-        """Worker algorithm of the current phase."""
+        """Algorithm of this worker in the current training phase."""
         return self.phase.algorithm
 
     @property
-    def algorithm_context(self) -> WorkerContext:
-        """Resources of this worker that the worker algorithm of the current phase uses."""
+    def context(self) -> WorkerContext:
+        """Resources that this worker's current algorithm uses, such as device, transport and optimiser."""
         return self.phase.algorithm.context
 
-    def _has_budget_left(self, step: int, result: StepResult) -> bool:
-        """Return whether this worker may do another step within the sample budget of the run.
+    def _has_budget_left(self, step: int, step_result: StepResult) -> bool:
+        """Return whether the run's budget of samples allows this worker another step.
 
         A worker that only serves after a switch has none. In synchronous training all workers do the same number of
         steps. In asynchronous training fast workers do more steps: the budget is used when other workers are already
@@ -151,24 +150,20 @@ class WorkerRuntime:
         if not self.phase.computes_gradients:
             return False
         if self.phase.is_synchronous:
-            return self._samples_before(step) < budget
-        return not step or result.samples + self._pending_samples(step, result) < budget
+            return self._samples_before_step(step) < budget
+        return not step or step_result.samples + self._pending_samples(step, step_result) < budget
 
-    def _samples_before(self, step: int) -> int:
-        """Return the number of samples that all workers have used before `step`, in synchronous training."""
-        order = self.plan.data_order
-        return (
-            self.phase.samples_at_start
-            + order.count_samples_before(step)
-            - order.count_samples_before(self.phase.first_step)
-        )
+    def _samples_before_step(self, step: int) -> int:
+        """Return the number of samples that all workers of synchronous training use before `step`."""
+        samples_before = self.plan.data_order.count_samples_before
+        return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
-    def _pending_samples(self, step: int, result: StepResult) -> int:
-        """Return the number of samples that the other workers are computing at the moment."""
-        if result.pending_samples is not None:
-            return result.pending_samples
+    def _pending_samples(self, step: int, step_result: StepResult) -> int:
+        """Return the number of samples whose gradients other workers are computing at the moment."""
+        if step_result.pending_samples is not None:
+            return step_result.pending_samples
         order = self.plan.data_order
-        own_samples = len(order.rank_sample_indices(step - 1, self.algorithm_context.rank, self.phase.batch_weights))
+        own_samples = len(order.rank_sample_indices(step - 1, self.context.rank, self.phase.batch_weights))
         return len(order.batch_sample_indices(step - 1)) - own_samples
 
     async def _await_stop(self) -> None:
@@ -176,55 +171,52 @@ class WorkerRuntime:
 
         This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
         """
-        if all(phase.phase_properties().is_synchronous for phase in self.plan.strategy.training_phases()):
+        if all(phase.training_properties().is_synchronous for phase in self.plan.strategy.training_phases()):
             await asyncio.Event().wait()
-        await self.control.await_stop()
+        await self.control.await_run_stop()
 
-    async def _await_hand_over_call(self) -> bool:
-        """Wait for the coordinator's call to a hand-over; return false if the run ends without one.
+    async def _await_strategy_switch(self) -> bool:
+        """Wait until the coordinator starts a strategy switch; return false if the run ends without one.
 
         This never returns in a synchronous phase: there the reply to the end of an epoch calls the worker.
         """
-        if self.pending_hand_over is None or self.phase.is_synchronous:
+        if self.strategy_switch is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
-        return await self.control.await_hand_over_call()
+        return await self.control.await_strategy_switch()
 
-    def _is_planned_switch_due(self, step: int, result: StepResult) -> bool:
-        """Return whether the planned switch of training phases is due before `step`.
+    def _is_strategy_switch_due(self, step: int, step_result: StepResult) -> bool:
+        """Return whether the planned strategy switch is due before `step`.
 
         In synchronous training it is due at its step, in asynchronous training at its share of the budget's samples.
         """
-        switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.pending_hand_over else None
+        switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.strategy_switch else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        return result.samples + self._pending_samples(step, result) >= self.plan.data_order.count_samples_before(
-            switch_step
-        )
+        samples = step_result.samples + self._pending_samples(step, step_result)
+        return samples >= self.plan.data_order.count_samples_before(switch_step)
 
-    async def _run_hand_over(self, step: int, result: StepResult) -> tuple[int, StepResult]:
-        """Take part in a hand-over, and return the next step, and the parameters and state to continue with.
+    async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:
+        """Take part in a strategy switch; return the next step, and the parameters and state to continue with.
 
-        If the hand-over is committed, all of them belong to the second phase. If it is aborted, they are unchanged.
+        If the switch is committed, all of them belong to the second strategy. If it is aborted, they are unchanged.
         """
-        if self.pending_hand_over is None:
-            return step, result
-        traffic, started_s = self.algorithm_context.transport.traffic, self.clock.now()
+        if self.strategy_switch is None:
+            return step, step_result
+        traffic, started_s = self.context.transport.traffic, self.clock.now()
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
-        hand_over, self.pending_hand_over = self.pending_hand_over, None
-        samples = self._samples_before(step) if self.phase.is_synchronous else result.samples
-        decision, result = await hand_over.hand_over(step, result, samples)
+        hand_over, self.strategy_switch = self.strategy_switch, None
+        samples = self._samples_before_step(step) if self.phase.is_synchronous else step_result.samples
+        decision, step_result = await hand_over.run(step, step_result, samples)
         if decision.action == "commit":
             step = decision.first_step
             self.phase = WorkerPhase(
                 hand_over.algorithm_after,
-                hand_over.switch.second.phase_properties().is_synchronous,
+                hand_over.switch.second.training_properties().is_synchronous,
                 hand_over.batch_weights,
                 step,
                 decision.samples,
             )
-            self.log.log_event(
-                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step
-            )
+            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(step_result.params)), step=step)
         value = {
             "verb": decision.action,
             "seconds": round(self.clock.now() - started_s, 6),
@@ -232,24 +224,23 @@ class WorkerRuntime:
             "messages_sent": traffic.messages - messages_before,
         }
         self.log.log_event("node_switch", value, step=step)
-        return step, result
+        return step, step_result
 
-    async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: EventBatch) -> StepResult:
-        """Run one training step, and log its time by step phase."""
+    async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: LogEventBatch) -> StepResult:
+        """Run one training step, and log the seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
-        traffic = self.algorithm_context.transport.traffic
+        traffic = self.context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = StepTimes(self.clock)
         loss, gradient, computed = await self._compute_gradient(step, params, times)
         result = await self.current_algorithm.exchange_and_update(step, params, gradient, state, times)
-        self.tally.add_loss(loss, gradient.samples)
-        self.tally.steps += 1
+        self.counters.add_loss(loss, gradient.samples)
+        self.counters.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
-            self.tally.count_deadline(
-                is_missed=is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
-            )
+            is_missed = is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
+            self.counters.count_deadline(is_missed=is_missed)
         step_log.add_row(
             (
                 step,
@@ -268,46 +259,42 @@ class WorkerRuntime:
             )
         )
         if self.plan.hash_every_step:
-            self.log.log_event(
-                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step + 1
-            )
+            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step + 1)
         return result
 
     async def _compute_gradient(
-        self, step: int, params: Vector, times: StepTimes
-    ) -> tuple[float, Gradient, TimedResult[tuple[float, Vector]]]:
-        """Return the mean loss and gradient over this worker's share of the batch, and the measured compute times."""
-        with times.measure("data"):
-            share = self.plan.data_order.rank_sample_indices(
-                step, self.algorithm_context.rank, self.phase.batch_weights
-            )
-            x = self.algorithm_context.device.to_device(self.data.train_x[share])
-            y = self.algorithm_context.device.to_device(self.data.train_y[share])
-        with times.measure("compute"):
+        self, step: int, params: Vector, step_times: StepTimes
+    ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Vector]]]:
+        """Return mean loss and gradient over this worker's share of a step's batch, and the measured compute times."""
+        with step_times.measure_phase("data"):
+            share = self.plan.data_order.rank_sample_indices(step, self.context.rank, self.phase.batch_weights)
+            x = self.context.device.to_device(self.data.train_x[share])
+            y = self.context.device.to_device(self.data.train_y[share])
+        with step_times.measure_phase("compute"):
             computed = await self.pacer.compute(step, len(share), lambda: self._loss_and_gradient(params, x, y))
         loss, mean_gradient = computed.result
         return loss, Gradient(mean_gradient, len(share)), computed
 
-    def _loss_and_gradient(self, params: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
-        result = self.plan.model.loss_and_grad(self.data.task, params, x, y)
-        self.algorithm_context.device.synchronize()
+    def _loss_and_gradient(self, params: Vector, inputs: Vector, targets: Vector) -> tuple[float, Vector]:
+        result = self.plan.model.loss_and_grad(self.data.task, params, inputs, targets)
+        self.context.device.synchronize()
         return result
 
-    async def _report_epoch_end(self, finished_steps: int, result: StepResult) -> EpochDecision:
-        """Report the end of an epoch to the coordinator, and return its reply: continue, stop or hand over."""
-        params = self.algorithm_context.device.to_host(
-            result.params if result.eval_params is None else result.eval_params
+    async def _report_epoch_end(self, finished_steps: int, step_result: StepResult) -> EpochDecision:
+        """Report the end of an epoch to the coordinator; its reply is to continue, stop or switch the strategy."""
+        params = self.context.device.to_host(
+            step_result.params if step_result.eval_params is None else step_result.eval_params
         )
         digest = _vector_sha256(params)
         if self.phase.is_synchronous:
             self.log.log_event("node_hash", digest, step=finished_steps)
-        tally, self.tally = self.tally, self.tally.next_epoch_tally()
+        tally, self.counters = self.counters, self.counters.next_epoch_counters()
         return await self.control.report_epoch(
             EpochReport(
                 node_name=self.node.name,
                 epoch=ceil(finished_steps / self.plan.steps_per_epoch),
                 steps=finished_steps,
-                samples=result.samples or self._samples_before(finished_steps),
+                samples=step_result.samples or self._samples_before_step(finished_steps),
                 loss_sum=tally.loss_sum,
                 loss_samples=tally.loss_samples,
                 parameters=params.tobytes() if self.node.rank == 0 else b"",

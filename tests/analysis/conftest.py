@@ -14,7 +14,7 @@ from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTable, TrialTable, read_trial
 from services.cluster.addresses import InProcessAddresses
-from services.node.simulate import simulate_to_folder
+from services.node.simulate import simulate_trial_to_folder
 from services.plan import make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX, UPDATE_COLUMNS
 from services.scenario.scenario import Scenario
@@ -136,7 +136,7 @@ def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
             plan = make_plan(trial, "run", "simulated", InProcessAddresses())
             logs = tmp_path / "trials" / plan.trial / "logs"
             logs.mkdir(parents=True)
-            simulate_to_folder(plan, logs)
+            simulate_trial_to_folder(plan, logs)
             (logs.parent / "plan.json").write_text(plan.model_dump_json())
             (logs.parent / "status.json").write_text(json.dumps({"status": "success", "engine": "simulated"}))
         return read_readable_trials(RunFolder(tmp_path))

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_row_batches, rows_to_frame
+from analysis.reading.batches import read_row_batches, rows_to_data_frame
 from analysis.reading.trial_record import _format_csv_rows
 
 NAMES = ("step", "start_s", "loss", "staleness")
@@ -40,7 +40,7 @@ def _line(value: object) -> str:
 @example([(99999999.9999, 999999999.9, 1e-4, 9.99999999999e-5), (0.1234567885, 1234567885.5, 1e-9, None)])
 def test_csv_is_what_pandas_writes(rows: list[tuple[float | None, ...]]) -> None:
     """Ours is many times as fast, and differs in nothing but the sign of a zero, which the comparison passes over."""
-    table = rows_to_frame(np.array(rows, dtype=float) + 0.0, NAMES)
+    table = rows_to_data_frame(np.array(rows, dtype=float) + 0.0, NAMES)
     table.insert(0, "node", "worker-0")
 
     ours = ",".join(table.columns) + "\n" + b"".join(_format_csv_rows(table)).decode()
@@ -93,7 +93,7 @@ def test_batches_are_compared_by_their_numbers() -> None:
 
 
 def test_counts_are_whole_and_seconds_are_not() -> None:
-    table = rows_to_frame(np.array([[1.0, 2.0, 3.0, math.nan]]), NAMES)
+    table = rows_to_data_frame(np.array([[1.0, 2.0, 3.0, math.nan]]), NAMES)
 
     assert [str(table[name].dtype) for name in NAMES] == ["int64", "float64", "float64", "float64"]
     assert pd.read_csv(io.StringIO(table.to_csv(index=False))).equals(table)

@@ -7,11 +7,11 @@ import pytest
 
 from analysis.checks.host.host_cpu import check_host_cpu
 from analysis.checks.host.missed_deadlines import check_missed_deadlines
-from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
-from analysis.checks.network.rates import check_link_rates
+from analysis.checks.network.bytes_on_wire import check_bytes_sent
+from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.training.exit_codes import check_exit_codes
-from analysis.checks.training.replicas import check_replicas_agree
-from analysis.checks.training.staleness_law import check_staleness
+from analysis.checks.training.replicas import check_model_replicas_agree
+from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.verdict import VerdictLevel, degraded_verdict, invalid_verdict, valid_verdict, worst_verdict_level
 from analysis.reading.run_table import TrialTable
 
@@ -66,11 +66,11 @@ def test_link_rates_are_read_back_within_five_percent(
 ) -> None:
     trial = make_trial({}, status={"shaping": {"worker-0": shaped}}, nodes=LINKED)
 
-    assert check_link_rates(trial).level == level
+    assert check_configured_link_rates(trial).level == level
 
 
 def test_a_declared_rate_that_nobody_applied_is_invalid(make_trial: MakeTrial) -> None:
-    assert check_link_rates(make_trial({}, nodes=LINKED)).level == VerdictLevel.INVALID
+    assert check_configured_link_rates(make_trial({}, nodes=LINKED)).level == VerdictLevel.INVALID
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_bytes_must_agree_with_the_routes_within_one_percent(
 ) -> None:
     lines = [steps_line([{}, {}], "worker-0"), stop_line("worker-0", payload_bytes_sent=sent)]
 
-    assert check_bytes_on_wire(make_trial({"worker-0": lines}, bytes_per_step={"worker-0": 100})).level == level
+    assert check_bytes_sent(make_trial({"worker-0": lines}, bytes_per_step={"worker-0": 100})).level == level
 
 
 def test_a_server_that_never_said_what_it_sent_is_degraded(make_trial: MakeTrial, steps_line: Line) -> None:
     trial = make_trial({"worker-0": [steps_line([{}], "worker-0")]}, bytes_per_step={"worker-0": 100, "server-0": 100})
 
-    assert check_bytes_on_wire(trial) == degraded_verdict("the bytes sent were not counted for server-0")
+    assert check_bytes_sent(trial) == degraded_verdict("the bytes sent were not counted for server-0")
 
 
 @pytest.mark.parametrize(("second", "level"), [("a", VerdictLevel.VALID), ("b", VerdictLevel.INVALID)])
@@ -99,20 +99,20 @@ def test_synchronous_replicas_must_agree_to_the_last_bit(
         "worker-1": [line("node_hash", second, node="worker-1", step=10)],
     }
 
-    assert check_replicas_agree(make_trial(logs, workers=2)).level == level
+    assert check_model_replicas_agree(make_trial(logs, workers=2)).level == level
 
 
 def test_asynchronous_replicas_may_differ(make_trial: MakeTrial, line: Line) -> None:
     logs = {f"worker-{rank}": [line("node_hash", str(rank), step=10)] for rank in (0, 1)}
 
-    assert check_replicas_agree(make_trial(logs, workers=2, strategy=ASP)).level == VerdictLevel.VALID
+    assert check_model_replicas_agree(make_trial(logs, workers=2, strategy=ASP)).level == VerdictLevel.VALID
 
 
 @pytest.mark.parametrize("reporting", [0, 1])
 def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: Line, reporting: int) -> None:
     logs = {f"worker-{rank}": [line("node_hash", "a", step=10)] for rank in range(reporting)}
 
-    assert check_replicas_agree(make_trial(logs, workers=2)).level == VerdictLevel.DEGRADED
+    assert check_model_replicas_agree(make_trial(logs, workers=2)).level == VerdictLevel.DEGRADED
 
 
 @pytest.fixture
@@ -133,11 +133,12 @@ def test_where_nobody_waits_ages_follow_from_the_order_of_updates(
     """At any mix of speeds; a push that is lost, doubled or answered late shows."""
     rows = in_order(map(int, order))
 
-    assert check_staleness(updated(rows, {"kind": "asp"})).level == VerdictLevel.VALID
+    assert check_gradient_staleness(updated(rows, {"kind": "asp"})).level == VerdictLevel.VALID
     for lost in range(1, len(rows) - 1):
         if any(row[1] == rows[lost][1] for row in rows[lost + 1 :]):
             assert (
-                check_staleness(updated(rows[:lost] + rows[lost + 1 :], {"kind": "asp"})).level == VerdictLevel.INVALID
+                check_gradient_staleness(updated(rows[:lost] + rows[lost + 1 :], {"kind": "asp"})).level
+                == VerdictLevel.INVALID
             )
 
 
@@ -146,7 +147,7 @@ def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., Trial
     rows[4][3] += 1
 
     reason = "update 5 used a gradient of staleness 3; the order of updates gives 2"
-    assert check_staleness(updated(rows, {"kind": "asp"})) == invalid_verdict(reason)
+    assert check_gradient_staleness(updated(rows, {"kind": "asp"})) == invalid_verdict(reason)
 
 
 @pytest.mark.parametrize("synchrony", [{"kind": "ssp", "staleness": 2}, {"kind": "dssp", "low": 1, "high": 2}], ids=str)
@@ -168,7 +169,7 @@ def test_nobody_is_further_ahead_than_its_bound(
     ahead: int,
     level: VerdictLevel,
 ) -> None:
-    found = check_staleness(updated(in_order(map(int, order)), synchrony))
+    found = check_gradient_staleness(updated(in_order(map(int, order)), synchrony))
 
     assert found.level == level
     assert f"at most {ahead} steps ahead of the slowest worker (limit 2)" in found.reason

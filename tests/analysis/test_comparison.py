@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.strategy_comparison import check_samples_to_target, compare_strategies, explain_unchecked_groups
+from analysis.metrics.strategy_comparison import check_samples_to_target, compare_strategies, explain_missing_baselines
 from analysis.reading.run_table import TrialTable
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
@@ -145,8 +145,8 @@ def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> 
 def test_why_the_guard_was_not_run_is_known(repeats: Repeats, kept: int, changes: dict[str, Any], why: str) -> None:
     base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:kept]]
 
-    assert why in explain_unchecked_groups(group_trials([*base, *repeats("ring", 4, 3)]))
-    assert explain_unchecked_groups(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
+    assert why in explain_missing_baselines(group_trials([*base, *repeats("ring", 4, 3)]))
+    assert explain_missing_baselines(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
 
 
 def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats) -> None:

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process and one helper, on every host."""
-    monkeypatch.setattr(parallel, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(parallel, "_usable_core_count", lambda: 2)
 
 
 def map_in_pool(task: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -53,7 +53,7 @@ def test_little_work_and_one_core_start_no_helper(monkeypatch: pytest.MonkeyPatc
     with parallel.create_process_pool(parallel.PARALLEL_LOG_BYTES - 1) as pool:
         assert set(pool.map(_process_id, range(3))) == {os.getpid()}
 
-    monkeypatch.setattr(parallel, "_usable_cores", lambda: 1)
+    monkeypatch.setattr(parallel, "_usable_core_count", lambda: 1)
     with parallel.create_process_pool(parallel.PARALLEL_LOG_BYTES) as pool:
         assert set(pool.map(_process_id, range(3))) == {os.getpid()}
 
@@ -141,7 +141,7 @@ def items():
     while not pathlib.Path({taken!r}).exists() and time.monotonic() < deadline_s:
         time.sleep(0.01)
 
-parallel._usable_cores = lambda: 2
+parallel._usable_core_count = lambda: 2
 with parallel.ProcessPool() as pool:
     print(*pool.map(helping.take, items()), flush=True)
     time.sleep(float(sys.argv[1]))

@@ -178,7 +178,7 @@ def run(make_run: MakeRun) -> RunFolder:
 def read(run: RunFolder) -> tuple[dict[str, Any], str]:
     """What summary.json and the page say, without figures."""
     _, numbers = analyse_run(run, write=True)
-    return numbers.as_dict(), report.render_page(run, numbers, [])
+    return numbers.as_dict(), report.render_report_page(run, numbers, [])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -325,12 +325,12 @@ def test_tables_made_from_logs_are_made_again(run: RunFolder) -> None:
     """steps.csv and result.txt are what logs say, whatever happened to them meanwhile."""
     read(run)
     trial = run.trial_folders[HARMED]
-    whole = trial.steps_path.read_bytes()
-    trial.steps_path.write_bytes(whole[: len(whole) // 2])
+    whole = trial.step_csv_path.read_bytes()
+    trial.step_csv_path.write_bytes(whole[: len(whole) // 2])
 
     told, _ = read(run)
 
-    assert trial.steps_path.read_bytes() == whole
+    assert trial.step_csv_path.read_bytes() == whole
     assert told["damage"] == []
 
 

@@ -58,7 +58,7 @@ def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> Non
 
     assert "<h2>Events</h2>" in page
     assert "slowdown" in page
-    assert (eventful.figures_path / "timeline.svg").exists()
+    assert (eventful.figures_folder_path / "timeline.svg").exists()
 
 
 def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> None:
@@ -75,7 +75,7 @@ def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> No
 def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> None:
     told = {"number": 1, "kind": "link", "planned_s": 1, "applied_s": 1.1, "lateness_s": 0.1, "phase": "begin"}
     (trial,) = eventful.trial_folders
-    trial.events_path.write_text(json.dumps(told | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
+    trial.engine_events_path.write_text(json.dumps(told | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
 
     (table,) = read_readable_trials(eventful).trials
 

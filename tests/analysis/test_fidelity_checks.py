@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from analysis.checks import Check
-from analysis.checks.host.admission import check_admitted_dilation
-from analysis.checks.host.canary import check_canary_thread
+from analysis.checks.host.cpu_quota_speed import check_cpu_quota_speed
+from analysis.checks.host.cpu_throttling import check_cpu_throttling
+from analysis.checks.host.host_overhead import check_host_overhead
 from analysis.checks.host.host_pressure import check_host_pressure
-from analysis.checks.host.host_share import check_host_overhead
-from analysis.checks.host.speed_ratio import check_cpu_quota_speed
-from analysis.checks.host.throttled import check_throttling
-from analysis.checks.network.achieved_rates import check_achieved_rates
-from analysis.checks.network.drops import check_queue_drops
-from analysis.checks.network.mechanisms import check_link_mechanisms
-from analysis.checks.network.message_times import check_message_times
+from analysis.checks.host.time_dilation import check_time_dilation
+from analysis.checks.host.wakeup_delay import check_wakeup_delay
+from analysis.checks.network.achieved_rates import check_measured_link_rates
+from analysis.checks.network.mechanisms import check_shaping_mechanisms
+from analysis.checks.network.message_times import check_probe_message_times
+from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_event_horizon
+from analysis.checks.training.event_horizon import check_random_event_coverage
 from analysis.checks.training.event_lateness import check_event_lateness
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.achieved_properties import achieved_properties
@@ -67,7 +67,7 @@ def held_back(throttled_s: float, run_s: float = 10.0) -> dict[str, Any]:
 def test_a_host_that_wakes_threads_late_is_not_trusted(
     make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert check_canary_thread(make_trial({}, status=status)).level == level
+    assert check_wakeup_delay(make_trial({}, status=status)).level == level
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_host_that_wakes_threads_late_is_not_trusted(
 def test_paced_nodes_must_not_be_held_back_by_their_quota(
     make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert check_throttling(make_trial({}, status=status, nodes=NODES)).level == level
+    assert check_cpu_throttling(make_trial({}, status=status, nodes=NODES)).level == level
 
 
 def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
@@ -93,7 +93,7 @@ def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
     status["throttling"]["coordinator"] = {"periods": 1000, "throttled_periods": 187, "throttled_s": 0.9}
     nodes = [*NODES, {"name": "coordinator", "role": "coordinator"}]
 
-    assert check_throttling(make_trial({}, status=status, nodes=nodes)).level == VALID
+    assert check_cpu_throttling(make_trial({}, status=status, nodes=nodes)).level == VALID
 
 
 def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial: MakeTrial) -> None:
@@ -101,7 +101,7 @@ def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial:
     status = held_back(0.0)
     status["throttling"]["worker-1"] = {"periods": 1000, "throttled_periods": 900, "throttled_s": 4.0}
 
-    assert check_throttling(make_trial({}, status=status, nodes=slow)).level == VALID
+    assert check_cpu_throttling(make_trial({}, status=status, nodes=slow)).level == VALID
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial:
 def test_what_is_declared_is_enforced_by_the_kernel_or_the_verdict_says_by_what(
     make_trial: MakeTrial, planned: dict[str, Any], status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert check_link_mechanisms(make_trial({}, status=status, nodes=NODES, **planned)).level == level
+    assert check_shaping_mechanisms(make_trial({}, status=status, nodes=NODES, **planned)).level == level
 
 
 def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None:
-    found = check_link_mechanisms(
+    found = check_shaping_mechanisms(
         make_trial({}, status=shaping(rungs={"delay": "transport"}), nodes=NODES, network=FAR)
     )
 
@@ -146,12 +146,12 @@ def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None
 def test_a_long_flow_gets_through_as_fast_as_declared(
     make_trial: MakeTrial, achieved: dict[str, float], level: VerdictLevel
 ) -> None:
-    assert check_achieved_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
+    assert check_measured_link_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
 
 
 def test_a_node_alone_has_nobody_to_prove_its_link_to(make_trial: MakeTrial) -> None:
     """The baseline of every sweep: one worker that exchanges nothing."""
-    assert check_achieved_rates(make_trial({}, status=shaping(), nodes=NODES[:1])).level == VALID
+    assert check_measured_link_rates(make_trial({}, status=shaping(), nodes=NODES[:1])).level == VALID
 
 
 def flooded(declared: float, achieved: float) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_a_link_that_nobody_can_fill_carries_all_that_they_bring(
     make_trial: MakeTrial, achieved: float, level: VerdictLevel
 ) -> None:
     """A server that is faster than its workers together is as fast as they can tell, and the reason says so."""
-    found = check_achieved_rates(make_trial({}, status=shaping(**flooded(0.8e8, achieved)), nodes=NODES))
+    found = check_measured_link_rates(make_trial({}, status=shaping(**flooded(0.8e8, achieved)), nodes=NODES))
 
     assert found.level == level
     assert ("their peers cannot fill worker-0 uplink and 3 others" in found.reason) == (level == VALID)
@@ -174,7 +174,7 @@ def test_a_link_that_nobody_can_fill_carries_all_that_they_bring(
 def test_a_link_that_was_not_proven_is_not_called_proven_and_says_why(make_trial: MakeTrial) -> None:
     why = {"uplink": "the ways that could fill it lose packets"}
 
-    found = check_achieved_rates(make_trial({}, status=shaping(unproven=why), nodes=NODES))
+    found = check_measured_link_rates(make_trial({}, status=shaping(unproven=why), nodes=NODES))
 
     assert found.level == DEGRADED
     assert found.reason.endswith("such as worker-0 uplink: the ways that could fill it lose packets")
@@ -197,7 +197,7 @@ def test_a_message_takes_what_its_links_rate_makes_of_it(
     """Twice as long is as wrong as not shaped at all."""
     status = shaping(message_s={"worker-1": {"declared": 0.05, "achieved": achieved_s}})
 
-    assert check_message_times(make_trial({}, status=status, nodes=NODES, dilation=dilation)).level == level
+    assert check_probe_message_times(make_trial({}, status=status, nodes=NODES, dilation=dilation)).level == level
 
 
 @pytest.mark.parametrize(
@@ -408,15 +408,15 @@ def test_a_host_that_is_too_small_is_found_out(
     demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "mathematics": 3.0}}
     (tmp_path / "manifest.json").write_text(json.dumps({"admission": {"demands": [demand]}}))
 
-    assert check_admitted_dilation(make_trial({}, dilation=dilation)).level == level
+    assert check_time_dilation(make_trial({}, dilation=dilation)).level == level
 
 
 @pytest.mark.parametrize(
     "check",
     [
-        check_throttling,
-        check_link_mechanisms,
-        check_achieved_rates,
+        check_cpu_throttling,
+        check_shaping_mechanisms,
+        check_measured_link_rates,
         check_round_trips,
         check_queue_drops,
         check_event_lateness,
@@ -465,7 +465,7 @@ def test_a_trial_that_outlives_its_random_events_is_told(
     """From there on nothing happens any more, which looks like a calm cluster."""
     trial = make_trial({})
 
-    found = check_event_horizon(
+    found = check_random_event_coverage(
         replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
     )
 

@@ -15,14 +15,14 @@ from analysis.checks.fidelity import run_trial_checks
 from analysis.checks.verdict import VerdictLevel
 from analysis.figures import FIGURES, AnalysedRun, Drawing
 from analysis.figures.drawing.balance import RULE_MARKERS
-from analysis.figures.drawing.save import save_drawing
+from analysis.figures.drawing.save import save_drawing_files
 from analysis.figures.drawing.style import PALETTE
-from analysis.figures.efficiency import draw_efficiency
+from analysis.figures.efficiency import draw_parallel_efficiency
 from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import MAX_COLOURED_STRATEGIES, draw_learning_curves
 from analysis.figures.predicted import draw_predicted_steps
 from analysis.figures.predicted_speedup import draw_predicted_speedup
-from analysis.figures.quality import draw_final_quality
+from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.speedup import describe_speedup_bases, draw_speedup
 from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
@@ -33,7 +33,7 @@ from analysis.report import report
 from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
-from analysis.results.summary import build_summary
+from analysis.results.summary import build_run_summary
 from analysis.results.trial_result import measure_trial
 
 RunWriter = Callable[..., RunFolder]
@@ -51,7 +51,7 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
         _switch(folder.trial_folders[-1], line)
         _end_worse(folder.trial_folders[-1], line)
         analysed = AnalysedRun(*analyse_run(folder))
-        return list(report.draw_figures(analysed))
+        return list(report.draw_report_figures(analysed))
 
     return drawn
 
@@ -94,12 +94,13 @@ def test_all_lines_lie_inside_their_frame(unlike: Callable[..., list[Drawing]], 
     assert outside == []
 
 
+@pytest.mark.slow
 def test_another_process_saves_the_same_bytes(unlike: Callable[..., list[Drawing]], tmp_path: Path) -> None:
     """Figures of a large run are saved by whichever process has time; a drawing must stand being sent to it."""
     for drawing in unlike("ring", "ps_asp"):
         sent = pickle.loads(pickle.dumps(drawing))  # noqa: S301 - our own
 
-        ours, theirs = save_drawing(drawing, tmp_path / "here"), save_drawing(sent, tmp_path / "there")
+        ours, theirs = save_drawing_files(drawing, tmp_path / "here"), save_drawing_files(sent, tmp_path / "there")
 
         for ending in (".svg", ".png", ".csv", ".json"):
             assert ours.with_suffix(ending).read_bytes() == theirs.with_suffix(ending).read_bytes(), drawing.name
@@ -238,7 +239,7 @@ def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: C
             _twice_as_long(trial)
     analysed = AnalysedRun(*analyse_run(folder))
 
-    drawing = draw_efficiency(analysed)
+    drawing = draw_parallel_efficiency(analysed)
 
     assert drawing is not None
     assert re.match(r"ring \(uplink 100mbit\) keeps .*; ring \(uplink 10mbit\) keeps ", drawing.title)
@@ -254,7 +255,7 @@ def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: 
     log.write_text("\n".join(lines) + "\n")
     analysed = AnalysedRun(*analyse_run(folder))
 
-    drawing = draw_final_quality(analysed)
+    drawing = draw_final_model_quality(analysed)
 
     assert drawing is not None
     ends = drawing.data["accuracy"]
@@ -326,7 +327,7 @@ def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
     assert set(drawing.data["strategy"]) >= set(labels)
 
 
-@pytest.mark.parametrize("figure", [draw_speedup, draw_efficiency])
+@pytest.mark.parametrize("figure", [draw_speedup, draw_parallel_efficiency])
 def test_balance_points_are_marked_on_the_curves(
     make_run: Callable[..., RunFolder], figure: Callable[[AnalysedRun], Drawing | None]
 ) -> None:
@@ -438,7 +439,7 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
     blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
     trials = [measure_trial(trial, run_trial_checks(trial).values()) for trial in blind.trials]
 
-    drawing = draw_scaling_laws(AnalysedRun(blind, build_summary(blind, trials, ())))
+    drawing = draw_scaling_laws(AnalysedRun(blind, build_run_summary(blind, trials, ())))
 
     assert drawing is not None
     found = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]
@@ -449,6 +450,6 @@ def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse
 def without_delays(plan: PlanView) -> PlanView:
     """As if nothing but bytes took time."""
     less = plan.predicted.model_copy(
-        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_chain_message_count}
+        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_message_chain}
     )
     return plan.model_copy(update={"predicted": less})

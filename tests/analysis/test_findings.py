@@ -8,7 +8,7 @@ import pytest
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.switch import StrategySwitchResult
+from analysis.metrics.strategy_switch import StrategySwitchResult
 from analysis.reading.run_table import TrialTable
 from analysis.report.findings import FINDING_FUNCTIONS, main_finding
 from analysis.report.headline import headline_sentences

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.balance import balance_points
 from analysis.metrics.speedup import speedup_curves
+from analysis.metrics.worker_choice import chosen_worker_counts
 from analysis.reading.run_table import TrialTable
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
@@ -37,7 +37,7 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
 def summary(*trials: TrialResult) -> RunSummary:
     """The numbers of a run of these trials."""
     found = list(speedup_curves(group_trials(trials)))
-    picks = [pick for curve in found for pick in balance_points(curve)]
+    picks = [pick for curve in found for pick in chosen_worker_counts(curve)]
     verdict, told = VerdictLevel.VALID, list(trials)
     return RunSummary(SUMMARY_SCHEMA, "s", "simulated", 1.0, verdict, "success", told, found, picks, "r", "", {}, [])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.comparison import changes as compare
+from analysis.comparison import run_changes as compare
 from analysis.comparison.curves import (
     ComparedRun,
     build_compared_curves,
@@ -97,8 +97,8 @@ def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[Co
 
     assert len(points) == 3
     for base, point in points:
-        assert point.hardware_efficiency == pytest.approx(point.rate_efficiency(base), rel=0.03)
-        assert abs(point.rate_efficiency(base) - 1) > 0.03  # and not of something trivial
+        assert point.hardware_efficiency == pytest.approx(point.throughput_efficiency(base), rel=0.03)
+        assert abs(point.throughput_efficiency(base) - 1) > 0.03  # and not of something trivial
 
 
 def test_titles_speak_of_runs_and_not_of_public_series(runs: list[ComparedRun]) -> None:

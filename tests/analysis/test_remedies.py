@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.checks import fidelity
-from analysis.checks.fidelity import collect_remedies, list_remedies, run_trial_checks
+from analysis.checks.fidelity import list_remedies, read_trial_remedies, run_trial_checks
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
 from analysis.metrics.achieved_properties import achieved_properties
 from analysis.reading.run_folder import RunFolder
@@ -69,6 +69,6 @@ def test_advice_on_a_run_stands_there_once(
     trial = late(make_trial, stop_line)
     folder = RunFolder(tmp_path)
 
-    fidelity.write_fidelity(folder.trial_folders[0], trial, run_trial_checks(trial), achieved_properties(trial))
+    fidelity.write_fidelity_json(folder.trial_folders[0], trial, run_trial_checks(trial), achieved_properties(trial))
 
-    assert collect_remedies(folder) == [SLOW_HOST_REMEDY]
+    assert read_trial_remedies(folder) == [SLOW_HOST_REMEDY]

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from analysis.checks import CHECKS
-from analysis.comparison import changes as compare
+from analysis.comparison import run_changes as compare
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import mllog
 from analysis.reading.run_folder import RunFolder
@@ -66,7 +66,7 @@ def test_no_number_in_the_summary_is_beyond_json(
 def test_the_merged_log_is_ordered_by_time_and_loses_nothing(written: RunFolder) -> None:
     trial = written.trial_folders[-1]
 
-    merged = mllog.read_log(trial.result_path)
+    merged = mllog.read_log(trial.merged_log_path)
 
     times = [event.time_ms for event in merged.events]
     assert times == sorted(times)
@@ -74,14 +74,14 @@ def test_the_merged_log_is_ordered_by_time_and_loses_nothing(written: RunFolder)
 
 
 def test_steps_csv_has_a_row_per_rank_and_step(written: RunFolder) -> None:
-    header, *rows = written.trial_folders[-1].steps_path.read_text().splitlines()
+    header, *rows = written.trial_folders[-1].step_csv_path.read_text().splitlines()
 
     assert header.startswith("node,rank,step,epoch,start_s,step_s,data_s,compute_s,exchange_s,wait_s,update_s")
     assert len(rows) == 4 * json.loads(written.summary_path.read_text())["trials"][-1]["steps"]
 
 
 def test_fidelity_names_every_check(written: RunFolder) -> None:
-    content = json.loads(written.trial_folders[0].fidelity_path.read_text())
+    content = json.loads(written.trial_folders[0].fidelity_verdict_path.read_text())
 
     assert content["verdict"] == "valid"
     assert set(content["checks"]) == set(CHECKS)
@@ -102,7 +102,7 @@ def test_fidelity_names_every_check(written: RunFolder) -> None:
 )
 def test_every_figure_has_its_picture_and_its_data(written: RunFolder, name: str) -> None:
     for ending in ("svg", "png", "csv", "json"):
-        assert (written.figures_path / f"{name}.{ending}").stat().st_size > 100
+        assert (written.figures_folder_path / f"{name}.{ending}").stat().st_size > 100
 
 
 def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
@@ -221,12 +221,12 @@ def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:
 
 
 def test_mlcommons_checker_accepts_the_merged_log(written: RunFolder, tmp_path: Path) -> None:
-    assert checker(written.trial_folders[-1].result_path, tmp_path).returncode == 0
+    assert checker(written.trial_folders[-1].merged_log_path, tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("key", ["cache_clear", "submission_org", "run_stop", "eval_accuracy", "seed"])
 def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: Path, key: str) -> None:
-    lines = written.trial_folders[-1].result_path.read_text().splitlines(keepends=True)
+    lines = written.trial_folders[-1].merged_log_path.read_text().splitlines(keepends=True)
     short = tmp_path / "result.txt"
     short.write_text("".join(line for line in lines if f'"key": "{key}"' not in line))
 
@@ -235,7 +235,7 @@ def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: P
 
 @pytest.mark.parametrize(("reason", "code"), [("", 1), ("worker-1 left", 0)])
 def test_an_aborted_run_must_give_its_reason(written: RunFolder, tmp_path: Path, reason: str, code: int) -> None:
-    lines = written.trial_folders[-1].result_path.read_text()
+    lines = written.trial_folders[-1].merged_log_path.read_text()
     aborted = tmp_path / "result.txt"
     aborted.write_text(
         lines.replace('"status": "success"', '"status": "aborted"').replace('"reason": ""', f'"reason": "{reason}"')

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.metrics.balance import knee_index, last_efficient_index, least_cost_index
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTable
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
+from analysis.statistics.worker_count_rules import last_efficient_size_index, least_cost_size_index, speedup_knee_index
 
 MakeTrial = Callable[..., TrialTable]
 
@@ -127,21 +127,21 @@ WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
 def test_the_efficiency_rule_stops_where_efficiency_first_falls_below_half(
     speedup: list[float], place: int | None
 ) -> None:
-    assert last_efficient_index(WORKERS, np.array(speedup)) == place
+    assert last_efficient_size_index(WORKERS, np.array(speedup)) == place
 
 
 @pytest.mark.parametrize(("speedup", "place"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])
 def test_the_knee_is_farthest_above_the_chord(speedup: list[float], place: int | None) -> None:
-    assert knee_index(WORKERS, np.array(speedup)) == place
+    assert speedup_knee_index(WORKERS, np.array(speedup)) == place
 
 
 def test_two_points_have_no_knee() -> None:
-    assert knee_index(WORKERS[:2], np.array([1.0, 1.5])) is None
+    assert speedup_knee_index(WORKERS[:2], np.array([1.0, 1.5])) is None
 
 
 @pytest.mark.parametrize(("speedup", "place"), [([1, 1.3, 1.5, 1.7], 0), ([1, 1.6, 2.2, 2.5], 1), ([1, 2, 4, 8], 3)])
 def test_twice_the_workers_must_buy_a_speedup_of_root_two(speedup: list[float], place: int | None) -> None:
-    assert least_cost_index(WORKERS, np.array(speedup)) == place
+    assert least_cost_size_index(WORKERS, np.array(speedup)) == place
 
 
 def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialResult]) -> None:

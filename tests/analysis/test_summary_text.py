@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.balance import balance_points
 from analysis.metrics.speedup import speedup_curves
+from analysis.metrics.worker_choice import chosen_worker_counts
 from analysis.reading.run_table import TrialTable
 from analysis.report.summary_text import fastest_strategies, summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
@@ -33,7 +33,7 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
 
 def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
     found = list(speedup_curves(group_trials(trials)))
-    picks = [pick for curve in found for pick in balance_points(curve)]
+    picks = [pick for curve in found for pick in chosen_worker_counts(curve)]
     numbers = RunSummary(
         SUMMARY_SCHEMA,
         "s",

@@ -9,33 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.checks.host.host_share import check_host_overhead
-from analysis.checks.network.bytes_on_wire import check_bytes_on_wire
-from analysis.checks.training.replicas import check_replicas_agree
+from analysis.checks.host.host_overhead import check_host_overhead
+from analysis.checks.network.bytes_on_wire import check_bytes_sent
+from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.verdict import VerdictLevel
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_steps
 from analysis.figures.switch import draw_time_saved_by_switch
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.switch import (
+from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,
     measure_strategy_switch,
 )
-from analysis.metrics.switch_verdict import FinalModelQualities, final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_switch_verdict import FinalModelQualities, final_model_qualities, judge_strategy_switch
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTable, TrialTable
 from analysis.reading.training_phases import training_phases
 from analysis.report.headline import headline_sentences
-from analysis.report.report import render_page
+from analysis.report.report import render_report_page
 from analysis.report.wording import format_milliseconds, format_number
 from analysis.results.analyse_run import analyse_run
 from analysis.results.analyse_trial import analyse_trial
 from analysis.results.summary import RunSummary
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}
@@ -89,7 +89,7 @@ def test_a_switch_that_ruins_the_model_never_paid_however_fast_its_batches_are(
     assert trial.switch is not None
     assert trial.switch.saved_s is not None
     assert trial.switch.saved_s > 0
-    assert trial.switch.has_lost_quality
+    assert trial.switch.has_lost_model_quality
     ends = (
         f"accuracy ends at {format_number(trial.final['accuracy'])} instead of {format_number(ring.final['accuracy'])}"
     )
@@ -127,7 +127,7 @@ def test_what_never_switched_for_its_rule_went_on_as_before(rehearse: Rehearse) 
         assert each.switch is not None
         found = final_model_qualities([(each, lockstep)])
         assert found is not None
-        assert each.switch.has_lost_quality == found.is_worse_with_switch
+        assert each.switch.has_lost_model_quality == found.is_worse_with_switch
         assert each.switch.verdict in ("paid", "quality was lost")
 
 
@@ -206,7 +206,7 @@ def test_workers_that_became_servers_are_missed_by_no_check(rehearse: Rehearse, 
     after = {"kind": "parameter_server", "placement": placement, "synchrony": {"kind": synchrony}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}).trials
 
-    assert check_replicas_agree(trial).level == VerdictLevel.VALID
+    assert check_model_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
     assert [phase.promoted_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
     found = measure_strategy_switch(trial)
@@ -241,7 +241,7 @@ def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
     ssp = {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 1}}
     (trial,) = rehearse({"switch": RING_TO_ASP | {"after": ssp}}, **STALLING).trials
     assert trial.switch_record is not None
-    later = trial.steps[trial.steps["start_s"] >= trial.switch_record.second_strategy_begins_s]
+    later = trial.steps[trial.steps["start_s"] >= trial.switch_record.second_strategy_start_s]
 
     found = measure_strategy_switch(trial)
 
@@ -357,15 +357,15 @@ def test_the_table_prints_the_step_that_is_compared(rehearse: Rehearse) -> None:
     run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
 
     summary = summary_of(run)
-    text = render_page(run.folder, summary, [])
+    text = render_report_page(run.folder, summary, [])
 
     for trial in summary.trials:
-        assert trial.compared_step_seconds is not None
+        assert trial.measured_step_seconds is not None
         assert trial.predicted_step_seconds is not None
         assert trial.unpredicted_step_share == pytest.approx(
-            trial.compared_step_seconds / trial.predicted_step_seconds - 1
+            trial.measured_step_seconds / trial.predicted_step_seconds - 1
         )
-        assert f"{format_milliseconds(trial.compared_step_seconds)}<small>mean</small>" in text
+        assert f"{format_milliseconds(trial.measured_step_seconds)}<small>mean</small>" in text
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_checks_know_the_two_phases(rehearse: Rehearse, before: dict[str, Any], 
     strategy = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.5}}
     (trial,) = rehearse({"switch": strategy}).trials
 
-    verdicts = [check(trial) for check in (check_bytes_on_wire, check_replicas_agree, check_host_overhead)]
+    verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree, check_host_overhead)]
 
     assert [verdict.level for verdict in verdicts] == [VerdictLevel.VALID] * 3, verdicts
     assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
@@ -398,9 +398,9 @@ def test_bytes_of_a_hand_over_that_was_aborted_are_no_error(rehearse: Rehearse) 
 
     assert trial.switch_record is not None
     assert trial.switch_record.abort_reason
-    assert sum(trial.switch_record.hand_over_bytes_sent.values()) > 0.02 * bytes_sent(trial)["worker-0"]
+    assert sum(trial.switch_record.transfer_bytes_sent.values()) > 0.02 * bytes_sent(trial)["worker-0"]
     assert expected_bytes_sent(trial) == bytes_sent(trial)
-    assert check_bytes_on_wire(trial).level == VerdictLevel.VALID
+    assert check_bytes_sent(trial).level == VerdictLevel.VALID
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_of_an_aborted_hand_over_no_more_may_be_sent_than_was_planned(
         logs, servers=1, bytes_per_step=others | {node: 100}, second_phase={"hand_over_bytes": others | {node: 50}}
     )
 
-    assert check_bytes_on_wire(trial).level == level
+    assert check_bytes_sent(trial).level == level
 
 
 def test_every_phase_is_held_against_its_own_closed_form(rehearse: Rehearse) -> None:

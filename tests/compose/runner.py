@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.engines import choose_engine
-from compose.runs.run import ScenarioSource, run_scenario
+from compose.runs.run import ScenarioFile, run_scenario
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.plan import Plan
 from services.scenario.scenario import Scenario
@@ -36,7 +36,7 @@ def main() -> int:
     scenario, engine, runs, *settings = sys.argv[1:]
     path = find_scenario(scenario)
     loaded = load_scenario(path, dict(setting.split("=", 1) for setting in settings))
-    result = run_scenario(ScenarioSource(loaded, path.read_text(), ""), choose_engine(engine), Path(runs), Teller())
+    result = run_scenario(ScenarioFile(loaded, path.read_text(), ""), choose_engine(engine), Path(runs), Teller())
     for status in result.statuses:
         print("because", status.reason, flush=True)  # noqa: T201 - for whoever reads why a test failed
     return 130 if result.interrupted else 0

@@ -22,9 +22,9 @@ def test_every_missing_thing_says_what_it_costs_and_how_to_get_it() -> None:
 
 
 def test_programs_read_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "check_host", lambda: iter([doctor.check_python()]))
+    monkeypatch.setattr(doctor, "check_host", lambda: iter([doctor.check_python_version()]))
 
-    (finding,) = json.loads(doctor.findings_as_json())
+    (finding,) = json.loads(doctor.host_findings_as_json())
 
     assert finding["topic"] == "python"
     assert finding["ok"] is True
@@ -33,7 +33,7 @@ def test_programs_read_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_host_that_wakes_threads_late_is_told_what_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.WakeUpDelayMeter, "stop", lambda _: {"p50": 0.1, "p99": 1.2, "max": 9.0})
 
-    finding = doctor.check_timers()
+    finding = doctor.check_timer_lateness()
 
     assert not finding.ok
     assert "deadlines" in finding.costs
@@ -51,7 +51,7 @@ def test_an_engine_that_does_not_limit_swap_is_told(
 
 def test_what_a_kernel_lacks_names_its_cost_and_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host without netem is the common case, and it has another rung."""
-    monkeypatch.setattr(doctor.DockerEngine, "kernel_capabilities", lambda *_: set(FEATURE_TEST_COMMANDS) - {"netem"})
+    monkeypatch.setattr(doctor.DockerEngine, "find_kernel_features", lambda *_: set(FEATURE_TEST_COMMANDS) - {"netem"})
 
     (missing,) = (finding for finding in doctor.check_kernel_features() if not finding.ok)
 
@@ -84,7 +84,7 @@ def test_the_capacity_of_veth_pairs_says_where_it_comes_from(
     known = HostCapacity(engine="docker", fingerprint=here, calibrated=calibrated, total_bps=8e9, **ASSUMED_COSTS)
     monkeypatch.setattr(doctor, "known_capacity", lambda _: known)
 
-    finding = doctor.check_capacity()
+    finding = doctor.check_calibration()
 
     assert told in finding.found
     assert "2.5 Gbit/s" in finding.found

@@ -36,7 +36,7 @@ def test_throttling_is_what_was_added_during_the_run_and_survives_the_container(
     time.sleep(0.3)
     evidence.stop()
 
-    assert evidence.throttling_growth == counted(20, 3)
+    assert evidence.cpu_throttling_growth == counted(20, 3)
 
 
 def test_busy_and_stolen_shares_are_of_all_cores() -> None:

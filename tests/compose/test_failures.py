@@ -13,12 +13,12 @@ import pytest
 from compose.engines import EngineChoice
 from compose.engines.base import Engine, EventObserver
 from compose.engines.simulated import SimulatedEngine
-from compose.runs.run import ScenarioRun, ScenarioSource, run_scenario
+from compose.runs.run import FinishedRun, ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail, TrialFailed, TrialNodes, TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import LinkRecord, TrialOutcome
+from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import EngineName, Scenario
 from services.schema.errors import HostError
@@ -37,12 +37,12 @@ class Obedient(TrialNodes):
         self._say("joined")
         self._may("start")
 
-    def shape_links(self) -> dict[str, LinkRecord]:
+    def shape_links(self) -> dict[str, LinkShapingRecord]:
         self._may("shape")
         return {}
 
-    def open_start_gate(self) -> None:
-        self._may("open_start_gate")
+    def start_training(self) -> None:
+        self._may("start_training")
         self._say("left")
         self.opened = True
         with (self.folder / "logs" / f"{COORDINATOR}.log").open("a") as log:
@@ -52,7 +52,7 @@ class Obedient(TrialNodes):
         self._may("exit_codes")
         return {node.name: 0 for node in self.plan.nodes} if self.opened else {}
 
-    def last_error_output(self, node_name: str) -> str:
+    def last_stderr_line(self, node_name: str) -> str:
         return ""
 
     def stop(self) -> tuple[str, ...]:
@@ -116,13 +116,13 @@ class Onlooker:
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None: ...
 
 
-def rehearse(engine: Engine, runs: Path) -> ScenarioRun:
+def rehearse(engine: Engine, runs: Path) -> FinishedRun:
     path = find_scenario("smoke")
-    source = ScenarioSource(load_scenario(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
+    source = ScenarioFile(load_scenario(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
     return run_scenario(source, EngineChoice(engine, "asked for"), runs, Onlooker(engine))
 
 
-@pytest.mark.parametrize("call", ["start", "shape", "open_start_gate", "exit_codes", "stop", "run"])
+@pytest.mark.parametrize("call", ["start", "shape", "start_training", "exit_codes", "stop", "run"])
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -147,7 +147,7 @@ def test_a_trial_that_fails_is_reported_and_the_others_run(
 
 def test_what_could_not_be_removed_is_told_after_what_went_wrong(tmp_path: Path) -> None:
     """The failure of the removal must not hide why the trial failed."""
-    done = rehearse(Rehearsed({0: {"open_start_gate": TrialFailed("no gate"), "stop": OSError("no space")}}), tmp_path)
+    done = rehearse(Rehearsed({0: {"start_training": TrialFailed("no gate"), "stop": OSError("no space")}}), tmp_path)
 
     assert done.statuses[0].reason == "no gate; OSError: no space"
 

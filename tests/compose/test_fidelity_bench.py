@@ -18,8 +18,8 @@ from benchmarks.fidelity.provenance import MeasurementOrigin
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement, RowOutcome
 from compose.calibration.capacity import HostFingerprint
 from compose.engines.simulated import SimulatedEngine
-from compose.host.admission import TrialDemand
-from services.runtime.stream_measurement import arrival_rate
+from compose.host.capacity_check import TrialHostDemand
+from services.runtime.stream_measurement import arrival_rate_bytes_per_s
 from services.schema.errors import HostError
 
 HERE = MeasurementOrigin(
@@ -182,8 +182,8 @@ def test_a_line_without_a_gate_says_neither_yes_nor_no(
 
 def test_a_rate_is_what_came_after_the_first_arrival() -> None:
     """The first arrival ends a time that nobody measured."""
-    assert arrival_rate([(1.0, 999), (2.0, 50), (3.0, 50)]) == 50.0
-    assert arrival_rate([(1.0, 999)]) == 0.0
+    assert arrival_rate_bytes_per_s([(1.0, 999), (2.0, 50), (3.0, 50)]) == 50.0
+    assert arrival_rate_bytes_per_s([(1.0, 999)]) == 0.0
 
 
 @pytest.mark.wall_clock
@@ -271,7 +271,7 @@ def test_a_trial_that_fails_again_and_again_fails_the_row(monkeypatch: pytest.Mo
 def test_rows_of_collectives_dilate_for_messages_as_far_as_links_allow(
     need: float, wish: float, closer: float, rate: str, dilation: float
 ) -> None:
-    demand = TrialDemand(
+    demand = TrialHostDemand(
         trial="0", declared=None, needs={"a": need}, wishes={"b": wish}, gradient_cpu_s=0.0, cpu_s=0.0, messages=1
     )
 

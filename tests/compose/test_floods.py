@@ -75,7 +75,7 @@ def test_a_link_that_nobody_can_fill_is_flooded_by_all() -> None:
         assert floods[f"server-0 {way}"].rate_bps == pytest.approx(800e6)
         assert len(floods[f"server-0 {way}"].flows) == 8
         assert not floods[f"server-0 {way}"].fills_limit
-    assert "its peers can send 800 Mbit/s in total" in floods["server-0 uplink"].describe_mismatch(1e8, 1.0)
+    assert "its peers can send 800 Mbit/s in total" in floods["server-0 uplink"].describe_rate_mismatch(1e8, 1.0)
 
 
 def test_a_limit_that_senders_share_counts_once() -> None:
@@ -124,7 +124,7 @@ def test_floods_at_the_same_time_meet_nowhere_and_fit_the_host() -> None:
     plan = plan_of(8, {"uplink": "600mbit", "downlink": "600mbit"})
 
     for together in group_concurrent_probes(plan_rate_probes(plan).probes):
-        nodes = [name for flood in together for name in flood.nodes]
+        nodes = [name for flood in together for name in flood.node_names]
         assert len(nodes) == len(set(nodes))
         assert len(together) == 1 or sum(flood.rate_bps for flood in together) <= MAX_CONCURRENT_BPS
 
@@ -178,9 +178,9 @@ def test_echoes_that_are_late_once_are_no_delay_and_those_that_are_late_mostly_a
 
 
 def test_timers_are_off_by_the_hosts_time_and_long_paths_by_a_share() -> None:
-    assert ExpectedRoundTripTime(mean_s=0.002).tolerance_s(0.001, dilation=1.0) == 0.001
-    assert ExpectedRoundTripTime(mean_s=0.0).tolerance_s(0.001, dilation=16.0) == 0.001 / 16
-    assert ExpectedRoundTripTime(mean_s=0.1).tolerance_s(0.001, dilation=1.0) == pytest.approx(0.005)
+    assert ExpectedRoundTripTime(mean_s=0.002).tolerance_s(0.001, time_dilation=1.0) == 0.001
+    assert ExpectedRoundTripTime(mean_s=0.0).tolerance_s(0.001, time_dilation=16.0) == 0.001 / 16
+    assert ExpectedRoundTripTime(mean_s=0.1).tolerance_s(0.001, time_dilation=1.0) == pytest.approx(0.005)
     assert ExpectedRoundTripTime(mean_s=0.1, deviation_s=0.03).tolerance_s(0.001, 1.0) == pytest.approx(
         0.005 + 0.12 / 6**0.5
     )
@@ -196,4 +196,4 @@ def test_a_message_takes_as_long_as_the_slowest_rate_on_its_way() -> None:
 def test_a_complaint_is_in_units_of_the_scenario() -> None:
     flood = RateProbe(name="x", limits=(), flows=(), rate_bps=10e6)
 
-    assert "declared 100 Mbit/s, but 50 Mbit/s arrived" in flood.describe_mismatch(5e6, 10.0)
+    assert "declared 100 Mbit/s, but 50 Mbit/s arrived" in flood.describe_rate_mismatch(5e6, 10.0)

@@ -13,8 +13,8 @@ import pytest
 from docker.errors import APIError
 
 from compose.engines.containers.containers import DOWN_TRIES, DockerDaemonTimeout, NodeContainers
-from compose.engines.containers.helper_containers import HelperContainer, probe_kernel_capabilities
-from compose.engines.containers.link_enforcement import LinkEnforcer
+from compose.engines.containers.helper_containers import LinkHelperContainer, probe_kernel_features
+from compose.engines.containers.link_enforcement import TrialLinks
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
 
@@ -59,7 +59,7 @@ def refuses(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def tried(engine: Engine) -> set[Any]:
     """What of two scripts works."""
-    return probe_kernel_capabilities(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
+    return probe_kernel_features(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
 
 
 def test_a_script_that_fails_is_a_kernel_that_cannot() -> None:
@@ -81,7 +81,7 @@ def test_a_helper_that_dies_says_nothing_about_the_kernel() -> None:
 def test_an_answer_that_nobody_waits_for_ends_no_reader() -> None:
     """Its request has failed already; the next one must still be heard."""
     engine = Engine(lambda request: [{"id": 99, "ok": True}, *refuses(request)])
-    helper = HelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
+    helper = LinkHelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
 
     assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
     assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
@@ -91,13 +91,13 @@ def test_a_container_that_cannot_be_attached_to_does_not_stay() -> None:
     engine = Engine(refuses, attach=APIError("busy"))
 
     with pytest.raises(APIError):
-        HelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
+        LinkHelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
     assert engine.removed == 1
 
 
 def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
-    links = LinkEnforcer.__new__(LinkEnforcer)
+    links = TrialLinks.__new__(TrialLinks)
     links.__dict__.update(plan=SimpleNamespace(run="run", trial="trial"), helpers={}, _client=None, _image="any")
     links.__dict__.update(_wait_for_container_id=lambda name: name, _lock=threading.Lock(), _closed=False)
 
@@ -105,7 +105,7 @@ def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.M
         links.close()  # while the engine still starts it
         return SimpleNamespace(close=lambda: closed.append("helper"))
 
-    monkeypatch.setattr("compose.engines.containers.link_enforcement.HelperContainer", slow)
+    monkeypatch.setattr("compose.engines.containers.link_enforcement.LinkHelperContainer", slow)
 
     with pytest.raises(TrialFailed, match="being stopped"):
         links._start_helper_container("worker-0")
@@ -154,7 +154,7 @@ def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
     monkeypatch.setattr("compose.engines.containers.containers.DOWN_RETRY_DELAY_S", 0.0)
     nobody = SimpleNamespace(list=lambda **_: [])
     nodes = NodeContainers.__new__(NodeContainers)
-    nodes.__dict__.update(_run_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
+    nodes.__dict__.update(_run_docker_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
     nodes.__dict__.update(_plan=SimpleNamespace(run="run", trial="trial"))
 
     with pytest.raises(DockerDaemonTimeout) if error is DockerDaemonTimeout else nullcontext():

@@ -141,6 +141,7 @@ def test_ctrl_c_leaves_nothing_behind_while_nodes_are_being_started(start: Start
     assert left(runner.run) == []
 
 
+@pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_pressing_ctrl_c_again_does_not_interrupt_the_removal(start: Start, engine: str) -> None:
     """Who waits three seconds for a prompt presses it again."""
@@ -160,6 +161,7 @@ def test_pressing_ctrl_c_again_does_not_interrupt_the_removal(start: Start, engi
     assert left(runner.run) == []
 
 
+@pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_request_to_terminate_ends_a_run_as_ctrl_c_does(start: Start, engine: str) -> None:
     """Service managers and CI cancel with SIGTERM, to the runner alone."""

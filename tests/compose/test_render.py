@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.engines.containers.compose_file import ComposeHost, compose_project_name, render_compose_document
+from compose.engines.containers.compose_file import HostProperties, compose_project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
 from compose.scenario_files.load import load_scenario, shipped_scenario_paths
 from services.cluster.network import Network, SharedLink
@@ -19,7 +19,7 @@ from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
-HOST = ComposeHost(
+HOST = HostProperties(
     images={"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"},
     secrets_folder=Path("/secrets"),
     user="10001:10001",
@@ -184,7 +184,7 @@ def test_a_worker_for_cuda_reserves_one_gpu_and_takes_the_cuda_image(pytestconfi
 def test_an_old_engine_is_not_asked_for_what_it_does_not_know(pytestconfig: pytest.Config) -> None:
     """`start_interval` is an error for engines before 25."""
     plan = plan_of(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
-    old = ComposeHost(HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False)
+    old = HostProperties(HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False)
 
     assert all(
         "start_interval" not in node["healthcheck"] for node in render_compose_document(plan, old)["services"].values()

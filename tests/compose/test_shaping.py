@@ -6,22 +6,21 @@ from typing import Any
 import pytest
 
 from compose.engines.containers.engine import RunSubnets
-from compose.shaping import delays, filters
+from compose.shaping import delays, filters, shared_link
 from compose.shaping import htb_tree as tree
-from compose.shaping import shared_link as switch
 from compose.shaping import tc_output as reading
-from compose.shaping.bursts import burst_bytes, max_gso_segments
+from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.link_state import data_network_nodes, link_state_of
-from compose.shaping.mechanisms import LinkMechanisms, choose_mechanisms
-from compose.shaping.node_link import NodeLinkShaping
+from compose.shaping.mechanisms import ShapingMechanisms, choose_shaping_mechanisms
+from compose.shaping.node_link import NodeLinkScripts
 from services.cluster.network import NetworkPath
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 from services.schema.errors import HostError
 
 ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
-KERNEL = LinkMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
-NETEM = LinkMechanisms(rate="tc-htb", delay="netem", loss="netem")
+KERNEL = ShapingMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
+NETEM = ShapingMechanisms(rate="tc-htb", delay="netem", loss="netem")
 LINKED = {"uplink": "100mbit", "downlink": "100mbit"}
 LOSS = {"kind": "independent", "share": 0.01}
 BURSTS = {"kind": "gilbert_elliott", "to_bad": 0.01, "to_good": 0.4}
@@ -47,9 +46,9 @@ def plan_of(workers: int = 4, worker: dict[str, Any] | None = None, cluster: Any
     return make_plan(trial, "run", "docker", ADDRESSES)
 
 
-def link_of(plan: Plan, name: str = "worker-0", rungs: LinkMechanisms = KERNEL) -> NodeLinkShaping:
-    address = switch.switch_address(plan) if switch.shared_links(plan) else None
-    return NodeLinkShaping(plan, plan.node_plan(name), rungs, address)
+def link_of(plan: Plan, name: str = "worker-0", rungs: ShapingMechanisms = KERNEL) -> NodeLinkScripts:
+    address = shared_link.network_switch_address(plan) if shared_link.shared_links(plan) else None
+    return NodeLinkScripts(plan, plan.node_plan(name), rungs, address)
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def golden(pytestconfig: pytest.Config) -> Golden:
 @pytest.mark.parametrize("rate_bps", [1e6, 10e6, 100e6, 1e9, 10e9])
 def test_no_packet_is_much_larger_than_the_credit(rate_bps: float) -> None:
     """HTB lets a packet pass whole: one of 64 KiB after a pause would be a message that no link slows down."""
-    assert max_gso_segments(rate_bps, rate_bps) * 1514 <= max(17_000, burst_bytes(rate_bps))
+    assert max_gso_segments(rate_bps, rate_bps) * 1514 <= max(17_000, htb_burst_bytes(rate_bps))
 
 
 @pytest.mark.parametrize("rate_bps", [10e6, 20e6, 100e6, 1e9, 10e9])
@@ -187,7 +186,7 @@ def test_netem_delays_and_loses_by_source_behind_the_rate(golden: Golden) -> Non
 
 def test_the_switch_shapes_what_a_rack_sends_and_what_it_receives(golden: Golden) -> None:
     """One tree after the other: by source on arrival, by target on departure."""
-    golden("switch_racks", switch.setup_script(plan_of(**SETUPS["racks"])))
+    golden("switch_racks", shared_link.shared_links_setup_script(plan_of(**SETUPS["racks"])))
 
 
 def test_the_switch_tells_the_directions_between_regions_apart(golden: Golden) -> None:
@@ -200,7 +199,7 @@ def test_the_switch_tells_the_directions_between_regions_apart(golden: Golden) -
     regions = {"eu": {"workers": [0, 1]}, "us": {"workers": [2, 3]}, "asia": {"workers": [4, 5]}}
     network = {"kind": "regions", "regions": regions, "between": between}
 
-    golden("switch_regions", switch.setup_script(plan_of(6, cluster={"network": network})))
+    golden("switch_regions", shared_link.shared_links_setup_script(plan_of(6, cluster={"network": network})))
 
 
 @pytest.mark.parametrize("racks", [2, 3, 4])
@@ -208,7 +207,7 @@ def test_no_path_meets_two_limits_of_the_same_tree(racks: int) -> None:
     """A tree has one class per packet: the second limit would not exist."""
     plan = plan_of(2 * racks, cluster={"network": {"kind": "racks", "size": 2, "uplink": "50mbit"}})
 
-    trees = switch.split_links_by_htb_tree(plan)
+    trees = shared_link.split_links_by_htb_tree(plan)
 
     assert sum(map(len, trees)) == 2 * racks
     for pipes in trees:
@@ -220,7 +219,7 @@ def test_only_what_crosses_a_shared_limit_takes_the_detour() -> None:
     """Members of a rack reach each other directly."""
     link = link_of(plan_of(**SETUPS["racks"]))
 
-    assert link.addresses_via_switch == ("10.64.0.13", "10.64.0.14")
+    assert link.routed_peer_addresses == ("10.64.0.13", "10.64.0.14")
 
 
 def test_what_pairs_own_is_less_than_what_their_node_may_send() -> None:
@@ -236,7 +235,7 @@ def test_what_pairs_own_is_less_than_what_their_node_may_send() -> None:
 
 def test_every_packet_is_looked_up_once_however_many_nodes() -> None:
     """A linear list of filters costs every packet the length of the list."""
-    lines = filters.filter_lines_by_address(
+    lines = filters.tc_filter_lines_by_address(
         "eth0", filters.TARGET_OFFSET, {f"10.0.0.{k}": f"1:{k:x}" for k in range(10, 250)}
     )
 
@@ -294,16 +293,16 @@ def test_a_kernel_without_netem_delays_by_queues_of_ours_and_then_by_the_transpo
     """The ladder; the last rung loses nothing, so a loss is not emulated there."""
     plan = plan_of(worker=LINKED | {"delay": "5ms", "loss": LOSS})
 
-    assert choose_mechanisms(plan, {"htb", "ifb", "netem", "nfqueue"}).delay == "netem"
-    assert choose_mechanisms(plan, {"htb", "ifb", "nfqueue"}).delay == "nfqueue"
-    assert choose_mechanisms(plan, {"htb", "ifb"}).delay == "transport"
+    assert choose_shaping_mechanisms(plan, {"htb", "ifb", "netem", "nfqueue"}).delay == "netem"
+    assert choose_shaping_mechanisms(plan, {"htb", "ifb", "nfqueue"}).delay == "nfqueue"
+    assert choose_shaping_mechanisms(plan, {"htb", "ifb"}).delay == "transport"
 
 
 def test_jitter_is_never_left_to_netem() -> None:
     """It would reorder packets, and knows no lognormal law."""
     plan = plan_of(worker=LINKED | {"delay": "5ms", "jitter": {"kind": "normal", "deviation": "1ms"}})
 
-    assert choose_mechanisms(plan, {"htb", "ifb", "netem", "nfqueue"}).delay == "nfqueue"
+    assert choose_shaping_mechanisms(plan, {"htb", "ifb", "netem", "nfqueue"}).delay == "nfqueue"
 
 
 def test_strict_refuses_what_is_not_enforced_in_the_kernel() -> None:
@@ -311,14 +310,14 @@ def test_strict_refuses_what_is_not_enforced_in_the_kernel() -> None:
     plan = plan_of(worker=LINKED | {"delay": "5ms"}, strict=True)
 
     with pytest.raises(HostError, match="strict: this kernel can't delay"):
-        choose_mechanisms(plan, {"htb", "ifb"})
-    assert choose_mechanisms(plan, {"htb", "ifb", "nfqueue"}).delay == "nfqueue"
+        choose_shaping_mechanisms(plan, {"htb", "ifb"})
+    assert choose_shaping_mechanisms(plan, {"htb", "ifb", "nfqueue"}).delay == "nfqueue"
 
 
 def test_a_kernel_that_shapes_nothing_is_refused() -> None:
     """Rates in containers have no rung below the kernel."""
     with pytest.raises(HostError, match="htb"):
-        choose_mechanisms(plan_of(), {"ifb"})
+        choose_shaping_mechanisms(plan_of(), {"ifb"})
 
 
 PRINTED = """device up
@@ -333,11 +332,11 @@ def test_what_the_kernel_has_is_compared_class_by_class() -> None:
     """A limit that was changed behind our back, or never came to be, ends the trial before it trains."""
     wanted = {("up", "1:1"): 100e6, ("up", "1:10b"): 20e6, ("down", "1:1"): 2.5e6}
 
-    assert reading.rate_differences(wanted, PRINTED) == []
-    assert "class 1:10b of up has 2e+07 instead of 1e+07 bit/s" in reading.rate_differences(
+    assert reading.htb_rate_differences(wanted, PRINTED) == []
+    assert "class 1:10b of up has 2e+07 instead of 1e+07 bit/s" in reading.htb_rate_differences(
         wanted | {("up", "1:10b"): 1e7}, PRINTED
     )
-    assert "has no rate" in reading.rate_differences({("down", "1:2"): 1e6}, PRINTED)[0]
+    assert "has no rate" in reading.htb_rate_differences({("down", "1:2"): 1e6}, PRINTED)[0]
 
 
 def _all(plan: Plan) -> list[Any]:
@@ -352,7 +351,7 @@ def test_a_port_holds_its_buffer_in_bytes_and_never_less_than_a_packet(
     most_segments: int, declared: int | None, limit: int
 ) -> None:
     """A limit in packets would be eleven times as long for large ones, which nobody declared."""
-    assert tree.buffer_qdisc(most_segments, declared) == f"bfifo limit {limit}"
+    assert tree.link_buffer_qdisc(most_segments, declared) == f"bfifo limit {limit}"
 
 
 def test_netem_holds_a_ports_buffer_beyond_what_its_delay_keeps_under_way() -> None:

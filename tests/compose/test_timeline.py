@@ -14,8 +14,8 @@ from compose.engines.containers.engine import RunSubnets
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import data_network_nodes
-from compose.shaping.mechanisms import LinkMechanisms
-from compose.shaping.node_link import NodeLinkShaping
+from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.node_link import NodeLinkScripts
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
@@ -24,9 +24,9 @@ class Helpers:
     """Do everything at once, at its moment; what they were told is kept."""
 
     def __init__(self, plan: Plan, fails: str = "") -> None:
-        self.mechanisms = LinkMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
+        self.mechanisms = ShapingMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
         self.node_links = {
-            node.name: NodeLinkShaping(plan, node, self.mechanisms, None) for node in data_network_nodes(plan)
+            node.name: NodeLinkScripts(plan, node, self.mechanisms, None) for node in data_network_nodes(plan)
         }
         self.interfaces = dict.fromkeys(self.node_links, "eth0")
         self.told: list[tuple[str, float, list[Any]]] = []
@@ -75,7 +75,7 @@ def lines_of(plan: Plan, helpers: Helpers, folder: Path, *said: dict[str, Any], 
     timeline = LinkEventScheduler(plan, helpers, file)  # type: ignore[arg-type]  # all that a timeline asks of them
     epoch_s = time.time() - time.monotonic()
     for event in said:
-        timeline.handle_event(event | {"time_ms": (epoch_s + time.monotonic() / plan.dilation) * 1e3})
+        timeline.handle_log_event(event | {"time_ms": (epoch_s + time.monotonic() / plan.dilation) * 1e3})
     deadline = time.monotonic() + 5
     while not file.exists() or len(file.read_text().splitlines()) < count:
         assert time.monotonic() < deadline
@@ -175,13 +175,13 @@ def test_a_step_that_begins_before_a_change_that_was_told_ahead_comes_before_it(
     number = next(event.number for event in plan.events if event.step == 3)
     seen = []
 
-    timeline.handle_event(STARTED | {"time_ms": time.time() * 1e3})
+    timeline.handle_log_event(STARTED | {"time_ms": time.time() * 1e3})
     for until in (0.1, 0.1, 0.13, 0.2):
         time.sleep(until)
         seen.append(kernel.rate)
         if len(seen) == 1:
             due = {"key": "event_due", "value": {"number": number, "step": 3}}
-            timeline.handle_event(due | {"time_ms": time.time() * 1e3})
+            timeline.handle_log_event(due | {"time_ms": time.time() * 1e3})
     timeline.close()
 
     assert seen == ["", "10000000", "50000000", "10000000"]
@@ -194,7 +194,7 @@ def test_what_was_told_ahead_of_a_moment_after_the_end_is_no_failure(tmp_path: P
     helpers.helpers["worker-0"] = SimpleNamespace(submit=lambda *_, **__: answer)  # type: ignore[assignment]
     timeline = LinkEventScheduler(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
 
-    timeline.handle_event(STARTED | {"time_ms": time.time() * 1e3})
+    timeline.handle_log_event(STARTED | {"time_ms": time.time() * 1e3})
     time.sleep(0.05)
     timeline.close()
     answer.set_exception(TrialFailed("its helper has ended"))

@@ -29,6 +29,7 @@ def job(what: RankOperation, size_bytes: int) -> RankJob:
     return {"what": what, "size_bytes": size_bytes, "small_bytes": 1_000_000, "calls": 3, "warm_ups": 1}
 
 
+@pytest.mark.slow_where(count=[4])
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("variant", [*DATA_PLANES, BARE])
 def test_ranks_sum_vectors_small_and_large(variant: str, count: int, tmp_path: Path) -> None:

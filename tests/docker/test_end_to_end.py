@@ -23,6 +23,7 @@ def smoke(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / "scenarios" / "smoke.yaml"
 
 
+@pytest.mark.slow_where(strategy=["ps_bsp"])
 @pytest.mark.parametrize("strategy", EVERY)
 @pytest.mark.exact
 def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
@@ -72,6 +73,7 @@ baseline: false
 
 
 @pytest.mark.slow_where(workers=["2"])
+@pytest.mark.slow_where(strategy=["ps_bsp"])
 @pytest.mark.parametrize("workers", ["2", "4"])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
 @pytest.mark.wall_clock

@@ -15,13 +15,13 @@ import docker
 import pytest
 
 from compose.engines.containers.compose_file import compose_project_name
-from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, TRIAL_LABEL, container_labels, secrets_folder_prefix
 from compose.scenario_files.load import load_scenario
 from services.plan import Plan, make_plan
-from services.plan.trial_outcome import LinkRecord
+from services.plan.trial_outcome import LinkShapingRecord
 from services.runtime import identity
 from services.runtime.identity import CA_FILE, NodeIdentity
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -91,7 +91,7 @@ class Waiting:
     client: Any
     image: str
     containers: dict[str, Any]
-    shaped: dict[str, LinkRecord]
+    shaped: dict[str, LinkShapingRecord]
 
     def inside(self, node: str, *command: str, user: str = "") -> tuple[int, str]:
         """Exit code and output of a command in a node's container."""
@@ -125,11 +125,11 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
         closing(docker.from_env()) as client,
     ):
         issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-        host = read_compose_host(client, docker_engine.images, Path(secrets))
+        host = read_host_properties(client, docker_engine.images, Path(secrets))
         set_secrets_owner(Path(secrets), host.user)
         Path(folder, "logs").mkdir()
         Path(folder, "plan.json").write_text(plan.model_dump_json())
-        nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_mechanisms(plan))
+        nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_shaping_mechanisms(plan))
         try:
             nodes.start()
             shaped = nodes.shape_links()

@@ -16,17 +16,17 @@ import docker
 import pytest
 import yaml
 
-from compose.engines.containers.engine import DockerEngine, NodeContainers, read_compose_host, set_secrets_owner
+from compose.engines.containers.engine import DockerEngine, NodeContainers, read_host_properties, set_secrets_owner
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.runs.certificates import issue_certificates
 from compose.runs.clean import remove_leftovers
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, secrets_folder_prefix
 from compose.runs.supervisor import TrialFailed
 from compose.scenario_files.load import load_scenario
-from compose.shaping.tc_output import parse_ceilings_bps
-from services.cluster.fluid_link import PAYLOAD_SHARE
+from compose.shaping.tc_output import parse_htb_rates_bps
+from services.cluster.links.fluid_link import PAYLOAD_SHARE
 from services.plan import COORDINATOR, Plan, make_plan
-from services.plan.trial_outcome import LinkRecord
+from services.plan.trial_outcome import LinkShapingRecord
 
 pytestmark = pytest.mark.docker
 
@@ -41,7 +41,7 @@ class Standing:
     plan: Plan
     folder: Path
     nodes: NodeContainers
-    shaped: dict[str, LinkRecord]
+    shaped: dict[str, LinkShapingRecord]
     client: Any
 
     def ask(self, node: str, what: str, **given: Any) -> dict[str, Any]:
@@ -106,11 +106,11 @@ def _standing(
         closing(docker.from_env()) as client,
     ):
         issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-        host = read_compose_host(client, engine.images, Path(secrets))
+        host = read_host_properties(client, engine.images, Path(secrets))
         set_secrets_owner(Path(secrets), host.user)
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
-        nodes = NodeContainers(plan, folder, host, engine.choose_mechanisms(plan))
+        nodes = NodeContainers(plan, folder, host, engine.choose_shaping_mechanisms(plan))
         try:
             nodes.start()
             shaped = nodes.shape_links()
@@ -144,6 +144,7 @@ def test_members_share_their_racks_uplink_and_not_what_stays_inside(stand: Calla
 
 
 @pytest.mark.wall_clock
+@pytest.mark.slow
 def test_a_pair_is_limited_inside_its_nodes_limit(stand: Callable[..., Standing]) -> None:
     """Towards one peer 20 Mbit/s, towards all together no more than 100."""
     standing = stand(3, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]})
@@ -169,6 +170,7 @@ def test_round_trips_are_those_that_were_declared(stand: Callable[..., Standing]
 
 
 @pytest.mark.wall_clock
+@pytest.mark.slow
 def test_lost_packets_are_sent_again(stand: Callable[..., Standing]) -> None:
     """TCP sees the loss: it is at the receiver, and packet by packet."""
     loss = {"kind": "independent", "share": 0.02}
@@ -191,9 +193,9 @@ def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) ->
     standing = stand(2, LINKED, events=[slow, apart])
     start = time.monotonic()
 
-    standing.nodes.link_events.handle_event({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
+    standing.nodes.link_events.handle_log_event({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
     time.sleep(1.3 - (time.monotonic() - start))
-    meanwhile = parse_ceilings_bps("device up\n" + _classes(standing))
+    meanwhile = parse_htb_rates_bps("device up\n" + _classes(standing))
     time.sleep(2.8 - (time.monotonic() - start))
 
     lines = [json.loads(line) for line in (standing.folder / "events.jsonl").read_text().splitlines()]
@@ -205,7 +207,7 @@ def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) ->
     ]
     assert all(0 <= line["lateness_s"] < 0.1 for line in lines)
     assert meanwhile["up", "1:1"] == 10e6
-    assert parse_ceilings_bps("device up\n" + _classes(standing))["up", "1:1"] == 100e6
+    assert parse_htb_rates_bps("device up\n" + _classes(standing))["up", "1:1"] == 100e6
 
 
 def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Callable[..., Standing]) -> None:
@@ -218,6 +220,7 @@ def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Ca
         standing.nodes.probe_links()
 
 
+@pytest.mark.slow
 def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callable[..., Standing]) -> None:
     """Its packets are dropped, not let through early; the trial must not wait for them."""
     standing = stand(2, LINKED | {"delay": "1ms"})

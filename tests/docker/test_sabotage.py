@@ -18,11 +18,11 @@ from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTable, read_trial
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.host.host_facts import available_cores
+from compose.host.host_facts import available_core_count
 from compose.runs.labels import NODE_LABEL, RUN_LABEL
 from compose.scenario_files.load import load_scenario
 from compose.shaping.htb_tree import peer_class_id
-from compose.shaping.shared_link import switch_address
+from compose.shaping.shared_link import network_switch_address
 from services.plan import Plan, make_plan
 
 pytestmark = pytest.mark.docker
@@ -119,7 +119,7 @@ def test_whatever_is_changed_in_the_kernel_is_invalid(sabotaged: RunSabotaged, w
     name, command = ACTS[what]
 
     def act(plan: Plan) -> None:
-        host = switch_address(plan) if name == "switch" else plan.node_plan(name).addresses.data.host
+        host = network_switch_address(plan) if name == "switch" else plan.node_plan(name).addresses.data.host
         found = f"dev=$(ip -o -4 addr show to {host} | awk '{{print $2}}'); "
         pair = peer_class_id(plan.node_plan("worker-1").addresses.data.host)
         with closing(docker.from_env()) as client:
@@ -167,7 +167,7 @@ def hogs() -> Iterator[Callable[[Plan], None]]:
 
     def start(_: Plan) -> None:
         burn = [sys.executable, "-S", "-c", "while True: pass"]  # up at once: the trial lasts four seconds
-        running.extend(subprocess.Popen(burn) for _ in range(4 * available_cores()))
+        running.extend(subprocess.Popen(burn) for _ in range(4 * available_core_count()))
 
     yield start
     for hog in running:

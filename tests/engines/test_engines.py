@@ -136,7 +136,8 @@ def processes(run: str) -> dict[str, int]:
     return found
 
 
-@pytest.mark.slow_where(transport=["tcp"], strategy=list(STRATEGIES)[3:])
+@pytest.mark.slow_where(transport=["tcp"], strategy=list(STRATEGIES)[1:])
+@pytest.mark.slow_where(transport=["grpc"], strategy=["ring"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(
@@ -171,6 +172,7 @@ def keys(log: Path) -> set[tuple[str, str]]:
     return {(event["key"], str(shape)) for event, shape in zip(events, shapes, strict=True)}
 
 
+@pytest.mark.slow_where(transport=["grpc"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize(
     ("strategy", "victim"), [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")]
@@ -210,6 +212,7 @@ def test_a_node_without_a_plan_fails_the_trial_with_its_complaint(prepare: Prepa
     assert not processes(trial.plan.run)
 
 
+@pytest.mark.slow_where(transport=["tcp"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("node", ["coordinator", "server-0", "worker-0"])
 def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: Path, node: str, transport: str) -> None:

@@ -46,7 +46,8 @@ def laws(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow_where(engine=["docker"], strategy=["one", "two"])
+@pytest.mark.slow_where(engine=["docker"])
+@pytest.mark.slow_where(strategy=["one", "two"])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
 @pytest.mark.exact
 def test_replicas_hold_the_simulated_bits_after_every_step(
@@ -64,7 +65,7 @@ def test_replicas_hold_the_simulated_bits_after_every_step(
 
 
 @pytest.mark.slow_where(engine=["docker"])
-@pytest.mark.slow_where(strategy=["ring"], precision=["fp64"])
+@pytest.mark.slow_where(precision=["fp64"])
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("strategy", ["ring", "three"])
 @pytest.mark.exact

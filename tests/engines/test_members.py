@@ -18,7 +18,7 @@ from strategy_contexts import fits
 
 from analysis.reading.run_folder import TrialFolder
 from services.plan import COORDINATOR
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 from services.strategies import AllReduce, Easgd, LocalSgd, ParameterServer, Strategy, StrategySwitch
 from services.strategies.switching.rules import AtStepRule, PlateauRule
 
@@ -53,12 +53,12 @@ def collectives() -> Iterator[Strategy]:
         yield StrategySwitch(before=one, after=other, when=AtStepRule(fraction=0.5))
 
 
-def met(collective: Component) -> Component:
+def met(collective: ScenarioComponent) -> ScenarioComponent:
     """With the tokens that it sends for long vectors alone, if it sends any."""
     return collective.model_copy(update={"rendezvous": True}) if hasattr(collective, "rendezvous") else collective
 
 
-def servers() -> Iterator[dict[str, Component]]:
+def servers() -> Iterator[dict[str, ScenarioComponent]]:
     """One member of each axis to a trial; shorter axes begin again.
 
     That of weights goes by twos, or those that matter would stand beside those who leave nothing stale.
@@ -71,11 +71,11 @@ def servers() -> Iterator[dict[str, Component]]:
 
 def served(parts: dict[str, Any]) -> Strategy:
     """By itself, or after a ring where it takes workers that have been something else before."""
-    rate = "as_given" if parts["staleness"].divides_rate_by_workers else "per_sample"
+    rate = "as_given" if parts["staleness"].divides_learning_rate else "per_sample"
     served = ParameterServer.model_validate({**parts, "rate": rate})
-    if not served.placement.conflict_reason(WORKERS, served.servers):
+    if not served.placement.node_count_conflict(WORKERS, served.servers):
         return served
-    rate = "keep" if served.staleness.divides_rate_by_workers else "keep_per_sample"
+    rate = "keep" if served.staleness.divides_learning_rate else "keep_per_sample"
     after = served.model_copy(update={"rate": "per_sample"})
     return StrategySwitch(after=after, when=AtStepRule(fraction=0.5), rate=rate)
 
@@ -102,11 +102,11 @@ MEMBERS = [*collectives(), *map(served, servers()), *others()]
 FEW = [next(collectives()), *map(served, list(servers())[:2]), *{each.kind: each for each in others()}.values()]
 
 
-def inside(component: Component) -> Iterator[str]:
+def inside(component: ScenarioComponent) -> Iterator[str]:
     """The kinds of a component and of everything that it is made of."""
     yield component.kind
     for _, part in component:
-        if isinstance(part, Component):
+        if isinstance(part, ScenarioComponent):
             yield from inside(part)
 
 
@@ -120,6 +120,7 @@ def test_nobody_is_left_out_of_the_trials(family: str) -> None:
     assert all(fits(strategy, workers(strategy)) for strategy in MEMBERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [key for key in FAMILIES if key != "placement"])
 def test_every_part_of_a_server_makes_a_difference_in_its_trials(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
     """One that has nothing to do in any would show nothing: ages of zero, no straggler, numbers that are exact."""

@@ -65,6 +65,7 @@ def step_s(trial: Any) -> float:
 
 
 @pytest.mark.slow_where(strategy=["across", "levels", "halves", "trees", "turns"])
+@pytest.mark.slow_where(network=[REGIONS])
 @pytest.mark.parametrize(
     ("network", "strategy"),
     [

@@ -47,8 +47,8 @@ def servers(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow_where(engine=["docker"], strategy=["ssp", "backup", "gba", "dc"])
-@pytest.mark.slow_where(engine=["local"], strategy=["ssp", "gba"])
+@pytest.mark.slow_where(engine=["docker"])
+@pytest.mark.slow_where(strategy=["ssp", "backup", "gba"])
 @pytest.mark.parametrize("strategy", ["asp", "ssp", "backup", "gba", "dc", "beside"])
 @pytest.mark.exact
 def test_the_folder_of_a_trial_replays_to_its_parameters(
@@ -62,7 +62,7 @@ def test_the_folder_of_a_trial_replays_to_its_parameters(
     assert hashlib.sha256(params.tobytes()).hexdigest() == trial.params_sha256
 
 
-@pytest.mark.slow_where(engine=["docker"], strategy=["together"])
+@pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("strategy", ["together", "spare"])
 @pytest.mark.exact
 def test_shards_on_workers_hold_the_bits_of_virtual_time(

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
-from ensayo.exit_codes import ExitCode, exit_code
-from ensayo.study_tables import chapter_renderables
+from ensayo.exit_codes import ExitCode, exit_code_of_error
+from ensayo.mlperf_tables import chapter_renderables
 from ensayo.tables import create_console
 from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
@@ -110,9 +110,9 @@ def test_what_cannot_be_meant_ends_with_2(arguments: list[str], monkeypatch: pyt
 
 def test_a_setting_is_a_key_and_a_value() -> None:
     """Values may hold equals signs; keys must be there."""
-    assert cli.parse_settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}
+    assert cli.parse_key_value_settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}
     with pytest.raises(UserError, match="write KEY=VALUE"):
-        cli.parse_settings(["epochs"])
+        cli.parse_key_value_settings(["epochs"])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_setting_is_a_key_and_a_value() -> None:
 )
 def test_every_error_of_ours_has_its_code(error: type[EnsayoError], code: int) -> None:
     """Scripts tell by the code whose turn it is to act."""
-    assert exit_code(error("x")) == code
+    assert exit_code_of_error(error("x")) == code
 
 
 def test_a_piped_table_breaks_no_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from analysis.exports import EXPORTERS
 from compose.engines import EngineChoice, create_engine
-from compose.runs.run import ScenarioSource, run_scenario
-from compose.scenario_files.load import load_scenario, read_scenario_question
+from compose.runs.run import ScenarioFile, run_scenario
+from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo import cli
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
@@ -24,7 +24,7 @@ SHORT = {"sweep.workers": "[2]", "workload.epochs": "1", "baseline": "false"}
 def rehearsed(root: Path, engine: str, runs: Path, settings: Mapping[str, str]) -> Path:
     """The folder of a real run of the quickstart."""
     path = root / "scenarios" / "quickstart.yaml"
-    source = ScenarioSource(load_scenario(path, settings, engine), path.read_text(), read_scenario_question(path), "")
+    source = ScenarioFile(load_scenario(path, settings, engine), path.read_text(), read_first_comment(path), "")
     chosen = create_engine(engine)
     return run_scenario(source, EngineChoice(chosen, "asked for"), runs, SilentDisplay(Console())).folder
 
@@ -79,7 +79,12 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
 
 
 @pytest.mark.parametrize(
-    "of", ["simulated", "local", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow])]
+    "of",
+    [
+        "simulated",
+        pytest.param("local", marks=pytest.mark.slow),
+        pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.slow]),
+    ],
 )
 def test_mlcommons_checker_accepts_the_quickstart_of_every_engine(
     of: str, pytestconfig: pytest.Config, request: pytest.FixtureRequest, tmp_path: Path

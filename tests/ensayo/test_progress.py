@@ -6,16 +6,16 @@ from pathlib import Path
 from rich.console import Console
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from ensayo.progress_display import BarDisplay, LineDisplay, RunDisplay, SilentDisplay
+from ensayo.progress_display import PlainLineDisplay, ProgressBarDisplay, RunProgressDisplay, SilentDisplay
 from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
 
 
-def shown(kind: type[RunDisplay]) -> str:
+def shown(kind: type[RunProgressDisplay]) -> str:
     """Everything that a display writes in a run of one trial."""
     scenario = load_scenario(find_scenario("smoke"))
     plan = make_plan(scenario.trials()[0], "run", "simulated", InProcessAddresses())
-    console = Console(file=io.StringIO(), force_terminal=kind is BarDisplay, width=120)
+    console = Console(file=io.StringIO(), force_terminal=kind is ProgressBarDisplay, width=120)
     display = kind(console, clock=lambda: 0.0)
 
     display.preparation_started("building images")
@@ -27,8 +27,8 @@ def shown(kind: type[RunDisplay]) -> str:
         plan, {"key": "eval_metrics", "value": {"accuracy": 0.5}, "time_ms": 1000.0, "metadata": metadata}
     )
     display.trial_ended(plan, "failed", 2.0)
-    display.finish()
-    display.finish()
+    display.close()
+    display.close()
 
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -36,7 +36,7 @@ def shown(kind: type[RunDisplay]) -> str:
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """Logs of continuous integration must be readable."""
-    assert shown(LineDisplay).splitlines() == [
+    assert shown(PlainLineDisplay).splitlines() == [
         "building images",
         "smoke: 1 trials, engine simulated (as asked), into runs/smoke/1",
         "[1/1] ring, 2 workers",
@@ -47,7 +47,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 def test_a_terminal_shows_what_stays_and_is_given_back() -> None:
     """How often bars are drawn is up to the terminal; the line of each ended trial is not, and the cursor returns."""
-    text = shown(BarDisplay)
+    text = shown(ProgressBarDisplay)
 
     assert "[1/1] ring, 2 workers" in text
     assert "ring, 2 workers: failed, 2.0 s\n" in text

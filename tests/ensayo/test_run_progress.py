@@ -50,12 +50,12 @@ def test_the_pace_is_samples_by_virtual_time_since_training_began(plans: list[Pl
     course = RunProgress(plans, Watch())
     course.start_trial()
 
-    course.record_event(event("init_start", 0))
-    course.record_event(event("run_start", 5000))
-    course.record_event(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
-    course.record_event(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
+    course.record_log_event(event("init_start", 0))
+    course.record_log_event(event("run_start", 5000))
+    course.record_log_event(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
+    course.record_log_event(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
 
-    assert course.estimated_step == 1
+    assert course.estimated_step_count == 1
     assert str(course.trial_progress) == "loss 2, accuracy 0.5, 1,438 samples/s"
 
 
@@ -66,7 +66,7 @@ def test_time_left_grows_from_what_this_trial_and_the_ended_ones_took(plans: lis
     course.start_trial()
     assert course.remaining_s() == 0
     watch.now = 10
-    course.record_event(event("eval_metrics", 1, {}, samples_count=1438))
+    course.record_log_event(event("eval_metrics", 1, {}, samples_count=1438))
     assert course.remaining_s() == 30
     course.finish_trial(10)
     assert course.remaining_s() == 10
@@ -82,9 +82,9 @@ def test_a_trial_that_runs_longer_than_its_plan_has_nothing_left(plans: list[Pla
     course.start_trial()
     watch.now = 3
 
-    course.record_event(event("run_stop", 1, samples_count=5 * 1438))
+    course.record_log_event(event("run_stop", 1, samples_count=5 * 1438))
 
-    assert course.estimated_step == plans[0].steps
+    assert course.estimated_step_count == plans[0].steps
     assert course.remaining_s() == 0
 
 

@@ -20,8 +20,8 @@ from analysis.report.headline import headline_sentences
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from compose.engines import choose_engine
-from compose.runs.run import ScenarioSource, run_scenario
-from compose.scenario_files.load import find_scenario, load_scenario, read_scenario_question
+from compose.runs.run import ScenarioFile, run_scenario
+from compose.scenario_files.load import find_scenario, load_scenario, read_first_comment
 from ensayo.progress_display import SilentDisplay
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
     def asked(name: str, settings: dict[str, str]) -> Answer:
         path = find_scenario(name)
-        source = ScenarioSource(load_scenario(path, settings), path.read_text(), read_scenario_question(path), "")
+        source = ScenarioFile(load_scenario(path, settings), path.read_text(), read_first_comment(path), "")
         done = run_scenario(
             source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), SilentDisplay(Console())
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.switch_search import earliest_good_result, find_switch_fraction, search_fractions
+from ensayo.strategy_switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
@@ -35,7 +35,7 @@ def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: flo
     """Where quality jumps at one fraction, halving the interval finds it: 2⁻ᵏ after k tries."""
     told = list(search_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
 
-    found = earliest_good_result(told)
+    found = earliest_good_fraction_result(told)
     assert len(told) == 1 + tries
     assert found.is_good_enough
     assert found.fraction >= knee
@@ -54,7 +54,7 @@ def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     """Not a number compares with nothing."""
     told = list(search_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
 
-    assert earliest_good_result(told).fraction == 1.0
+    assert earliest_good_fraction_result(told).fraction == 1.0
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,10 @@ def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why:
     scenario = Scenario.decode({"name": "it", "workload": work, "strategies": {"it": strategy}})
 
     with pytest.raises(UserError, match=why.replace("{", r"\{").replace("}", r"\}")):
-        find_switch_fraction(scenario)
+        find_switch_fraction_key(scenario)
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_sequence_and_the_answer(tmp_path: Path) -> None:
     """Through the ordinary machinery: every try leaves a run with its report."""
     path = tmp_path / "early.yaml"

@@ -1,7 +1,7 @@
 """How a trial reads on a terminal."""
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from ensayo.terminal_text import choice_lines, format_sweep_labels
+from ensayo.terminal_text import auto_choice_lines, format_sweep_labels
 from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
 
@@ -27,7 +27,7 @@ def test_what_a_plan_has_chosen_is_told_with_what_the_others_would_take() -> Non
         if trial.label in {"ring", "auto"}
     ]
 
-    first, *others = choice_lines(plans)
+    first, *others = auto_choice_lines(plans)
 
     assert len(others) == 3  # sizes and workers; nothing of those whose collective is given
     assert first.startswith(

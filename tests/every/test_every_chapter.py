@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import figure_style
+from analysis.figures.drawing.style import figure_style_context
 from analysis.mlperf.chapters import CHAPTERS, Chapter, ChapterWriter
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
 from analysis.mlperf.study import MlperfStudy, make_study
@@ -43,7 +43,7 @@ every_study = pytest.mark.parametrize("of", STUDIES)
 @cache
 def written(write: ChapterWriter, of: str) -> Chapter | None:
     """What a chapter says of one study."""
-    with figure_style():
+    with figure_style_context():
         return write(STUDIES[of]())
 
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
-from services.cluster.message_lengths import MessageSizeLimits
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
+from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network, NetworkPath
 from services.collectives import (
     AnyCollective,
@@ -28,16 +28,16 @@ from services.collectives import (
     HalvingDoubling,
     HierarchicalAllReduce,
     HierarchicalCopyAllReduce,
-    NetworkAndModelFacts,
+    NetworkAndModelSizes,
     RecursiveDoubling,
     ReduceToOne,
     Ring,
-    Schedule,
+    TransferSchedule,
 )
 from services.collectives.execution.executor import UNCOMPRESSED, all_reduce
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
-from services.collectives.folding import power_of_two_ranks
-from services.collectives.grouped import GroupedCollective, RankGroups
+from services.collectives.folding import unfolded_ranks
+from services.collectives.grouped import RankGroupCollective, RankGroups
 from services.collectives.pairwise_exchange import PairwiseExchange
 from services.collectives.rendezvous import RendezvousCollective
 from services.compressors import Compressor, Fp16
@@ -88,7 +88,7 @@ class Exchange:
 
 
 async def exchange(
-    schedule: Schedule,
+    schedule: TransferSchedule,
     vectors: list[HostArray],
     bytes_per_s: float = inf,
     *,
@@ -151,9 +151,9 @@ def test_a_collective_is_read_from_what_it_writes(collective: Collective) -> Non
 @every_collective
 def test_a_schedule_is_read_from_what_it_writes(collective: Collective) -> None:
     """Nodes read it from their plan, and must find the same rounds there."""
-    schedule = collective.schedule(6)
+    schedule = collective.plan_transfers(6)
 
-    assert Schedule.model_validate_json(schedule.model_dump_json()) == schedule
+    assert TransferSchedule.model_validate_json(schedule.model_dump_json()) == schedule
 
 
 @every_collective
@@ -166,7 +166,7 @@ def test_every_rank_ends_with_the_sum_in_the_same_bits(
     for size in SIZES:
         vectors = normal(ranks, size, dtype)
 
-        done = in_virtual_time(exchange(collective.schedule(ranks), vectors))
+        done = in_virtual_time(exchange(collective.plan_transfers(ranks), vectors))
 
         tolerance = ranks * np.finfo(dtype).eps * sum(abs(vector) for vector in vectors)
         assert (abs(done.vectors[0] - np.sum(vectors, axis=0, dtype="float64")) <= tolerance).all()
@@ -183,7 +183,7 @@ def test_whole_numbers_are_summed_exactly_in_pieces_of_any_size(
     """Without rounding nothing hides a chunk that was added twice or left out."""
     vectors = whole(ranks, size, seed=seed)
 
-    done = in_virtual_time(exchange(collective.schedule(ranks), vectors, piece_bytes=8 * entries))
+    done = in_virtual_time(exchange(collective.plan_transfers(ranks), vectors, piece_bytes=8 * entries))
 
     for vector in done.vectors:
         assert (vector == np.sum(vectors, axis=0)).all()
@@ -196,7 +196,7 @@ def test_every_summand_counts_once_though_messages_come_thrice_and_out_of_order(
     collective: Collective, ranks: int, size: int, seed: int, late_s: float, in_virtual_time: InVirtualTime
 ) -> None:
     """A network may repeat and overtake; the order of sums, and so their bits, must not depend on it."""
-    vectors, schedule = normal(ranks, size, "float32", seed), collective.schedule(ranks)
+    vectors, schedule = normal(ranks, size, "float32", seed), collective.plan_transfers(ranks)
 
     calm = in_virtual_time(exchange(schedule, vectors, 1e4, piece_bytes=64))
     done = in_virtual_time(exchange(schedule, vectors, 1e4, piece_bytes=64, mailbox=unruly(late_s)))
@@ -224,7 +224,7 @@ def test_replicas_hold_the_same_bits_when_the_wire_rounds(
     """Who keeps a value that it has also sent must keep what the others got."""
     vectors = normal(ranks, 501, "float32")
 
-    done = in_virtual_time(exchange(collective.schedule(ranks), vectors, piece_bytes=128, compressor=Fp16()))
+    done = in_virtual_time(exchange(collective.plan_transfers(ranks), vectors, piece_bytes=128, compressor=Fp16()))
 
     hops = 2 * ranks  # roundings on the way of a sum, at most
     tolerance = hops * 2.0**-11 * sum(abs(vector) for vector in vectors)
@@ -239,7 +239,7 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
     collective: Collective, ranks: int, size: int, in_virtual_time: InVirtualTime
 ) -> None:
     """Bytes per node are promised before a run and compared with its network interface afterwards."""
-    schedule = collective.schedule(ranks)
+    schedule = collective.plan_transfers(ranks)
 
     length = schedule.max_message_bytes(4 * size, MAX_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES) // 4
 
@@ -290,7 +290,7 @@ FORMULAS: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
 @any_ranks
 def test_bytes_and_messages_are_those_of_the_literature(collective: Collective, ranks: int) -> None:
     """A schedule that moves more than its algorithm must is another algorithm."""
-    size, schedule = 5040 * 16, collective.schedule(ranks)  # divisible by every number of ranks
+    size, schedule = 5040 * 16, collective.plan_transfers(ranks)  # divisible by every number of ranks
     vectors, messages = (formula(ranks) for formula in FORMULAS[collective.kind])
     tokens = sum(each.kind == "token" for each in schedule.transfers)
 
@@ -303,9 +303,9 @@ def test_bytes_and_messages_are_those_of_the_literature(collective: Collective, 
 @pytest.mark.parametrize("ranks", [2, 4, 7, 8])
 def test_partners_swap_when_both_are_ready(collective: Collective, ranks: int) -> None:
     """Whoever is early would take the link of whoever is late, and delays would feed each other."""
-    for rank in power_of_two_ranks(ranks):
-        acts = build_rank_schedule(collective.schedule(ranks), rank, 64 * ranks, 64, 4).operations
-        folds = {rank - 1, rank + 1} - set(power_of_two_ranks(ranks))
+    for rank in unfolded_ranks(ranks):
+        acts = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
+        folds = {rank - 1, rank + 1} - set(unfolded_ranks(ranks))
         for number, act in enumerate(acts):
             if act.is_send and act.kind == "token":
                 assert {k for k, each in enumerate(acts[:number]) if not each.is_send} <= waited(acts, number)
@@ -324,7 +324,7 @@ def test_whoever_goes_on_with_somebody_else_has_heard_that_all_is_there(collecti
     """
     turned = 0
     for rank in range(ranks):
-        acts = build_rank_schedule(collective.schedule(ranks), rank, 64 * ranks, 64, 4).operations
+        acts = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
         for number, act in enumerate(acts):
             if act.is_send and act.kind != "token":
                 before = waited(acts, number)
@@ -346,7 +346,7 @@ def waited(acts: Sequence[RankOperation], number: int) -> set[int]:
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 9])
 def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: str | None) -> None:
     """A leaf has nothing to wait for: its partial sums would fill the port that others need."""
-    schedule = DoubleBinaryTree(round_trip=round_trip and Bytes(round_trip)).schedule(ranks)
+    schedule = DoubleBinaryTree(round_trip=round_trip and Bytes(round_trip)).plan_transfers(ranks)
     ahead = schedule.send_window_pieces(256)
     assert ahead == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
     for rank in range(ranks):
@@ -363,11 +363,11 @@ def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: 
 def test_a_large_segment_does_not_starve_two_trees(in_virtual_time: InVirtualTime) -> None:
     """A transport takes shorter pieces, and what a link carries in a round trip is so many more of them."""
     rate, delay_s, names = 1e8, 0.02, [f"rank-{rank}" for rank in range(8)]
-    there = NetworkAndModelFacts(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    there = NetworkAndModelSizes(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
-        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_fields(there).schedule(8)
+        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_auto_values(there).plan_transfers(8)
         done: Exchange = in_virtual_time(exchange(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
         return done.seconds
 
@@ -405,7 +405,7 @@ def test_nobody_in_a_ring_or_in_halving_and_doubling_sends_more_than_its_share(r
 @pytest.mark.parametrize(("racks", "size"), [(2, 2), (2, 4), (4, 2), (3, 3)])
 def test_of_two_levels_a_rack_sends_others_what_a_rank_of_a_ring_would(racks: int, size: int) -> None:
     """2(G-1)/G of the vector, however many ranks it has: that is what the second level is for."""
-    schedule = HierarchicalAllReduce(size=size).schedule(racks * size)
+    schedule = HierarchicalAllReduce(size=size).plan_transfers(racks * size)
     entries = 5040 * 16
 
     crossing = schedule.model_copy(
@@ -421,7 +421,7 @@ def test_of_two_levels_a_rack_sends_others_what_a_rank_of_a_ring_would(racks: in
 @any_ranks
 def test_a_schedule_sums_every_chunk_once_and_tells_everybody_by_itself(collective: Collective, ranks: int) -> None:
     """Its rounds played with sets instead of numbers: who has whose summand, without the executor."""
-    schedule = collective.schedule(ranks)
+    schedule = collective.plan_transfers(ranks)
     held = [[Counter({rank: 1}) for _ in range(len(schedule.chunk_ranges(1000)))] for rank in range(ranks)]
     everybody = Counter(range(ranks))
 
@@ -441,7 +441,7 @@ def test_a_schedule_sums_every_chunk_once_and_tells_everybody_by_itself(collecti
 @any_ranks
 def test_a_message_is_named_once(collective: Collective, ranks: int) -> None:
     """The receiver tells messages of one sender apart by what they do and by their first chunk."""
-    names = Counter((t.edge, t.kind, t.first_chunk) for t in collective.schedule(ranks).transfers)
+    names = Counter((t.rank_pair, t.kind, t.first_chunk) for t in collective.plan_transfers(ranks).transfers)
 
     assert set(names.values()) <= {1}
     assert all(source != target for (source, target), _, _ in names)
@@ -460,7 +460,7 @@ def test_the_closed_form_is_the_time_on_the_virtual_fabric(
     """The prediction and the network of the simulation are two models; on equal links they must tell the same time."""
     size, bytes_per_s = megabytes * 250_000, goodput_bytes_per_s(Rate(rate))
 
-    done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s))
+    done = in_virtual_time(exchange(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s))
 
     assert done.seconds == pytest.approx(
         collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error
@@ -475,7 +475,7 @@ def test_the_closed_form_holds_for_other_numbers_of_ranks(
     """Unequal racks begin at different times and get in each other's way, which no formula counts."""
     size, rate = 500_000, 1e6
 
-    done = in_virtual_time(exchange(collective.schedule(ranks), [np.ones(size, "float32")] * ranks, rate))
+    done = in_virtual_time(exchange(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, rate))
 
     expected = collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate)
     assert done.seconds == pytest.approx(expected, rel=0.2 if uneven(collective, ranks) else 0.1)
@@ -507,7 +507,7 @@ def test_the_formula_says_what_the_number_beside_it_counts(
     kind: type[RendezvousCollective], rendezvous: bool, ranks: int
 ) -> None:
     """With tokens α counts more often than without, and a report prints both."""
-    collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, GroupedCollective) else {}))
+    collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, RankGroupCollective) else {}))
     low = ranks.bit_length() - 1
     values = {"n": ranks, "p": 2**low, "f": low, "c": (ranks - 1).bit_length(), "g": 2, "l": 2, "G": ranks // 2}
 
@@ -523,9 +523,9 @@ def test_the_closed_form_counts_the_waits_of_the_longest_chain(collective: Colle
 
     Where ranks begin early, their first message is on its way meanwhile, and the formula counts it all the same.
     """
-    schedule = collective.schedule(ranks)
+    schedule = collective.plan_transfers(ranks)
 
-    waits_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.edges, 2.5))
+    waits_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 2.5))
 
     formula_s = collective.predict_run_time_s(ranks, 0.0, 2.5, 1.0)
     assert waits_s <= formula_s if uneven(collective, ranks) else waits_s == pytest.approx(formula_s)
@@ -538,9 +538,9 @@ def test_delays_take_as_long_as_the_formulas_alphas(
 ) -> None:
     """Of a pipeline, pieces hide some of them."""
     size, rate, delay_s = 250_000, 1e7, 0.05
-    there = NetworkAndModelFacts(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
-    settled = collective if hasattr(collective, "size") else collective.resolve_fields(there)
-    vectors, schedule = [np.ones(size, "float32")] * ranks, settled.schedule(ranks)
+    there = NetworkAndModelSizes(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    settled = collective if hasattr(collective, "size") else collective.resolve_auto_values(there)
+    vectors, schedule = [np.ones(size, "float32")] * ranks, settled.plan_transfers(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
@@ -582,10 +582,10 @@ def test_pieces_hide_of_delays_what_the_forms_say(
         network=far,
         compute_s=0.0,
     )
-    settled = collective.resolve_fields(
-        NetworkAndModelFacts(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    settled = collective.resolve_auto_values(
+        NetworkAndModelSizes(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
     )
-    schedule, vectors = settled.schedule(ranks), [np.ones(entries, "float32")] * ranks
+    schedule, vectors = settled.plan_transfers(ranks), [np.ones(entries, "float32")] * ranks
 
     taken_s = in_virtual_time(exchange(schedule, vectors, rate, piece_bytes=piece_bytes, network=far)).seconds
 
@@ -622,13 +622,13 @@ def test_ranks_that_stand_anywhere_in_groups_of_any_size_sum_and_wait_as_the_sch
     ranks = sum(map(len, groups))
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=0.5) for a, b in permutations(names, 2)))
-    vectors, schedule = whole(ranks, 8 * entries), kind(groups=groups, rendezvous=rendezvous).schedule(ranks)
+    vectors, schedule = whole(ranks, 8 * entries), kind(groups=groups, rendezvous=rendezvous).plan_transfers(ranks)
 
     done = in_virtual_time(exchange(schedule, vectors, piece_bytes=256, network=far))
 
     assert replicas(done) == 1
     assert (done.vectors[0] == np.sum(vectors, axis=0)).all()
-    assert done.seconds == pytest.approx(schedule.critical_path_latency_s(dict.fromkeys(schedule.edges, 0.5)))
+    assert done.seconds == pytest.approx(schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 0.5)))
 
 
 @every_collective
@@ -663,7 +663,7 @@ def test_one_rank_alone_exchanges_nothing_and_takes_no_time(
     """Speed-up is measured against one worker, which must not pay for an exchange with itself."""
     (vector,) = normal(1, 64, "float32")
 
-    done = in_virtual_time(exchange(collective.schedule(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
+    done = in_virtual_time(exchange(collective.plan_transfers(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
 
     assert done.vectors[0].tobytes() == vector.tobytes()
     assert (done.traffic[0].messages, done.seconds, collective.predict_run_time_s(1, 1e6, 1.0, 1.0)) == (0, 0.0, 0.0)
@@ -674,7 +674,7 @@ def test_sixty_four_ranks_end_with_the_sum(collective: Collective, in_virtual_ti
     """Large clusters are what virtual time is for."""
     vectors = whole(64, 130, "float32")
 
-    done = in_virtual_time(exchange(collective.schedule(64), vectors))
+    done = in_virtual_time(exchange(collective.plan_transfers(64), vectors))
 
     assert (done.vectors[0] == np.sum(vectors, axis=0)).all()
     assert replicas(done) == 1
@@ -691,7 +691,7 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
         vectors = normal(4, 8 * MAX_FLUID_MESSAGE_BYTES // 4, "float32")
         await asyncio.gather(
             *(
-                all_reduce(fabric.make_transport(name), names, rank, Ring().schedule(4), 0, vectors[rank])
+                all_reduce(fabric.make_transport(name), names, rank, Ring().plan_transfers(4), 0, vectors[rank])
                 for rank, name in enumerate(names)
             )
         )

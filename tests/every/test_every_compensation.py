@@ -48,7 +48,7 @@ def test_a_gradient_of_the_parameters_themselves_stays_as_it_is(
     """To the last bit: nothing has happened since."""
     gradient, params, _ = vectors(device)
 
-    made, _ = compensation.compensate(gradient, params, params, compensation.init(params))
+    made, _ = compensation.compensate(gradient, params, params, compensation.init_state(params))
 
     assert device.to_host(made).tobytes() == device.to_host(gradient).tobytes()
 
@@ -58,7 +58,7 @@ def test_without_strength_a_gradient_stays_as_it_is(weak: DelayCompensation, dev
     """λ = 0 is asynchronous SGD to the last bit."""
     gradient, params, read = vectors(device)
 
-    made, _ = weak.compensate(gradient, params, read, weak.init(params))
+    made, _ = weak.compensate(gradient, params, read, weak.init_state(params))
 
     assert device.to_host(made).tobytes() == device.to_host(gradient).tobytes()
 
@@ -71,7 +71,7 @@ def test_ranges_compensated_alone_are_bitwise_the_whole(
     """That is what lets servers hold ranges; and the type of the parameters is kept."""
     gradient, params, read = vectors(device, dtype)
     chunks = equal_vector_ranges(100, 3)
-    whole, parts = compensation.init(params), [compensation.init(chunk.view(params)) for chunk in chunks]
+    whole, parts = compensation.init_state(params), [compensation.init_state(chunk.view(params)) for chunk in chunks]
 
     for _ in range(2):  # the second time with a memory
         made, whole = compensation.compensate(gradient, params, read, whole)

@@ -20,8 +20,8 @@ from analysis.exports.readable_trials import read_readable_trials
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading.run_folder import RunFolder
 from compose.engines import choose_engine
-from compose.runs.run import ScenarioSource, run_scenario
-from compose.scenario_files.load import load_scenario, read_scenario_question
+from compose.runs.run import ScenarioFile, run_scenario
+from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.progress_display import SilentDisplay
 from services.schema.errors import UserError
 
@@ -171,9 +171,7 @@ every_export = pytest.mark.parametrize("kind", READERS)
 def finished(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A real run, short: a ring, two servers in lockstep, and two workers that serve each other out of it."""
     path = pytestconfig.rootpath / "scenarios" / "quickstart.yaml"
-    source = ScenarioSource(
-        load_scenario(path, SETTINGS, "simulated"), path.read_text(), read_scenario_question(path), ""
-    )
+    source = ScenarioFile(load_scenario(path, SETTINGS, "simulated"), path.read_text(), read_first_comment(path), "")
     done = run_scenario(source, choose_engine("simulated"), tmp_path_factory.mktemp("runs"), SilentDisplay(Console()))
     return RunFolder(done.folder)
 

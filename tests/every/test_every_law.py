@@ -12,7 +12,6 @@ from analysis.laws import (
     AmdahlLaw,
     AnyScalingLaw,
     BestBatchLaw,
-    CompositeLaw,
     CriticalBatchLaw,
     ExchangeTimeLaw,
     GustafsonLaw,
@@ -21,6 +20,7 @@ from analysis.laws import (
     ScalingLaw,
     SeriesColumns,
     StepTimeLaw,
+    TrainingTimeLaw,
     UniversalScalabilityLaw,
 )
 from analysis.statistics.centre import Floats
@@ -51,8 +51,8 @@ EXAMPLES: list[tuple[ScalingLaw, tuple[float, ...]]] = [
     (CriticalBatchLaw(), (1e5, 700)),
     (StepTimeLaw(), (0.02, 1e-3)),
     (ExchangeTimeLaw(), (0.01, 1.1)),
-    (CompositeLaw(), (1e5, 640, 0.02, 1e-3)),
-    (CompositeLaw(batch="best"), (1e5, 640, 0.02, 1e-3)),
+    (TrainingTimeLaw(), (1e5, 640, 0.02, 1e-3)),
+    (TrainingTimeLaw(batch="best"), (1e5, 640, 0.02, 1e-3)),
 ]
 
 every_law = pytest.mark.parametrize(("law", "theta"), EXAMPLES, ids=lambda value: repr(value)[:40])
@@ -61,7 +61,7 @@ every_law = pytest.mark.parametrize(("law", "theta"), EXAMPLES, ids=lambda value
 def observed(law: ScalingLaw, theta: tuple[float, ...], sd: float = 0.0, seed: int = 0, **at: Floats) -> SeriesColumns:
     """Columns as this law would have them, each observation off by its own noise."""
     generator, told = np.random.default_rng(seed), at or TOLD
-    if not isinstance(law, CompositeLaw):
+    if not isinstance(law, TrainingTimeLaw):
         values = law.predict_output(np.array(theta), told)
         return {**told, law.output: values * np.exp(sd * generator.standard_normal(values.size))}
     samples = observed(CriticalBatchLaw(), theta[:2], sd, seed + 1, **told)["samples"]

@@ -12,17 +12,17 @@ from services.parameter_server.placement import (
     ColocatedPlacement,
     DedicatedPlacement,
     Placement,
-    PromotedPlacement,
-    SparePlacement,
+    PromotedWorkerPlacement,
+    SpareNodePlacement,
 )
 from services.strategies import ParameterServer
 
 EXAMPLES: list[Placement] = [
     DedicatedPlacement(),
     ColocatedPlacement(),
-    SparePlacement(),
-    PromotedPlacement(),
-    PromotedPlacement(workers=2),
+    SpareNodePlacement(),
+    PromotedWorkerPlacement(),
+    PromotedWorkerPlacement(workers=2),
 ]
 
 every_placement = pytest.mark.parametrize("placement", EXAMPLES, ids=repr)
@@ -48,10 +48,10 @@ def test_shards_cover_the_vector_and_every_one_has_its_node(
     placement: Placement, workers: int, servers: int, entries: int
 ) -> None:
     """In the order of their nodes, servers first; no node holds two, none holds nothing."""
-    servers = 1 if placement.conflict_reason(workers, servers) else servers
+    servers = 1 if placement.node_count_conflict(workers, servers) else servers
     names = (
         tuple(f"worker-{k}" for k in range(workers)),
-        tuple(f"server-{k}" for k in range(placement.server_count(servers))),
+        tuple(f"server-{k}" for k in range(placement.dedicated_server_count(servers))),
     )
 
     held, chunks = placement.shard_owners(*names), placement.shard_ranges(workers, servers, entries)
@@ -76,7 +76,7 @@ def test_spare_nodes_make_all_links_carry_the_same(workers: int, spare: int) -> 
     assume(spare < workers)
     entries = 1_000_000
 
-    sent = ParameterServer(servers=spare, placement=SparePlacement()).bytes_per_step(workers, entries, "float32")
+    sent = ParameterServer(servers=spare, placement=SpareNodePlacement()).bytes_per_step(workers, entries, "float32")
 
     share = 2 * workers * (workers - 1) / (workers**2 + spare * workers - 2 * spare)
     for count in (*sent.workers, *sent.servers):
@@ -95,28 +95,28 @@ def test_colocated_shards_send_what_a_ring_sends(workers: int) -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     """More spare nodes than workers stay idle; workers that serve have no servers beside them."""
-    assert "at most as many servers as workers" in (SparePlacement().conflict_reason(2, 3) or "")
-    assert "leave out servers" in (ColocatedPlacement().conflict_reason(2, 3) or "")
-    assert SparePlacement().conflict_reason(3, 3) is None
-    assert ColocatedPlacement().conflict_reason(2, 1) is None
+    assert "at most as many servers as workers" in (SpareNodePlacement().node_count_conflict(2, 3) or "")
+    assert "leave out servers" in (ColocatedPlacement().node_count_conflict(2, 3) or "")
+    assert SpareNodePlacement().node_count_conflict(3, 3) is None
+    assert ColocatedPlacement().node_count_conflict(2, 1) is None
 
 
 def test_promoted_workers_leave_somebody_to_compute_and_are_called_by_a_switch() -> None:
     """A server that nobody has been, or that nobody pushes to, is none."""
-    assert "after of a strategy_switch" in (PromotedPlacement().conflict_reason(4, 1) or "")
-    assert "at most 3" in (PromotedPlacement(workers=4).conflict_reason_after_switch(4, 1) or "")
-    assert "leave out servers" in (PromotedPlacement().conflict_reason_after_switch(4, 2) or "")
-    assert PromotedPlacement(workers=3).conflict_reason_after_switch(4, 1) is None
+    assert "after of a strategy_switch" in (PromotedWorkerPlacement().node_count_conflict(4, 1) or "")
+    assert "at most 3" in (PromotedWorkerPlacement(workers=4).node_conflict_after_switch(4, 1) or "")
+    assert "leave out servers" in (PromotedWorkerPlacement().node_conflict_after_switch(4, 2) or "")
+    assert PromotedWorkerPlacement(workers=3).node_conflict_after_switch(4, 1) is None
 
 
 @clusters
 def test_promoted_workers_are_the_last_ranks_and_the_others_compute(workers: int, servers: int, entries: int) -> None:
     """Nobody does both, but for one worker that is alone."""
-    placement = PromotedPlacement(
-        workers=1 if PromotedPlacement(workers=servers).conflict_reason_after_switch(workers, 1) else servers
+    placement = PromotedWorkerPlacement(
+        workers=1 if PromotedWorkerPlacement(workers=servers).node_conflict_after_switch(workers, 1) else servers
     )
 
     held = placement.shard_owners(range(workers), ())
 
     assert len(placement.shard_ranges(workers, 1, entries)) == len(held)
-    assert workers == 1 or [*range(placement.computing_worker_count(workers)), *held] == list(range(workers))
+    assert workers == 1 or [*range(placement.gradient_worker_count(workers)), *held] == list(range(workers))

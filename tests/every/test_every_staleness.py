@@ -20,7 +20,7 @@ from services.parameter_server.staleness import (
     StalenessWeighting,
     UniformWeighting,
 )
-from services.parameter_server.update_rules import Contribution, GradientRule
+from services.parameter_server.update_rules import GradientUpdateRule, WorkerContribution
 
 # A member, and what it makes of a gradient that is four updates old; None: drops it.
 EXAMPLES: list[tuple[StalenessWeighting, float | None]] = [
@@ -73,10 +73,10 @@ def test_gradients_of_one_age_are_used_with_that_part_of_the_rate(
 ) -> None:
     """Of two gradients in one update as of one alone, and under optimisers that forget how large gradients are."""
     first, gradients = np.ones(3), (np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.0, 0.0]))
-    rule = GradientRule(first, optimiser, optimiser.init_state(first), staleness, NoCompensation())
+    rule = GradientUpdateRule(first, optimiser, optimiser.init_state(first), staleness, NoCompensation())
     slower = optimiser.model_copy(update={"rate": optimiser.rate * staleness.weight(2)})
 
-    rule.update([Contribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
+    rule.update([WorkerContribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
 
     expected, _ = slower.update_params(first, sum(gradients) / 2, slower.init_state(first))
     np.testing.assert_allclose(rule.params, expected, rtol=1e-12)
@@ -87,8 +87,8 @@ def test_of_several_gradients_each_counts_by_samples_and_weight(staleness: Stale
     """The sum of samples times weight times gradient, over all samples."""
     first, fresh, old = np.zeros(2), np.array([1.0, 0.0]), np.array([0.0, 1.0])
     optimiser = Sgd(rate=1.0)
-    rule = GradientRule(first, optimiser, optimiser.init_state(first), staleness, NoCompensation())
+    rule = GradientUpdateRule(first, optimiser, optimiser.init_state(first), staleness, NoCompensation())
 
-    rule.update([Contribution(0, 1, 0, fresh), Contribution(1, 3, 2, old)])
+    rule.update([WorkerContribution(0, 1, 0, fresh), WorkerContribution(1, 3, 2, old)])
 
     np.testing.assert_allclose(rule.params, [-1 / 4, -3 / 4 * staleness.weight(2)], rtol=1e-12)

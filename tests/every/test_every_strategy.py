@@ -18,10 +18,10 @@ from strategy_contexts import context, fits
 
 from services.cluster.addresses import InProcessAddresses
 from services.learning.optimisers import Momentum
-from services.node.simulate import simulate
-from services.parameter_server.placement import ColocatedPlacement, PromotedPlacement, SparePlacement
+from services.node.simulate import simulate_trial
+from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
 from services.parameter_server.synchronisers import Asp, BackupWorkers, Bsp, Gba, Ssp
-from services.parameter_server.update_rules import Contribution, ElasticAveragingRule, elastic_move
+from services.parameter_server.update_rules import ElasticAveragingRule, WorkerContribution, elastic_averaging_move
 from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
@@ -51,7 +51,7 @@ EXAMPLES: list[Strategy] = [
     ParameterServer(synchrony=Gba()),
     ParameterServer(placement=ColocatedPlacement()),
     ParameterServer(placement=ColocatedPlacement(), synchrony=Asp()),
-    ParameterServer(servers=1, placement=SparePlacement()),
+    ParameterServer(servers=1, placement=SpareNodePlacement()),
     LocalSgd(period=1),
     Easgd(period=1),
     Easgd(period=1, synchrony=Asp(), servers=3),
@@ -59,7 +59,8 @@ EXAMPLES: list[Strategy] = [
     StrategySwitch(before=ParameterServer(synchrony=Asp()), after=AllReduce(), when=AtStepRule(fraction=0.5)),
     StrategySwitch(after=ParameterServer(placement=ColocatedPlacement(), synchrony=Asp())),
     StrategySwitch(
-        after=ParameterServer(placement=PromotedPlacement(workers=2), synchrony=Asp()), when=AtStepRule(fraction=0.5)
+        after=ParameterServer(placement=PromotedWorkerPlacement(workers=2), synchrony=Asp()),
+        when=AtStepRule(fraction=0.5),
     ),
     SyncSwitch(servers=2),
     SyncSwitch(stragglers="elastic"),
@@ -89,7 +90,7 @@ def some(strategy: Strategy, workers: int) -> int:
 def resting(strategy: Strategy) -> bool:
     """Whether servers stand by until a switch."""
     phases = strategy.training_phases()
-    return phases.phase_with_servers is not phases.first
+    return phases.first_phase_with_servers is not phases.first
 
 
 def test_every_member_of_the_family_of_strategies_stands_in_the_table() -> None:
@@ -160,11 +161,11 @@ def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, worke
     phase = strategy.training_phases().first
     sent, algorithm = phase.bytes_per_step(workers, entries, "float32"), phase.server_algorithm()
 
-    if algorithm and algorithm.server_count:
+    if algorithm and algorithm.dedicated_server_count:
         pushed = sum(sent.workers) - sum(sent.replies)
         inside = 4 * entries * workers - pushed  # what workers that serve send to themselves
         assert sum(sent.servers) + sum(sent.replies) == pushed
-        assert inside == 0 or isinstance(algorithm.placement, SparePlacement)
+        assert inside == 0 or isinstance(algorithm.placement, SpareNodePlacement)
 
 
 @every_strategy
@@ -203,7 +204,7 @@ def test_an_optimiser_keeps_all_but_its_rate(strategy: Strategy, workers: int) -
     """A strategy may scale the rate by how much goes into one update; momentum is the user's."""
     given_one = Momentum(rate=0.1, momentum=0.7, nesterov=True)
 
-    used = strategy.training_phases().first.adapted_optimiser(given_one, workers)
+    used = strategy.training_phases().first.scale_learning_rate(given_one, workers)
 
     assert used.model_copy(update={"rate": 0.1}) == given_one
     assert used.rate == pytest.approx(0.1) or used.rate == pytest.approx(0.1 / workers)
@@ -223,9 +224,9 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
     rounds = [range(len(workers))] if together else [[rank] for rank in range(len(workers))]
 
     for ranks in rounds:
-        rule.update([Contribution(rank, 1, 0, workers[rank]) for rank in ranks])
+        rule.update([WorkerContribution(rank, 1, 0, workers[rank]) for rank in ranks])
         for rank in ranks:
-            workers[rank] = workers[rank] - elastic_move(alpha, workers[rank], rule.reply_vector(rank))
+            workers[rank] = workers[rank] - elastic_averaging_move(alpha, workers[rank], rule.reply_vector(rank))
 
     assert sum(workers) + rule.params == pytest.approx(sum(params) + 1.0, abs=1e-9)
 
@@ -235,7 +236,7 @@ def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one
     """Virtual time has no processes, so a scale that no laptop has takes seconds; in lockstep the loss is one's."""
     phases = strategy.training_phases()
     steps = (
-        1 if phases.first.phase_properties().is_synchronous and not phases.switch else 2
+        1 if phases.first.training_properties().is_synchronous and not phases.switch else 2
     )  # in lockstep all are alike
     done, one = Rehearsal.of(strategy, steps), Rehearsal.of(SingleWorker(), steps)
 
@@ -269,7 +270,7 @@ class Rehearsal:
         chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
         done = cls(make_plan(trial, "many", "simulated", InProcessAddresses()))
-        simulate(done.plan, lambda node: done.lines[node].append)
+        simulate_trial(done.plan, lambda node: done.lines[node].append)
         return done
 
     @property

@@ -38,7 +38,7 @@ def fires_at(rule: SwitchRule, curve: Iterable[float]) -> int | None:
     """The first evaluation point at which a rule fires."""
     past = SwitchRuleState()
     for number, loss in enumerate(curve, 1):
-        found, past = rule.decide(EvaluationPoint(number, number, loss, [(loss * 10, 10)]), past)
+        found, past = rule.decide_switch(EvaluationPoint(number, number, loss, [(loss * 10, 10)]), past)
         if found.fires:
             return number
     return None
@@ -66,7 +66,7 @@ def test_a_rule_is_read_from_what_it_writes(rule: SwitchRule) -> None:
 @given(curve=losses)
 def test_a_rule_takes_any_loss_and_a_planned_one_never_listens(rule: SwitchRule, curve: list[float]) -> None:
     """Training diverges now and then; a rule that raises would end the run for it, one that guesses would switch."""
-    if rule.planned_step(1000, 10) is not None or isinstance(rule, NeverRule):
+    if rule.planned_switch_step(1000, 10) is not None or isinstance(rule, NeverRule):
         assert fires_at(rule, curve) is None
     fires_at(rule, curve)
 
@@ -75,7 +75,7 @@ def test_a_rule_takes_any_loss_and_a_planned_one_never_listens(rule: SwitchRule,
 @given(steps=st.integers(1, 10_000), spe=st.integers(1, 100))
 def test_a_planned_step_lies_within_the_budget(rule: SwitchRule, steps: int, spe: int) -> None:
     """Workers go to a hand-over before a step that they do, or not at all."""
-    planned = rule.planned_step(steps, spe)
+    planned = rule.planned_switch_step(steps, spe)
 
     assert planned is None or 0 <= planned < steps
 
@@ -109,7 +109,7 @@ def test_noise_adds_itself_to_the_value(sigma: float) -> None:
     noisy = 1 + sigma * np.random.default_rng(1).normal(size=4000)
     rule, past, values = PlateauRule(), SwitchRuleState(), []
     for number, loss in enumerate(noisy, 1):
-        found, past = rule.decide(EvaluationPoint(number, number, float(loss)), past)
+        found, past = rule.decide_switch(EvaluationPoint(number, number, float(loss)), past)
         values.append(found.value)
 
     assert np.mean(values[5:]) == pytest.approx(2 * sigma / sqrt(pi), rel=0.05)
@@ -121,7 +121,7 @@ def test_losses_that_are_not_finite_are_skipped_and_counted_until_the_rule_gives
 
     found = []
     for number, loss in enumerate([1.0, nan, 1.0, inf], 1):
-        judged, past = rule.decide(EvaluationPoint(number, number, loss), past)
+        judged, past = rule.decide_switch(EvaluationPoint(number, number, loss), past)
         found.append((judged.fires, judged.skipped, judged.gives_up))
 
     assert found == [(False, 0, False), (False, 1, False), (True, 1, False), (False, 2, True)]
@@ -161,6 +161,6 @@ def test_a_moment_is_one_moment_within_the_budget(fields: dict[str, float]) -> N
 
 def test_the_ends_of_the_budget_are_at_once_and_never() -> None:
     """0 is the strategy after from the first step on; 1 is the strategy before to the last."""
-    assert AtStepRule(fraction=0).planned_step(40, 4) == 0
-    assert AtStepRule(fraction=1).planned_step(40, 4) is None
-    assert AtStepRule(epoch=3).planned_step(40, 4) == 12
+    assert AtStepRule(fraction=0).planned_switch_step(40, 4) == 0
+    assert AtStepRule(fraction=1).planned_switch_step(40, 4) is None
+    assert AtStepRule(epoch=3).planned_switch_step(40, 4) == 12

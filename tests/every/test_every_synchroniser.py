@@ -22,7 +22,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import ApplyUpdate, DropPush, SendReply, ShardAction, ShardMachine, WorkerPush
+from services.ps_shard.machine import ApplyUpdate, DropStalePush, SendReply, ShardAction, ShardStateMachine, WorkerPush
 
 EXAMPLES: list[Synchroniser] = [
     Bsp(),
@@ -59,7 +59,7 @@ def test_a_synchroniser_is_read_from_what_it_writes(synchroniser: Synchroniser) 
 @given(step=steps)
 def test_the_slowest_worker_may_always_go_on(synchroniser: Synchroniser, step: int) -> None:
     """Otherwise everybody waits for somebody who waits: a deadlock."""
-    assert synchroniser.may_start_step(step, steps_of_slowest=step)
+    assert synchroniser.may_start_step(step, slowest_worker_steps=step)
 
 
 @every_synchroniser
@@ -73,13 +73,13 @@ def test_progress_of_the_slowest_never_takes_a_permission_away(
 
 def test_bsp_holds_everybody_at_the_barrier() -> None:
     """Nobody is a step ahead of the slowest."""
-    assert Bsp().may_start_step(step=3, steps_of_slowest=3)
-    assert not Bsp().may_start_step(step=4, steps_of_slowest=3)
+    assert Bsp().may_start_step(step=3, slowest_worker_steps=3)
+    assert not Bsp().may_start_step(step=4, slowest_worker_steps=3)
 
 
 def test_asp_never_waits() -> None:
     """However far the others are behind."""
-    assert Asp().may_start_step(step=1000, steps_of_slowest=0)
+    assert Asp().may_start_step(step=1000, slowest_worker_steps=0)
 
 
 @every_synchroniser
@@ -98,7 +98,7 @@ def test_an_update_averages_no_more_gradients_than_there_are_workers(synchronise
 @given(ahead=steps)
 def test_only_without_a_bound_a_worker_may_be_any_number_of_steps_ahead(synchroniser: Synchroniser, ahead: int) -> None:
     """Predictions of those with a bound take the pace of the slowest for all."""
-    assert synchroniser.limits_steps_ahead or synchroniser.may_start_step(ahead, steps_of_slowest=0)
+    assert synchroniser.limits_steps_ahead or synchroniser.may_start_step(ahead, slowest_worker_steps=0)
 
 
 def test_only_a_barrier_keeps_everybody_at_the_same_step() -> None:
@@ -113,7 +113,7 @@ class Race:
     """Workers at random speeds and their server's machine, without a network; `order` says who pushes next."""
 
     def __init__(self, synchroniser: Synchroniser, workers: int, steps: int, order: Random) -> None:
-        self.shard = ShardMachine(workers, synchroniser)
+        self.shard = ShardStateMachine(workers, synchroniser)
         self.steps, self.order, self.now = steps, order, 0.0
         self.read = dict.fromkeys(range(workers), 0)
         self.clocks = dict.fromkeys(range(workers), 0)
@@ -161,7 +161,7 @@ def test_every_gradient_is_used_once_or_dropped_and_answered_once(
     race = Race(synchroniser, workers, steps, order).run()
 
     used = [push for update in race.of(ApplyUpdate) for push in update.pushes]
-    dropped = [drop.push for drop in race.of(DropPush)]
+    dropped = [drop.push for drop in race.of(DropStalePush)]
     assert race.clocks == {}
     assert Counter(used + dropped) == Counter(race.pushes)
     assert Counter((each.worker, each.step) for each in race.of(SendReply)) == Counter(
@@ -183,7 +183,7 @@ def test_an_update_gathers_what_was_said_of_gradients_that_are_young_enough(
         assert all(update.push_staleness(push) >= 0 for push in update.pushes)
         if not isinstance(synchroniser, Gba):  # whose gradients age while they wait for others
             assert all(synchroniser.accepts_staleness(update.push_staleness(push)) for push in update.pushes)
-    assert all(not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in race.of(DropPush))
+    assert all(not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in race.of(DropStalePush))
 
 
 @pytest.mark.parametrize(("synchroniser", "most"), [(Bsp(), 0), (Ssp(staleness=2), 2), (Dssp(low=1, high=3), 3)])
@@ -244,7 +244,7 @@ def test_dssp_grants_the_steps_after_which_a_worker_waits_least(
     own_s: float, next_s: float, slowest_s: float, granted: int
 ) -> None:
     """By hand, for a worker that is one step further than `low`."""
-    assert Dssp(low=1, high=4).extra_steps(2, own_s, next_s, slowest_s) == granted
+    assert Dssp(low=1, high=4).allowed_extra_steps(2, own_s, next_s, slowest_s) == granted
 
 
 @pytest.mark.parametrize(
@@ -265,13 +265,13 @@ def test_a_straggler_is_below_the_mean_less_one_deviation(speeds: tuple[float, .
 
 def test_a_slow_worker_is_a_straggler_after_some_windows_and_no_longer_once_it_is_fast() -> None:
     """One slow step is none yet, and one fast window is enough."""
-    shard, found = ShardMachine(4, ElasticSynchroniser(stragglers=StragglerCriterion(window=2, windows=3))), []
+    shard, found = ShardStateMachine(4, ElasticSynchroniser(stragglers=StragglerCriterion(window=2, windows=3))), []
 
     for step in range(12):
         for worker in range(4):
             took_s = 4.0 if worker == 0 and 2 <= step < 7 else 1.0
             shard.handle_push(WorkerPush(worker, step, shard.version, samples=8, compute_s=took_s))
-        found.append(shard.stragglers)
+        found.append(shard.straggler_ranks)
 
     assert [step for step, who in enumerate(found) if who] == [4, 5, 6, 7]
     assert set(found) == {frozenset(), frozenset({0})}

@@ -21,7 +21,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import ApplyUpdate, SendReply, ShardMachine, WorkerPush
+from services.ps_shard.machine import ApplyUpdate, SendReply, ShardStateMachine, WorkerPush
 
 HASTY = StragglerCriterion(window=2, windows=2, margin=0.0)  # stragglers come and go
 MEMBERS: list[Synchroniser] = [
@@ -57,7 +57,7 @@ class Cluster:
     """Machines of several servers, and workers that are slow now and then; every message takes a time of its own."""
 
     def __init__(self, synchroniser: Synchroniser, workers: int, servers: int, chance: Random) -> None:
-        self.shards = [ShardMachine(workers, synchroniser) for _ in range(servers)]
+        self.shards = [ShardStateMachine(workers, synchroniser) for _ in range(servers)]
         self.steps = dict.fromkeys(range(workers), 0)
         self.known = {worker: [Known(0, alone=False)] * servers for worker in self.steps}
         self.unanswered: dict[int, set[int]] = {worker: set() for worker in self.steps}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from services.coordinator.machine import RunMachine
-from services.coordinator.switch_machine import SwitchMachine
+from services.coordinator.machine import RunStateMachine
+from services.coordinator.switch_machine import StrategySwitchStateMachine
 from services.parameter_server.placement import ColocatedPlacement
 from services.parameter_server.staleness import CutOffWeighting, UniformWeighting
 from services.parameter_server.synchronisers import (
@@ -25,8 +25,8 @@ from services.parameter_server.synchronisers import (
     Ssp,
     StragglerCriterion,
 )
-from services.ps_shard.machine import ShardMachine, WorkerPush
-from services.runtime.control import EpochReport, HandOverState
+from services.ps_shard.machine import ShardStateMachine, WorkerPush
+from services.runtime.control import EpochReport, StrategySwitchState
 from services.scenario.target import QualityTarget
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
@@ -44,27 +44,27 @@ SYNCHRONY = {
 }
 
 
-def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> ShardMachine:
-    return ShardMachine(
+def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> ShardStateMachine:
+    return ShardStateMachine(
         workers, SYNCHRONY[synchrony], UniformWeighting() if oldest is None else CutOffWeighting(oldest=oldest)
     )
 
 
-def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> RunMachine:
+def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> RunStateMachine:
     names = tuple(f"worker-{rank}" for rank in range(workers))
     target = None if at_least is None else QualityTarget(metric="accuracy", at_least=at_least)
-    return RunMachine(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
+    return RunStateMachine(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
 
 
-def push(shard: ShardMachine, now: float = 0.0, **fields: Any) -> list[Any]:
+def push(shard: ShardStateMachine, now: float = 0.0, **fields: Any) -> list[Any]:
     return shard.handle_push(WorkerPush(**fields), now)
 
 
-def epoch_ended(run: RunMachine, node: str, number: int) -> list[Any]:
+def epoch_ended(run: RunStateMachine, node: str, number: int) -> list[Any]:
     return run.handle_epoch_end(epoch(node, number))
 
 
-def evaluated(run: RunMachine, number: int, accuracy: float) -> list[Any]:
+def evaluated(run: RunStateMachine, number: int, accuracy: float) -> list[Any]:
     return run.handle_evaluation(epoch("worker-0", number), {"accuracy": accuracy})
 
 
@@ -73,7 +73,7 @@ def epoch(node: str, number: int) -> EpochReport:
     return EpochReport(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
 
 
-def new_switch(workers: int, before: str, after: str) -> SwitchMachine:
+def new_switch(workers: int, before: str, after: str) -> StrategySwitchStateMachine:
     """Servers, where there are any, are one."""
     parts = {
         "ring": AllReduce(),
@@ -85,16 +85,16 @@ def new_switch(workers: int, before: str, after: str) -> SwitchMachine:
     names = tuple(f"worker-{rank}" for rank in range(workers))
     phases = strategy.training_phases()
     dedicated = tuple(f"server-{shard}" for shard in range(phases.server_count))
-    owners = phases.server_algorithm.shard_owners(names, dedicated) if phases.server_algorithm else ()
-    return SwitchMachine(phases.switch, names, owners)
+    owners = phases.first_server_algorithm.shard_owners(names, dedicated) if phases.first_server_algorithm else ()
+    return StrategySwitchStateMachine(phases.switch, names, owners)
 
 
-def held(switch: SwitchMachine, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
+def held(switch: StrategySwitchStateMachine, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
     """Of one range; a version is that of the step where nothing else is said."""
     digests = {f"{key}_digests": (fields.pop(key),) if key in fields else () for key in ("params", "state")}
     serves = fields.pop("serves", node.startswith("server"))
-    return switch.handle_hand_over_report(
-        HandOverState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests)
+    return switch.handle_switch_state(
+        StrategySwitchState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests)
     )
 
 
@@ -107,7 +107,7 @@ TELL: dict[str, Callable[..., list[Any]]] = {
     "epoch_ended": epoch_ended,
     "evaluated": evaluated,
     "held": held,
-    "give_up": lambda machine, reason: machine.abort_switch(reason),
+    "give_up": lambda machine, reason: machine.abort(reason),
 }
 
 

@@ -9,10 +9,10 @@ import yaml
 
 from compose.scenario_files.load import load_scenario
 from compose.scenario_files.yaml_document import parse_yaml
-from services.cluster.access_link import LINK_PROFILES
 from services.cluster.addresses import InProcessAddresses
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT
-from services.cluster.link_properties import DISTANCE_DELAYS
+from services.cluster.links.access_link import LINK_PROFILES
+from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
 from services.plan import make_plan
 

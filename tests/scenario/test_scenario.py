@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.scenario_files.load import load_scenario, read_scenario_question, shipped_scenario_paths
+from compose.scenario_files.load import load_scenario, read_first_comment, shipped_scenario_paths
 from services.scenario.scenario import Scenario, TrialSpec
 from services.scenario.sweep import ScenarioDocument
 from services.schema.errors import UserError
@@ -169,7 +169,7 @@ def test_weak_scaling_grows_the_batch_with_the_workers() -> None:
     """`batch_per_worker` keeps each worker's share, `batch` the sum."""
     work = {key: value for key, value in SMALL["workload"].items() if key != "batch"} | {"batch_per_worker": 16}
 
-    assert small(workload=work, cluster={}).workload.global_batch(4) == 64
+    assert small(workload=work, cluster={}).workload.global_batch_size(4) == 64
 
 
 def test_a_key_can_be_set_without_another_file(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_every_shipped_scenario_loads_and_answers_one_question(path: Path) -> No
     trials = scenario.trials()
 
     assert scenario.name == path.stem
-    assert read_scenario_question(path).endswith("?")
+    assert read_first_comment(path).endswith("?")
     assert path.read_text().startswith("# yaml-language-server: $schema=../docs/scenario.schema.json\n")
     beyond = max(0, len(scenario.strategies) - 18)  # who compares that many needs a line for each
     assert len(path.read_text().splitlines()) <= 40 + beyond, "a scenario fits one screen"

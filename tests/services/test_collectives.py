@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.addresses import InProcessAddresses
-from services.cluster.fluid_link import RateLimiter
+from services.cluster.links.fluid_link import RateLimiter
 from services.collectives import (
     AutoCollective,
     Collective,
     HierarchicalAllReduce,
     HierarchicalCopyAllReduce,
-    NetworkAndModelFacts,
+    NetworkAndModelSizes,
     RecursiveDoubling,
     ReduceToOne,
     Ring,
-    Schedule,
     Transfer,
+    TransferSchedule,
 )
 from services.collectives.double_tree import _tree_edges
 from services.collectives.execution.executor import all_reduce
-from services.collectives.folding import power_of_two_ranks
+from services.collectives.folding import unfolded_ranks
 from services.plan import Plan, make_plan
 from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.scenario.scenario import Scenario
@@ -34,7 +34,7 @@ from services.schema.errors import DeadlineExceeded, PeerUnreachable, ProtocolEr
 from services.schema.units import Bytes
 from services.transport.virtual import VirtualFabric
 
-SITE = NetworkAndModelFacts(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
+SITE = NetworkAndModelSizes(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -63,12 +63,12 @@ def plan(
 
 def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
     """Every other order has more flows in a rack's uplink than one."""
-    ring = Ring(order="racks").resolve_fields(SITE)
+    ring = Ring(order="racks").resolve_auto_values(SITE)
 
     assert ring.sequence == (0, 3, 5, 1, 2, 4)
-    between = sorted(edge for edge in ring.schedule(6).edges if len({0, 3, 5}.intersection(edge)) == 1)
+    between = sorted(edge for edge in ring.plan_transfers(6).rank_pairs if len({0, 3, 5}.intersection(edge)) == 1)
     assert between == [(4, 0), (5, 1)]
-    assert Ring().resolve_fields(SITE) == Ring()
+    assert Ring().resolve_auto_values(SITE) == Ring()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_ring_leaves_small_vectors_to_recursive_doubling(features: int, precis
     assert (decided.schedule, decided.bytes_per_step) == (other.schedule, other.bytes_per_step)
     assert decided.predicted == other.predicted
     assert Plan.model_validate_json(decided.model_dump_json()) == decided
-    assert Ring(small=Bytes("1GB")).schedule(6) == Ring().schedule(6), "by itself, it is a ring"
+    assert Ring(small=Bytes("1GB")).plan_transfers(6) == Ring().plan_transfers(6), "by itself, it is a ring"
 
 
 @pytest.mark.parametrize("senders", ["concurrent", "serial"])
@@ -111,8 +111,8 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
     senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
 ) -> None:
     """The sum is the same, the time that of the closed form, and no message holds two arrays."""
-    unfused = ReduceToOne(senders=senders, fused=False).resolve_fields(
-        NetworkAndModelFacts(racks=(), array_sizes=tensors)
+    unfused = ReduceToOne(senders=senders, fused=False).resolve_auto_values(
+        NetworkAndModelSizes(racks=(), array_sizes=tensors)
     )
     size, rate = sum(tensors), 1e6
     vectors = [np.full(size, 1.0 + rank, "float32") for rank in range(ranks)]
@@ -121,7 +121,7 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
 
     assert unfused.tensors == tensors
     assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
-    assert unfused.schedule(ranks).count_transfers_from(ranks - 1) == (len(tensors) if ranks > 1 else 0)
+    assert unfused.plan_transfers(ranks).count_transfers_from(ranks - 1) == (len(tensors) if ranks > 1 else 0)
     assert seconds == pytest.approx(unfused.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
 
 
@@ -131,12 +131,12 @@ def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
     ranks: int, size_bytes: int, most: int, finest: int
 ) -> None:
     """While one comes, the link passes on the other; elsewhere a chunk waits for its last byte anyway."""
-    piece_bytes = Ring().schedule(ranks).max_message_bytes(size_bytes, most, finest)
+    piece_bytes = Ring().plan_transfers(ranks).max_message_bytes(size_bytes, most, finest)
 
     assert 1 <= piece_bytes <= most
     assert piece_bytes >= min(most, finest)
     assert piece_bytes <= finest or 2 * ranks * (piece_bytes - 1) < size_bytes
-    assert RecursiveDoubling().schedule(ranks).max_message_bytes(size_bytes, most, finest) == most
+    assert RecursiveDoubling().plan_transfers(ranks).max_message_bytes(size_bytes, most, finest) == most
 
 
 async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:
@@ -145,7 +145,7 @@ async def summed(collective: Collective, vectors: list[Any], rate: float) -> flo
     fabric = VirtualFabric(
         {name: RateLimiter(rate) for name in names}, {name: RateLimiter(rate) for name in names}, timeout_s=1e6
     )
-    schedule = collective.schedule(len(vectors))
+    schedule = collective.plan_transfers(len(vectors))
     parts = (all_reduce(fabric.make_transport(name), names, k, schedule, 0, vectors[k]) for k, name in enumerate(names))
     await asyncio.gather(*parts)
     return asyncio.get_running_loop().time()
@@ -164,11 +164,11 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
     async def alone() -> bool:
         ports = [{name: RateLimiter(1e6) for name in "abc"} for _ in range(2)]
         fabric = VirtualFabric(*ports, timeout_s=1.0)
-        schedule, mailbox = Ring().schedule(3), fabric.mailboxes["a"]
+        schedule, mailbox = Ring().plan_transfers(3), fabric.mailboxes["a"]
         summing = asyncio.create_task(all_reduce(fabric.make_transport("a"), "abc", 0, schedule, 0, np.ones(900)))
         await asyncio.sleep(0.01)
         if ending == "gone":
-            mailbox.fail_source("c", PeerUnreachable("c broke off its stream"))
+            mailbox.mark_source_failed("c", PeerUnreachable("c broke off its stream"))
         if ending == "given up":
             summing.cancel()
         if ending == "too short":
@@ -217,7 +217,7 @@ def test_pieces_that_wait_for_their_turn_follow_each_other(
 ) -> None:
     """As many as a long vector has, none within the other; what stops one of them ends the sum, at once."""
     up, down = Transfer(1, 0, 0, 1, "reduce"), Transfer(0, 1, 0, 1, "copy")
-    schedule = Schedule(rounds=((up,), (down,)), is_pipelined=True, sends_partial_sums_first=True)
+    schedule = TransferSchedule(rounds=((up,), (down,)), is_pipelined=True, sends_partial_sums_first=True)
 
     async def alone() -> None:
         transport = Congested(error)
@@ -231,7 +231,7 @@ def test_pieces_that_wait_for_their_turn_follow_each_other(
 
 def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:
     """Cut elsewhere, it would be summed without an error."""
-    schedule = ReduceToOne(fused=False, tensors=(3, 4)).schedule(2)
+    schedule = ReduceToOne(fused=False, tensors=(3, 4)).plan_transfers(2)
 
     with pytest.raises(ProtocolError, match="8 entries"):
         schedule.chunk_ranges(8)
@@ -253,7 +253,7 @@ def test_of_two_trees_who_passes_on_in_one_is_a_leaf_of_the_other(ranks: int) ->
 @pytest.mark.parametrize("ranks", range(1, 34))
 def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
     """And who is not in it stands right behind somebody who is."""
-    members = power_of_two_ranks(ranks)
+    members = unfolded_ranks(ranks)
 
     assert len(members) == 1 << (ranks.bit_length() - 1)
     assert set(members) | {rank + 1 for rank in members[: ranks - len(members)]} == set(range(ranks))
@@ -277,7 +277,7 @@ def test_ranks_that_are_missing_or_named_twice_are_refused(collective: Collectiv
 def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:
     """Nobody else knows the network; a default would be a guess."""
     with pytest.raises(ProtocolError, match="plan"):
-        AutoCollective().schedule(4)
+        AutoCollective().plan_transfers(4)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_error, r2_score
 
-from services.learning.data_order import DataOrder, RankWeights, apportion, compute_quality_metrics
+from services.learning.data_order import DataOrder, RankWeights, compute_quality_metrics, split_proportionally
 from services.learning.datasets import LearningTask
 from services.runtime.device import Device
 
@@ -82,7 +82,7 @@ def test_nobody_can_shuffle_the_order_of_others() -> None:
 @given(total=st.integers(0, 5000), shares=weights)
 def test_parts_add_up_and_keep_their_quota(total: int, shares: RankWeights) -> None:
     """Largest remainder: every part is its exact quota rounded down or up."""
-    parts = apportion(total, shares)
+    parts = split_proportionally(total, shares)
     whole = sum(map(Fraction, shares))
 
     assert sum(parts) == total
@@ -91,9 +91,9 @@ def test_parts_add_up_and_keep_their_quota(total: int, shares: RankWeights) -> N
 
 def test_faster_ranks_get_more() -> None:
     """Weights are speeds in any unit; a rank without weight gets nothing."""
-    assert apportion(128, (1, 1, 2)) == (32, 32, 64)
-    assert apportion(128, (100.0, 100.0, 200.0)) == (32, 32, 64)
-    assert apportion(10, (1, 0, 3)) == (3, 0, 7)
+    assert split_proportionally(128, (1, 1, 2)) == (32, 32, 64)
+    assert split_proportionally(128, (100.0, 100.0, 200.0)) == (32, 32, 64)
+    assert split_proportionally(10, (1, 0, 3)) == (3, 0, 7)
 
 
 def test_accuracy_is_scikit_learns(device: Device) -> None:

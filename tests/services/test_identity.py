@@ -29,7 +29,7 @@ def test_a_node_of_the_run_is_known_by_its_name(nodes: dict[str, NodeIdentity]) 
 
 
 def test_a_stream_without_identity_is_refused(nodes: dict[str, NodeIdentity]) -> None:
-    with pytest.raises(AuthenticationError, match="carries no identity"):
+    with pytest.raises(AuthenticationError, match="carries no identity proof"):
         nodes["a"].verify_identity_proof(None)
 
 

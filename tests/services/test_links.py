@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import LocalNumber, MessagePassage, RateLimiter, SharedNumberFile, goodput_bytes_per_s
+from services.cluster.links.fluid_link import (
+    AtomicNumberFile,
+    LocalAtomicNumber,
+    MessageTransitTimes,
+    RateLimiter,
+    goodput_bytes_per_s,
+)
 
 sizes = st.lists(st.integers(1, 10**6), min_size=1, max_size=12)
 rates = st.floats(1e3, 1e9)
-AT_ONCE = MessagePassage(0.0, 0.0)
+AT_ONCE = MessageTransitTimes(0.0, 0.0)
 
 
 @given(sizes=sizes, rate=rates)
@@ -32,7 +38,7 @@ def test_no_message_is_faster_than_the_link(sizes: list[int], rate: float, gaps:
 
     for size, gap in zip(sizes, gaps, strict=False):
         now += gap
-        begins, ends = port.pass_message(MessagePassage(now, now), size)
+        begins, ends = port.pass_message(MessageTransitTimes(now, now), size)
         assert begins >= max(now, last)
         assert ends - begins == pytest.approx(size / rate, rel=1e-6, abs=1e-9)
         last = ends
@@ -52,7 +58,7 @@ def test_senders_share_the_downlink_of_their_receiver(sizes: list[int], rate: fl
 @given(size=st.integers(1, 10**6), chain=st.lists(rates, min_size=1, max_size=4))
 def test_along_a_chain_of_links_the_slowest_counts(size: int, chain: list[float]) -> None:
     """A message leaves one link while it enters the other; it is not stored in between."""
-    passage = MessagePassage(1.0, 1.0)
+    passage = MessageTransitTimes(1.0, 1.0)
 
     for rate in chain:
         passage = RateLimiter(rate).pass_message(passage, size)
@@ -91,7 +97,7 @@ def test_a_slow_sender_leaves_the_rest_of_a_port_to_others(slow: float, share: f
 
 def test_an_unshaped_link_takes_no_time() -> None:
     """Absent means as fast as the host."""
-    assert RateLimiter(goodput_bytes_per_s(None)).pass_message(MessagePassage(2.0, 2.0), 10**9) == (2.0, 2.0)
+    assert RateLimiter(goodput_bytes_per_s(None)).pass_message(MessageTransitTimes(2.0, 2.0), 10**9) == (2.0, 2.0)
 
 
 def test_a_rate_counts_whole_frames_as_the_kernel_does() -> None:
@@ -101,19 +107,19 @@ def test_a_rate_counts_whole_frames_as_the_kernel_does() -> None:
 
 def test_a_port_in_a_file_does_what_a_port_in_memory_does(tmp_path: Path) -> None:
     """Processes that share a pipe see one port, whoever has opened the file."""
-    SharedNumberFile.create(tmp_path / "ports", 3)
-    shared = [RateLimiter(1e6, SharedNumberFile(tmp_path / "ports").number_at(1)) for _ in range(2)]
-    alone = RateLimiter(1e6, LocalNumber())
+    AtomicNumberFile.create(tmp_path / "ports", 3)
+    shared = [RateLimiter(1e6, AtomicNumberFile(tmp_path / "ports").number_at(1)) for _ in range(2)]
+    alone = RateLimiter(1e6, LocalAtomicNumber())
 
-    found = [shared[k % 2].pass_message(MessagePassage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    found = [shared[k % 2].pass_message(MessageTransitTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
 
-    assert found == [alone.pass_message(MessagePassage(k * 0.1, k * 0.1), 200_000) for k in range(10)]
-    assert SharedNumberFile(tmp_path / "ports").number_at(0).update(lambda value: value) == (0.0, 0.0)
+    assert found == [alone.pass_message(MessageTransitTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    assert AtomicNumberFile(tmp_path / "ports").number_at(0).update(lambda value: value) == (0.0, 0.0)
 
 
 def pass_many(path: Path, messages: int) -> None:
     """What one of several processes does."""
-    port = RateLimiter(1.0, SharedNumberFile(path).number_at(0))
+    port = RateLimiter(1.0, AtomicNumberFile(path).number_at(0))
     for _ in range(messages):
         port.pass_message(AT_ONCE, 1)
 
@@ -121,7 +127,7 @@ def pass_many(path: Path, messages: int) -> None:
 def test_no_message_is_lost_when_processes_pass_one_pipe_at_once(tmp_path: Path) -> None:
     """Read, change and write are one: two processes that read the same number would pass two messages as one."""
     path, context = tmp_path / "ports", get_context("fork")
-    SharedNumberFile.create(path, 1)
+    AtomicNumberFile.create(path, 1)
     processes = [context.Process(target=pass_many, args=(path, 5000)) for _ in range(3)]
 
     for process in processes:
@@ -129,4 +135,4 @@ def test_no_message_is_lost_when_processes_pass_one_pipe_at_once(tmp_path: Path)
     for process in processes:
         process.join()
 
-    assert RateLimiter(1.0, SharedNumberFile(path).number_at(0)).free_at_s == 15000
+    assert RateLimiter(1.0, AtomicNumberFile(path).number_at(0)).next_free_time_s == 15000

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.impairments import (
+from services.cluster.links.impairments import (
     AnyPacketLoss,
-    GilbertElliottLoss,
-    IndependentLoss,
+    GilbertElliottPacketLoss,
+    IndependentPacketLoss,
     Jitter,
     LognormalJitter,
     NormalJitter,
 )
-from services.cluster.network import AccessLink, Network, NetworkPath, PairLink, StarTopology, build_network
+from services.cluster.network import AccessLink, Network, NetworkPath, NodePairLink, StarTopology, build_network
 from services.cluster.topologies import RackTopology, Region, RegionLink, RegionTopology, Topology
 from services.schema.units import Duration, Rate
 
@@ -43,7 +43,11 @@ def members(workers: int, servers: int = 0) -> list[Node]:
 
 
 def network(
-    topology: Topology, workers: int, servers: int = 0, links: tuple[PairLink, ...] = (), port: AccessLink | None = None
+    topology: Topology,
+    workers: int,
+    servers: int = 0,
+    links: tuple[NodePairLink, ...] = (),
+    port: AccessLink | None = None,
 ) -> Network:
     nodes = members(workers, servers)
     return build_network(topology, links, nodes, {node.name: port or AccessLink() for node in nodes})
@@ -62,7 +66,7 @@ def test_a_switch_adds_nothing() -> None:
 
 def test_ports_and_links_add_up_along_a_path() -> None:
     """A message passes both ends and what lies between them."""
-    link = PairLink(nodes=("worker-0", "worker-1"), delay=Duration("20ms"))
+    link = NodePairLink(nodes=("worker-0", "worker-1"), delay=Duration("20ms"))
 
     found = network(StarTopology(), 3, links=(link,), port=AccessLink(delay=Duration("1ms")))
 
@@ -73,7 +77,7 @@ def test_ports_and_links_add_up_along_a_path() -> None:
 
 def test_a_link_of_one_direction_leaves_the_other_alone() -> None:
     """Satellites are slow one way."""
-    link = PairLink(nodes=("worker-0", "worker-1"), rate=Rate("1mbit"), delay=Duration("5ms"), both_ways=False)
+    link = NodePairLink(nodes=("worker-0", "worker-1"), rate=Rate("1mbit"), delay=Duration("5ms"), both_ways=False)
 
     found = network(StarTopology(), 2, links=(link,))
 
@@ -84,7 +88,7 @@ def test_a_link_of_one_direction_leaves_the_other_alone() -> None:
 
 def test_links_of_absent_nodes_are_left_out() -> None:
     """A sweep over workers has one list of links."""
-    link = PairLink(nodes=("worker-0", "worker-7"), rate=Rate("1mbit"))
+    link = NodePairLink(nodes=("worker-0", "worker-7"), rate=Rate("1mbit"))
 
     assert network(StarTopology(), 4, links=(link,)) == Network()
 
@@ -100,13 +104,13 @@ def test_a_named_distance_gives_its_delay_and_the_rate_is_what_somebody_rents() 
 
     assert found.path_between("worker-0", "worker-1").delay_s == pytest.approx(45 * MS)
     assert [pipe.rate_bps for pipe in found.shared_links_between("worker-1", "worker-0")] == [1e8]
-    assert PairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).with_distance_delay.delay == 2 * MS
+    assert NodePairLink(nodes=("a", "b"), link="metro", delay=Duration("2ms")).with_distance_delay.delay == 2 * MS
 
 
 @given(workers=st.integers(1, 40), servers=st.integers(0, 9), size=st.integers(1, 12))
 def test_every_node_stands_in_one_rack_and_racks_are_full(workers: int, servers: int, size: int) -> None:
     """Workers by rank; only the last rack may have room."""
-    racks = RackTopology(size=size, uplink=Rate("1gbit")).node_groups(members(workers, servers))
+    racks = RackTopology(size=size, uplink=Rate("1gbit")).nearby_node_groups(members(workers, servers))
 
     names = [name for rack in racks for name in rack]
     in_rack = [[name for name in rack if name.startswith("worker")] for rack in racks]
@@ -120,7 +124,7 @@ def test_traffic_passes_two_rack_pipes_exactly_when_it_leaves_its_rack(workers: 
     """One up, then one down; inside a rack, none."""
     racks = RackTopology(size=size, uplink=Rate("2gbit"), downlink=Rate("1gbit"), delay=Duration("1ms"))
     nodes, found = members(workers, servers), network(racks, workers, servers)
-    home = {name: number for number, rack in enumerate(racks.node_groups(nodes)) for name in rack}
+    home = {name: number for number, rack in enumerate(racks.nearby_node_groups(nodes)) for name in rack}
 
     for a, b in permutations((node.name for node in nodes), 2):
         expected = [(f"rack-{home[a]} up", 2e9), (f"rack-{home[b]} down", 1e9)] if home[a] != home[b] else []
@@ -135,7 +139,7 @@ def test_who_stands_nowhere_stands_in_the_first_region() -> None:
         between=(RegionLink(regions=("eu", "us"), delay=Duration("40ms")),),
     )
 
-    assert regions.node_groups(members(4, 2)) == (
+    assert regions.nearby_node_groups(members(4, 2)) == (
         ("server-0", "worker-0", "worker-1"),
         ("server-1", "worker-2", "worker-3"),
     )
@@ -172,23 +176,23 @@ def test_jitters_along_a_path_are_independent() -> None:
 @pytest.mark.parametrize(
     ("loss", "mean"),
     [
-        (IndependentLoss(share=0.02), 0.02),
-        (GilbertElliottLoss(to_bad=0.01, to_good=0.3), 0.01 / 0.31),
-        (GilbertElliottLoss(to_bad=0.02, to_good=0.2, share_bad=0.5, share_good=0.01), (0.5 + 10 * 0.01) / 11),
+        (IndependentPacketLoss(share=0.02), 0.02),
+        (GilbertElliottPacketLoss(to_bad=0.01, to_good=0.3), 0.01 / 0.31),
+        (GilbertElliottPacketLoss(to_bad=0.02, to_good=0.2, share_bad=0.5, share_good=0.01), (0.5 + 10 * 0.01) / 11),
     ],
     ids=["independent", "bursts", "both states lose"],
 )
 def test_losses_have_the_declared_share(loss: AnyPacketLoss, mean: float) -> None:
     """In the long run; a burst of three counts like three alone."""
-    lost = fmean(islice(loss.sample_losses(Random(1)), 300_000))
+    lost = fmean(islice(loss.sample_packet_losses(Random(1)), 300_000))
 
-    assert loss.mean_loss_share == pytest.approx(mean)
+    assert loss.lost_packet_share == pytest.approx(mean)
     assert lost == pytest.approx(mean, rel=0.05)
 
 
 def test_losses_of_gilbert_and_elliott_come_in_bursts() -> None:
     """Their mean length is one over the chance to recover."""
-    drawn = list(islice(GilbertElliottLoss(to_bad=0.01, to_good=0.25).sample_losses(Random(1)), 200_000))
+    drawn = list(islice(GilbertElliottPacketLoss(to_bad=0.01, to_good=0.25).sample_packet_losses(Random(1)), 200_000))
 
     begins = sum(now and not before for before, now in pairwise(drawn))
     assert sum(drawn) / begins == pytest.approx(4.0, rel=0.05)
@@ -196,6 +200,8 @@ def test_losses_of_gilbert_and_elliott_come_in_bursts() -> None:
 
 def test_a_packet_survives_a_path_when_it_survives_every_part() -> None:
     """Losses at both ends: 1 - 0.9 * 0.8."""
-    path = NetworkPath(source="a", target="b", losses=(IndependentLoss(share=0.1), IndependentLoss(share=0.2)))
+    path = NetworkPath(
+        source="a", target="b", losses=(IndependentPacketLoss(share=0.1), IndependentPacketLoss(share=0.2))
+    )
 
-    assert path.mean_loss_share == pytest.approx(0.28)
+    assert path.lost_packet_share == pytest.approx(0.28)

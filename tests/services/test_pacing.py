@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.clock import VirtualClock, WallClock
-from services.runtime.pacing import DevicePacer, HostSpeedPacer, TimedResult, is_deadline_missed
+from services.runtime.pacing import DeviceSpeedPacer, HostSpeedPacer, TimedComputeResult, is_deadline_missed
 
 Run = Callable[[Any], Any]
 
@@ -30,9 +30,9 @@ def test_in_virtual_time_a_phase_takes_exactly_samples_over_throughput(
 ) -> None:
     """Whatever the slot: it only says when within the phase the host works."""
 
-    async def phase() -> tuple[TimedResult[str], float]:
+    async def phase() -> tuple[TimedComputeResult[str], float]:
         clock = VirtualClock()
-        done = await DevicePacer(clock, throughput, slot).compute(0, samples, lambda: "done")
+        done = await DeviceSpeedPacer(clock, throughput, slot).compute(0, samples, lambda: "done")
         return done, clock.now()
 
     done, seconds = in_virtual_time(phase())
@@ -48,7 +48,7 @@ def test_many_phases_end_where_their_sum_does(in_virtual_time: Run) -> None:
 
     async def phases() -> float:
         clock = Laborious(0.03)
-        pace = DevicePacer(clock, throughput=100.0, slot=0.0)
+        pace = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
         for _ in range(50):
             await pace.compute(0, 10, lambda: None)
         return clock.now()
@@ -61,7 +61,7 @@ def test_the_mathematics_of_the_last_slot_still_ends_in_time(slot: float, in_vir
     """Once it is known how long the mathematics takes, its slot leaves room for it."""
 
     async def phases() -> list[float | None]:
-        pace = DevicePacer(Laborious(0.03), throughput=100.0, slot=slot)
+        pace = DeviceSpeedPacer(Laborious(0.03), throughput=100.0, slot=slot)
         return [(await pace.compute(0, 10, lambda: None)).late_s for _ in range(20)]
 
     late = in_virtual_time(phases())
@@ -73,14 +73,14 @@ def test_what_ends_late_is_told(in_virtual_time: Run) -> None:
     """A host that is too slow must not pass for a slow cluster: the lateness decides whether a run is believed."""
 
     async def phase() -> float | None:
-        return (await DevicePacer(Laborious(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)).late_s
+        return (await DeviceSpeedPacer(Laborious(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)).late_s
 
     assert in_virtual_time(phase()) == pytest.approx(0.25 + 0.002 - 0.1)
 
 
 def test_an_unpaced_worker_has_no_deadline(in_virtual_time: Run) -> None:
     """Nothing was declared, so nothing can be missed."""
-    assert in_virtual_time(HostSpeedPacer(Laborious(0.25)).compute(0, 10, lambda: 7)) == TimedResult(7)
+    assert in_virtual_time(HostSpeedPacer(Laborious(0.25)).compute(0, 10, lambda: 7)) == TimedComputeResult(7)
 
 
 def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: Run) -> None:
@@ -88,7 +88,7 @@ def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: Run) -> None:
 
     async def phases() -> tuple[float, list[float | None]]:
         clock = Laborious(0.11)
-        pace = DevicePacer(clock, throughput=100.0, slot=0.0)
+        pace = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
         late = []
         for seconds in (0.11, 0.01, 0.01):
             clock.seconds = seconds
@@ -106,7 +106,7 @@ def test_no_more_is_made_up_for_than_a_part_of_a_phase(in_virtual_time: Run) -> 
 
     async def phases() -> float:
         clock = Laborious(0.3)
-        pace = DevicePacer(clock, throughput=100.0, slot=0.0)
+        pace = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
         await pace.compute(0, 10, lambda: None)
         begun = clock.now()
         clock.seconds = 0.01

@@ -9,11 +9,11 @@ import numpy as np
 
 from services.compressors import IdentityCompressor
 from services.parameter_server.synchronisers import Gba
-from services.parameter_server.update_rules import Contribution, UpdateRule
-from services.ps_shard.machine import ShardMachine
+from services.parameter_server.update_rules import UpdateRule, WorkerContribution
+from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
 from services.runtime.clock import WallClock
-from services.runtime.run_log import UPDATE_COLUMNS, EventBatch, RunLog
+from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.transport import Message, MessageKind, MessageTag, SentTraffic, Transport
 from services.schema.arrays import HostArray
 
@@ -26,10 +26,10 @@ class Slow(UpdateRule):
 
     params: HostArray = VECTOR
 
-    def update(self, contributions: Sequence[Contribution]) -> None:
+    def update(self, contributions: Sequence[WorkerContribution]) -> None:
         time.sleep(UPDATE_S)
 
-    def reply_vector(self, rank: int) -> HostArray:
+    def reply_vector(self, worker_rank: int) -> HostArray:
         return self.params
 
 
@@ -68,10 +68,10 @@ def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> Non
     async def told() -> list[float]:
         desk, clock = Desk(), WallClock()
         log = RunLog("server-0", clock, lambda line: None)
-        batches = EventBatch(log, "shard_updates", UPDATE_COLUMNS), EventBatch(log, "shard_drops", UPDATE_COLUMNS)
-        machine = ShardMachine(2, Gba(gather=2))
+        batches = LogEventBatch(log, "shard_updates", UPDATE_COLUMNS), LogEventBatch(log, "shard_drops", UPDATE_COLUMNS)
+        machine = ShardStateMachine(2, Gba(gather=2))
         server = ServerRuntime(("a", "b"), Slow(), IdentityCompressor(), machine, desk, clock, 0, *batches)
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(server.serve_workers())
         answers = []
         for worker, step in (("a", 0), ("b", 0), ("a", 1)):
             desk.push(worker, step)

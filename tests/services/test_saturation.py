@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.strategies.cost_model import LinkId as Port
-from services.strategies.saturation import link_cycle_s, saturated_step_s
+from services.strategies.saturation import contended_step_s, link_cycle_s
 
 seconds = st.floats(1e-3, 10)
 loads = st.lists(st.tuples(seconds, st.floats(0, 1)), min_size=1, max_size=12)  # own pace, share of it at the link
@@ -30,18 +30,18 @@ def test_equal_workers_take_the_longer_of_their_own_pace_and_what_the_link_takes
     own: float, busy: float, workers: int
 ) -> None:
     """The textbook's max(t_c + …, n·S·β)."""
-    found = saturated_step_s([own] * workers, [{UP: busy, DOWN: busy / 2}] * workers)
+    found = contended_step_s([own] * workers, [{UP: busy, DOWN: busy / 2}] * workers)
 
     assert found == pytest.approx((max(own, workers * busy),) * workers)
 
 
 def test_who_takes_longer_than_a_turn_leaves_the_rest_of_the_link_to_the_others() -> None:
     """One worker that comes every 10 s for 1 s leaves nine tenths to two that would come every second."""
-    assert saturated_step_s([1.0, 1.0, 10.0], [{UP: 0.9}, {UP: 0.9}, {UP: 1.0}]) == pytest.approx((2.0, 2.0, 10.0))
+    assert contended_step_s([1.0, 1.0, 10.0], [{UP: 0.9}, {UP: 0.9}, {UP: 1.0}]) == pytest.approx((2.0, 2.0, 10.0))
 
 
 def test_a_full_link_holds_up_nobody_who_does_not_use_it() -> None:
     """Workers near a server do not wait for the way between regions."""
     near, far = {UP: 0.1}, {UP: 0.1, ABROAD: 2.0}
 
-    assert saturated_step_s([1.0, 1.0, 2.5, 2.5], [near, near, far, far]) == pytest.approx((1.0, 1.0, 4.0, 4.0))
+    assert contended_step_s([1.0, 1.0, 2.5, 2.5], [near, near, far, far]) == pytest.approx((1.0, 1.0, 4.0, 4.0))

@@ -12,8 +12,8 @@ from services.cluster.events import (
     NetworkPartition,
     WorkerPause,
     WorkerSlowdown,
-    events_of_present_nodes,
     plan_events,
+    restrict_events_to_nodes,
     too_frequent_event_conflicts,
 )
 from services.schema.units import Duration, Rate
@@ -27,7 +27,7 @@ def pause(**at: object) -> WorkerPause:
 
 def test_a_share_of_the_budget_is_a_step() -> None:
     """Steps are what workers count; half of 301 steps are done when the step 150 begins."""
-    (event,) = plan_events([pause(share=0.5)], steps=301, horizon_s=10, seed=1)
+    (event,) = plan_events([pause(share=0.5)], step_count=301, max_time_s=10, seed=1)
 
     assert (event.step, event.time_s) == (150, None)
 
@@ -36,7 +36,7 @@ def test_events_come_by_time_and_then_by_step() -> None:
     """Their numbers are how logs name them."""
     happenings = [pause(step=7), pause(time=Duration("3s")), pause(step=2), pause(time=Duration("1s"))]
 
-    events = plan_events(happenings, steps=10, horizon_s=10, seed=1)
+    events = plan_events(happenings, step_count=10, max_time_s=10, seed=1)
 
     assert [(event.number, event.time_s, event.step) for event in events] == [
         (0, 1.0, None),
@@ -73,7 +73,7 @@ def test_a_smaller_trial_leaves_out_what_happens_to_nodes_that_it_lacks() -> Non
     split = NetworkPartition(at=at, apart=("server-0", "server-3"), lasts=Duration("1s"))
     gone = WorkerSlowdown(at=at, of=("worker-5",), factor=2.0)
 
-    kept = events_of_present_nodes([change, split, gone], NODES)
+    kept = restrict_events_to_nodes([change, split, gone], NODES)
 
     assert kept == (change.model_copy(update={"of": ("worker-1",)}), split.model_copy(update={"apart": ("server-0",)}))
 

@@ -12,7 +12,7 @@ from replay import Arrivals, Course
 
 from services.cluster.addresses import InProcessAddresses
 from services.coordinator.runtime import CoordinatorRuntime
-from services.node.simulate import simulate
+from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, Plan, make_plan
 from services.runtime.control import EpochReport, FinalState
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -135,7 +135,7 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
         }
         rehearsal = Rehearsal(plan_of(document, hash_every_step=hash_every_step))
         current.append(rehearsal)
-        simulate(rehearsal.plan, lambda node: rehearsal.lines[node].append)
+        simulate_trial(rehearsal.plan, lambda node: rehearsal.lines[node].append)
         return rehearsal
 
     return run

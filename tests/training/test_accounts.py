@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.cluster.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
+from services.cluster.links.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
 from services.runtime.transport import Message
 from services.transport.mailbox import Mailbox
 

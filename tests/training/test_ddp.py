@@ -112,7 +112,7 @@ def exported(case: str) -> dict[str, HostArray]:
     work, settings = workload(case), settings_of(case)
     ranks, dtype = settings["workers"], DTYPE_BY_PRECISION[work.precision]
     data = work.dataset.load(dtype)
-    order = DataOrder(samples=len(data.train_x), batch=work.global_batch(ranks), seed=SEED)
+    order = DataOrder(samples=len(data.train_x), batch=work.global_batch_size(ranks), seed=SEED)
     shares = [order.rank_sample_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]
     return {
         "settings": np.array(json.dumps(settings)),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.runtime.slowdowns import WorkerSlowdowns
 
 Rehearse = Callable[..., Any]
@@ -144,8 +144,8 @@ def test_hindered_work_can_be_cut_anywhere(
     for begins, lasts, factor in spans:
         hindrances.add_slowdown(begins, lasts, factor)
 
-    whole = hindrances.completion_time(start, work_s)
-    first = hindrances.completion_time(start, work_s * cut)
+    whole = hindrances.compute_end_s(start, work_s)
+    first = hindrances.compute_end_s(start, work_s * cut)
 
-    assert hindrances.completion_time(first, work_s * (1 - cut)) == pytest.approx(whole, rel=1e-9, abs=1e-9)
+    assert hindrances.compute_end_s(first, work_s * (1 - cut)) == pytest.approx(whole, rel=1e-9, abs=1e-9)
     assert start <= first <= whole * (1 + 1e-12)

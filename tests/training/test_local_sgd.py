@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 
 Rehearse = Callable[..., Any]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from replay import Arrivals, replay
 
-from services.cluster.fluid_link import goodput_bytes_per_s
-from services.parameter_server.update_rules import Contribution
+from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.parameter_server.update_rules import WorkerContribution
 from services.schema.errors import UserError
 
 Row = dict[str, Any]
@@ -377,7 +377,7 @@ def test_updates_of_fewer_gradients_than_planned_use_as_much_less_of_the_rate(
     for parts in (1, planned):  # all in one update, each in one of its own
         rule = done.plan.strategy.server_algorithm().make_update_rule(done.plan.optimiser, np.zeros(3), 12)
         for _ in range(parts):
-            rule.update([Contribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
+            rule.update([WorkerContribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
         moved.append(rule.params)
     assert moved[1] == pytest.approx(moved[0])
 

@@ -10,7 +10,7 @@ import pytest
 from replay import replay
 
 from services.learning.optimisers import Sgd
-from services.parameter_server.update_rules import Contribution
+from services.parameter_server.update_rules import WorkerContribution
 
 Rehearse = Callable[..., Any]
 
@@ -127,7 +127,7 @@ def test_an_update_of_fewer_gradients_uses_its_part_of_the_rate(rehearse: Rehear
     """A sample counts as much as in lockstep: with sgd and one of four, a quarter; `as_given` is the whole rate."""
     given = {"kind": "parameter_server", "synchrony": {"kind": "greedy"}}
     done = run(rehearse, given, SLOW)
-    one = Contribution(worker=0, samples=3, staleness=0, vector=np.ones(1))
+    one = WorkerContribution(worker=0, samples=3, staleness=0, vector=np.ones(1))
 
     def moved(rate: str, count: int) -> float:
         strategy = done.plan.strategy.model_copy(update={"rate": rate})

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from replay import replay
 
-from services.cluster.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import HandOverState
+from services.runtime.control import StrategySwitchState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.hand_over import receive_model_vectors as really_take
+from services.strategies.switching.state_transfer import receive_model_vectors as really_take
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
@@ -189,14 +189,14 @@ def test_all_nodes_hold_the_same_bits_at_the_hand_over(
     rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What servers and workers begin with is compared by their own digests, not by what somebody should have sent."""
-    told: list[HandOverState] = []
-    hand_over = CoordinatorRuntime.report_hand_over
+    told: list[StrategySwitchState] = []
+    hand_over = CoordinatorRuntime.report_switch_state
 
-    async def listen(desk: CoordinatorRuntime, held: HandOverState) -> Any:
+    async def listen(desk: CoordinatorRuntime, held: StrategySwitchState) -> Any:
         told.append(held)
         return await hand_over(desk, held)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_hand_over", listen)
+    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", listen)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
 
     truth = done.value("coordinator", "switch_committed")["params_sha256"]
@@ -405,7 +405,7 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
         await really_take(transport, source, step, into)
         into[0][0] += 1
 
-    for module in ("services.worker.hand_over", "services.ps_shard.hand_over"):
+    for module in ("services.worker.strategy_switch", "services.ps_shard.strategy_switch"):
         monkeypatch.setattr(f"{module}.receive_model_vectors", badly)
 
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)
@@ -421,17 +421,17 @@ def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
 
 def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch would hide it: servers know one model only."""
-    hand_over = CoordinatorRuntime.report_hand_over
+    hand_over = CoordinatorRuntime.report_switch_state
 
-    async def differ(desk: CoordinatorRuntime, held: HandOverState) -> Any:
+    async def differ(desk: CoordinatorRuntime, held: StrategySwitchState) -> Any:
         told = (
-            HandOverState(held.node_name, held.stage, held.next_step, params_digests=("other",))
+            StrategySwitchState(held.node_name, held.stage, held.next_step, params_digests=("other",))
             if held.node_name == "worker-1"
             else held
         )
         return await hand_over(desk, told)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_hand_over", differ)
+    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", differ)
     done = rehearse(switch("ring", "asp", at(step=4)), 3)
 
     assert "replicas differ" in done.value("coordinator", "switch_aborted")["reason"]
@@ -443,15 +443,15 @@ def test_a_node_that_never_comes_aborts_the_switch(
     """Patience is a step's timeout; then all go on as before, and the log says why."""
 
     async def sleep(desk: CoordinatorRuntime) -> bool:
-        while not desk._is_hand_over_wait_released:
+        while not desk._is_switch_wait_cancelled:
             await desk.clock.sleep_until(desk.clock.now() + 1.0)
         return False
 
-    monkeypatch.setattr(CoordinatorRuntime, "await_hand_over_call", sleep)
+    monkeypatch.setattr(CoordinatorRuntime, "await_strategy_switch", sleep)
     done = rehearse(switch("ring", "asp", at(step=4)), 3, timeouts={"step": "2s"})
 
     aborted = done.value("coordinator", "switch_aborted")
-    assert aborted["reason"] == "not all nodes reported for the hand-over within 2 s"
+    assert aborted["reason"] == "a node did not report its state within 2 s"
     assert aborted["seconds"] == pytest.approx(2)
     assert digest(done) == digest(rehearse(RING, 3))
 
@@ -465,7 +465,7 @@ def test_who_gives_in_vain_gives_up_with_the_coordinator_and_goes_on(
     async def in_vain(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(f"services.{giver}.hand_over.send_model_vectors", in_vain)
+    monkeypatch.setattr(f"services.{giver}.strategy_switch.send_model_vectors", in_vain)
     done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
 
     assert "within 2 s" in done.value("coordinator", "switch_aborted")["reason"]
@@ -539,6 +539,7 @@ def test_two_rings_switch_without_a_server(rehearse: Callable[..., Any]) -> None
     assert done.plan.servers == 0
 
 
+@pytest.mark.slow
 def test_a_run_of_64_workers_repeats_to_the_last_bit(rehearse: Callable[..., Any]) -> None:
     """Virtual time is deterministic, also where many come to a hand-over at once."""
     work = {"batch": 64, "epochs": 10, "cluster": SLOW}

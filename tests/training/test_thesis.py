@@ -6,7 +6,7 @@ import pytest
 
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import InProcessAddresses
-from services.node.simulate import simulate
+from services.node.simulate import simulate_trial
 from services.plan import Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 
@@ -31,7 +31,7 @@ def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:
 def seconds(plan: Plan) -> float:
     """From the beginning of training to its end, in virtual time."""
     lines: list[str] = []
-    simulate(plan, lambda node: lines.append if node == "coordinator" else (lambda _: None))
+    simulate_trial(plan, lambda node: lines.append if node == "coordinator" else (lambda _: None))
     times_ms = {
         event["key"]: event["time_ms"] for event in (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in lines)
     }

@@ -1,1 +1,1 @@
-"""Checks of the host: admission, load, late wake-ups, missed deadlines, CPU quotas."""
+"""Checks of the host: time dilation, CPU load, late wake-ups, missed deadlines, CPU quotas."""

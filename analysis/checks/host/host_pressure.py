@@ -6,12 +6,13 @@ from analysis.reading.run_table import TrialTable
 
 MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by the hypervisor
 # Shares of the time in which at least one task waited for a resource. After every barrier the nodes of one host wait
-# for a core; paced nodes have spare time for this. On a host with enough memory no task waits for memory or disks.
+# for a core; nodes whose compute time is set by the scenario have spare time for this. On a host with enough memory no
+# task waits for memory or disks.
 MAX_WAITING_SHARES = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
 
 
 def check_host_pressure(trial: TrialTable) -> CheckVerdict:
-    """Return a degraded verdict if CPU time was stolen, or tasks waited for a resource, for longer than the limits.
+    """Return a degraded verdict if CPU time was stolen, or tasks waited for CPU, memory or disks, for too long.
 
     The verdict is never invalid, because a host that met every deadline emulated the declared cluster. Where the kernel
     does not count waiting tasks, the verdict is valid, and its reason states this.

@@ -1,14 +1,14 @@
-"""Check that paced devices kept their declared speed."""
+"""Check that workers whose compute time is set by the scenario were not slower than declared."""
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
 def check_missed_deadlines(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if all workers together missed more than the threshold's share of their deadlines.
+    """Return an invalid verdict if too large a share of the deadlines of all workers was missed.
 
     A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.
-    The host was then too slow for the declared cluster.
+    The host was then too slow for the declared cluster. The largest valid share is a threshold of the trial.
     """
     paced = trial.nodes[trial.nodes["deadlines"].fillna(0) > 0]
     if paced.empty:

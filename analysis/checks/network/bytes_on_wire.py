@@ -1,4 +1,4 @@
-"""Check that every node sent as many bytes as planned."""
+"""Check that every node sent as many payload bytes as planned."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
@@ -7,7 +7,7 @@ from analysis.reading.run_table import TrialTable
 BYTES_TOLERANCE = 0.01  # allows for message frames and rounding of chunks, not for a lost or doubled message
 
 
-def check_bytes_on_wire(trial: TrialTable) -> CheckVerdict:
+def check_bytes_sent(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if the payload bytes that a node sent differ from the plan by more than 1 %."""
     sent, expected = bytes_sent(trial), expected_bytes_sent(trial)
     if not any(expected.values()):

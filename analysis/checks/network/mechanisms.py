@@ -1,16 +1,10 @@
-"""Check that the kernel enforced the declared network, and not a less strict mechanism."""
+"""Check that the kernel shaped the links as declared, and not a less strict mechanism in Ensayo's own code."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analysis.checks.engine_kind import ran_in_containers
-from analysis.checks.verdict import (
-    NOT_ENFORCED_REMEDY,
-    CheckVerdict,
-    degraded_verdict,
-    invalid_verdict,
-    valid_verdict,
-)
+from analysis.checks.verdict import NOT_ENFORCED_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode, PlanView
 from analysis.reading.run_table import TrialTable
 from analysis.report.wording import shorten_list
@@ -18,40 +12,33 @@ from analysis.report.wording import shorten_list
 KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # kernel mechanisms process all packets of a node
 
 OPTIONAL_PROPERTIES = ("buffer",)  # few results depend on whether queues overflow as declared
-ALL_PROPERTY_MECHANISMS = (
-    "fluid",
-    "transport",
-    "none",
-)  # each of these enforces all properties of a link, in engines that do not use the kernel
+# Each of these enforces all properties of a link, in engines that do not use the kernel.
+ALL_PROPERTY_MECHANISMS = ("fluid", "transport", "none")
 MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more nodes it names only one
 
 
-def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
-    """Check which mechanism enforced each declared property of links.
+def check_shaping_mechanisms(trial: TrialTable) -> CheckVerdict:
+    """Check which shaping mechanism (htb, netem, …) enforced each declared property of links.
 
     The verdict is invalid if no mechanism enforced a property. In containers it is degraded if the transport enforced
     one. Other engines use the transport for all properties.
     """
     shaping = trial.status.get("shaping") or {}
-    declared = [
-        (node.name, link_property)
-        for node in trial.plan.nodes
-        for link_property in declared_link_properties(trial.plan, node)
-    ]
+    declared = [(node.name, prop) for node in trial.plan.nodes for prop in declared_link_properties(trial.plan, node)]
     if not declared:
         return valid_verdict("no property of a link is declared")
     mechanisms = {(name, prop): mechanism_of_link_property(shaping.get(name) or {}, prop) for name, prop in declared}
     for name, link_shaping in shaping.items():
-        mechanisms |= {(name, prop): mechanism for prop, mechanism in _mechanisms_of_optional_properties(link_shaping)}
+        mechanisms |= {(name, prop): mechanism for prop, mechanism in _optional_property_mechanisms(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
     required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
-    if not_enforced := _list_nodes_by_property(required, lambda mechanism: mechanism == "none"):
+    if not_enforced := _list_mechanisms(required, lambda mechanism: mechanism == "none"):
         return invalid_verdict(f"declared but not enforced: {not_enforced}", NOT_ENFORCED_REMEDY)
-    if unknown := _list_nodes_by_property(mechanisms, lambda mechanism: mechanism is None):
+    if unknown := _list_mechanisms(mechanisms, lambda mechanism: mechanism is None):
         return degraded_verdict(f"the mechanism that enforced it was not recorded: {unknown}")
-    if not_enforced := _list_nodes_by_property(optional, lambda mechanism: mechanism == "none"):
+    if not_enforced := _list_mechanisms(optional, lambda mechanism: mechanism == "none"):
         return degraded_verdict(f"declared but not enforced: {not_enforced}")
-    weaker = _list_nodes_by_property(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
+    weaker = _list_mechanisms(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
     if ran_in_containers(trial) and weaker:
         return degraded_verdict(f"not enforced by the kernel: {weaker}")
     enforced = sorted({f"{prop} by {mechanism}" for (_, prop), mechanism in mechanisms.items()})
@@ -59,7 +46,7 @@ def check_link_mechanisms(trial: TrialTable) -> CheckVerdict:
 
 
 def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]:
-    """Yield the properties that a plan declares for a node's link, by the names that engines record."""
+    """Yield the declared properties of a node's link, such as `rate` or `delay`, by the names that engines record."""
     if node.uplink_bps or node.downlink_bps:
         yield "rate"
     if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.shared_links):
@@ -71,23 +58,21 @@ def declared_link_properties(plan: PlanView, node: PlannedNode) -> Iterator[str]
         yield "loss"
 
 
-def mechanism_of_link_property(link_shaping: Mapping[str, Any], link_property: str) -> str | None:
-    """Return the mechanism that enforced a property of a node's link; None if it was not recorded."""
-    mechanism = (link_shaping.get("rungs") or {}).get(link_property)
-    for_all = link_shaping.get("rung", "none")  # other engines than `docker` record one for all
+def mechanism_of_link_property(shaping_record: Mapping[str, Any], link_property: str) -> str | None:
+    """Return the shaping mechanism that enforced a property of a node's link; None if it was not recorded."""
+    mechanism = (shaping_record.get("rungs") or {}).get(link_property)
+    for_all = shaping_record.get("rung", "none")  # other engines than `docker` record one for all
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 
-def _mechanisms_of_optional_properties(link_shaping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the recorded optional properties of a link with their mechanisms."""
-    recorded = (link_shaping.get("rungs") or {}).items()
+def _optional_property_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each recorded optional property of a link, such as `buffer`, with the mechanism that enforced it."""
+    recorded = (shaping_record.get("rungs") or {}).items()
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 
-def _list_nodes_by_property(
-    mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]
-) -> str:
-    """Return a text such as `delay by transport (worker-0, worker-1)` for the mechanisms that are listed."""
+def _list_mechanisms(mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]) -> str:
+    """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
     nodes: dict[str, list[str]] = {}
     for (node_name, link_property), mechanism in mechanisms.items():
         if is_listed(mechanism):

@@ -1,36 +1,35 @@
-"""Check that a message takes as long as the rate of its link predicts."""
+"""Check that a single probe message takes as long as the rate of its link predicts."""
 
 from collections.abc import Iterator
 
-from analysis.checks.engine_kind import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
 
-def check_message_times(trial: TrialTable) -> CheckVerdict:
+def check_probe_message_times(trial: TrialTable) -> CheckVerdict:
     """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
 
     A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
     Long probe flows show only the long-term rate of a link. A single message also shows whether its beginning passes
     too fast (burst credits), and whether the transport reaches the link's rate.
     """
-    if not has_kernel_shaping(trial):
+    if not has_kernel_shaped_links(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
-    messages = list(_timed_messages(trial))
+    messages = list(_probe_message_times(trial))
     if not messages:
         return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
     path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
-    measured = (
-        f"a message from {path} took {1e3 * achieved_s:.3g} ms; the rate of its link predicts {1e3 * declared_s:.3g} ms"
-    )
+    duration = f"a message from {path} took {1e3 * achieved_s:.3g} ms"
+    measured = f"{duration}; the rate of its link predicts {1e3 * declared_s:.3g} ms"
     for _, expected_s, measured_s in messages:
         if abs(measured_s - expected_s) > trial.plan.fidelity.message_time_tolerance_s(expected_s, trial.plan.dilation):
             return invalid_verdict(measured, WRONG_LINKS_REMEDY)
     return valid_verdict(measured)
 
 
-def _timed_messages(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
-    """Yield source and target as a text, the declared seconds, and the achieved seconds of each timed message."""
+def _probe_message_times(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
+    """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():
             yield f"{node_name} to {peer}", float(message["declared"]), float(message["achieved"])

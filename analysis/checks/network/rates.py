@@ -19,12 +19,12 @@ RATE_KEYS = ("uplink_bps", "downlink_bps")
 IN_CODE_MECHANISMS = ("fluid", "transport")  # Ensayo's own code shapes the link: no kernel setting to read back
 
 
-def check_link_rates(trial: TrialTable) -> CheckVerdict:
+def check_configured_link_rates(trial: TrialTable) -> CheckVerdict:
     """Compare the link rates read back from the kernel with the declared rates.
 
     Invalid if a rate differs by more than the threshold or none was applied; degraded if a rate was not read back.
     """
-    links = list(_declared_rates(trial))
+    links = list(_declared_link_rates(trial))
     if not links:
         return valid_verdict("no link rate is declared")
     shaping = trial.status.get("shaping") or {}
@@ -35,10 +35,10 @@ def check_link_rates(trial: TrialTable) -> CheckVerdict:
         return invalid_verdict(reason, NOT_ENFORCED_REMEDY)
     if all(shaping[node_name]["rung"] in IN_CODE_MECHANISMS for node_name, _, _ in links):
         return valid_verdict(f"Ensayo's own code enforces {len(links)} link rates; nothing was measured")
-    unread = [node_name for node_name, rate_key, _ in links if not _has_known_rate(shaping[node_name], rate_key)]
+    unread = [node_name for node_name, rate_key, _ in links if not _is_link_rate_known(shaping[node_name], rate_key)]
     errors = {
         f"{node_name} {rate_key.removesuffix('_bps')}": (
-            _effective_rate_bps(shaping[node_name], rate_key, declared_bps) / declared_bps - 1
+            _applied_link_rate_bps(shaping[node_name], rate_key, declared_bps) / declared_bps - 1
         )
         for node_name, rate_key, declared_bps in links
         if node_name not in unread
@@ -53,8 +53,8 @@ def check_link_rates(trial: TrialTable) -> CheckVerdict:
     return valid_verdict(f"{len(links)} link rates read back within {largest:.1%} of their declared rates")
 
 
-def _declared_rates(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
-    """Yield node name, key of the rate, and declared rate in bit/s of each link with a rate."""
+def _declared_link_rates(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
+    """Yield for each link its node, `uplink_bps` or `downlink_bps`, and its declared rate in bit/s."""
     for node in trial.plan.nodes:
         for rate_key in RATE_KEYS:
             declared_bps = getattr(node, rate_key)
@@ -62,13 +62,13 @@ def _declared_rates(trial: TrialTable) -> Iterator[tuple[str, str, float]]:
                 yield node.name, rate_key, declared_bps
 
 
-def _has_known_rate(link_shaping: LinkShaping, rate_key: str) -> bool:
-    return link_shaping["rung"] in IN_CODE_MECHANISMS or link_shaping.get(f"read_back_{rate_key}") is not None
+def _is_link_rate_known(shaping_record: LinkShaping, rate_field: str) -> bool:
+    return shaping_record["rung"] in IN_CODE_MECHANISMS or shaping_record.get(f"read_back_{rate_field}") is not None
 
 
-def _effective_rate_bps(link_shaping: LinkShaping, rate_key: str, declared_bps: float) -> float:
-    """Return the rate that is in force: the one read back, or the declared one if Ensayo's own code shapes the link."""
-    read_back_bps = link_shaping.get(f"read_back_{rate_key}")
+def _applied_link_rate_bps(shaping_record: LinkShaping, rate_field: str, declared_bps: float) -> float:
+    """Return a link's rate as read back from the kernel, or as declared if Ensayo's own code shapes the link."""
+    read_back_bps = shaping_record.get(f"read_back_{rate_field}")
     return declared_bps if read_back_bps is None else float(read_back_bps)
 
 

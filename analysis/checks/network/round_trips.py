@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.engine_kind import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 from services.cluster.network import expected_round_trip_time
@@ -19,23 +19,23 @@ class MeasuredRoundTrip(NamedTuple):
     tolerance_s: float
 
     @property
-    def error_s(self) -> float:
+    def deviation_from_declared_s(self) -> float:
         """Measured minus declared time of the round trip, in virtual seconds."""
         return self.measured_s - self.declared_s
 
 
 def check_round_trips(trial: TrialTable) -> CheckVerdict:
-    """Compare the probed round trips with the declared delays, on all paths with a delay and some without.
+    """Compare measured round trip times with the declared delays, on all paths with a delay and some without.
 
-    Invalid if a round trip is off by more than the threshold, or by 5 % if that is more. Degraded if a node with a
+    Invalid if a round trip is off by more than the threshold or 5 %, whichever is more. Degraded if a node with a
     declared delay has no measured round trip. A round trip is the median of a few echoes, or their mean if the delay
     varies.
     """
-    if not has_kernel_shaping(trial):
+    if not has_kernel_shaped_links(trial):
         return valid_verdict("Ensayo's own code delays messages, so round trips were not probed")
     trips = list(measured_round_trips(trial))
-    worst = max(trips, key=lambda trip: abs(trip.error_s) - trip.tolerance_s, default=None)
-    if worst and abs(worst.error_s) > worst.tolerance_s:
+    worst = max(trips, key=lambda trip: abs(trip.deviation_from_declared_s) - trip.tolerance_s, default=None)
+    if worst and abs(worst.deviation_from_declared_s) > worst.tolerance_s:
         return invalid_verdict(
             f"a round trip from {worst.source} to {worst.target} took {1e3 * worst.measured_s:.3g} ms; declared are "
             f"{1e3 * worst.declared_s:.3g} ms (limit {1e3 * worst.tolerance_s:.2g} ms off)",
@@ -46,12 +46,12 @@ def check_round_trips(trial: TrialTable) -> CheckVerdict:
         return degraded_verdict(f"a delay is declared but no round trip was measured: {', '.join(unknown)}")
     if worst is None:
         return valid_verdict("no delay is declared, and no round trip was measured")
-    largest_s = max(abs(trip.error_s) for trip in trips)
+    largest_s = max(abs(trip.deviation_from_declared_s) for trip in trips)
     return valid_verdict(f"{len(trips)} round trips were within {1e3 * largest_s:.2g} ms of their declared time")
 
 
 def measured_round_trips(trial: TrialTable) -> Iterator[MeasuredRoundTrip]:
-    """Yield the declared and measured time of every round trip that was probed."""
+    """Yield the declared and the measured time of every round trip between two nodes that was probed."""
     plan, wall_tolerance_s = trial.plan, float(trial.plan.fidelity.round_trip)
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, probe in (link_shaping.get("round_trip_s") or {}).items():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.engine_kind import has_kernel_shaping
+from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTable
 
@@ -25,11 +25,12 @@ class SharedLinkRate(NamedTuple):
 
 
 def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
-    """Compare the rate of each shared link with the plan: as probed with flows, else as read back from the kernel.
+    """Compare the achieved rate of each shared link with its declared rate.
 
-    Invalid if a rate is off by more than the threshold, degraded if it was neither probed nor read back.
+    The achieved rate is that of probe flows, else the rate read back from the kernel. Invalid if it is off by more than
+    the threshold, degraded if it was neither probed nor read back.
     """
-    if not has_kernel_shaping(trial) or not trial.plan.network.shared_links:
+    if not has_kernel_shaped_links(trial) or not trial.plan.network.shared_links:
         return valid_verdict("no link is shared, or Ensayo's own code enforces its rate")
     links = list(shared_link_rates(trial))
     errors = {link.name: link.relative_error for link in links if link.relative_error is not None}
@@ -48,16 +49,10 @@ def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
 
 
 def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
-    """Yield the rate of every shared link of the plan: as probed with flows, else as read back from the kernel."""
+    """Yield the declared and achieved rate of every shared link: probed with flows, else read back from the kernel."""
     shaping = (trial.status.get("shaping") or {}).values()
-    probed_bps = {
-        name: rate for link_shaping in shaping for name, rate in (link_shaping.get("achieved_pipes_bps") or {}).items()
-    }
-    read_back_bps = {
-        name: rate["achieved"]
-        for link_shaping in shaping
-        for name, rate in (link_shaping.get("pipes_bps") or {}).items()
-    }
+    probed_bps = {name: rate for link in shaping for name, rate in (link.get("achieved_pipes_bps") or {}).items()}
+    read_back_bps = {name: rate["achieved"] for link in shaping for name, rate in (link.get("pipes_bps") or {}).items()}
     for pipe in trial.plan.network.shared_links:
         achieved_bps = probed_bps.get(pipe.name, read_back_bps.get(pipe.name))
         if pipe.name in probed_bps:

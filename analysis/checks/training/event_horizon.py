@@ -4,8 +4,8 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdic
 from analysis.reading.run_table import TrialTable
 
 
-def check_event_horizon(trial: TrialTable) -> CheckVerdict:
-    """Return a degraded verdict if the trial lasted longer than the time for which random events were drawn."""
+def check_random_event_coverage(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if random events were drawn for a shorter time than the trial lasted."""
     horizon_s = trial.plan.horizon_s
     if horizon_s is None:
         return valid_verdict("no event has a random time")

@@ -1,4 +1,4 @@
-"""Check that planned events, such as slowdowns, were applied on time."""
+"""Check that planned events, such as slowdowns of workers, were applied on time."""
 
 from collections.abc import Iterator
 
@@ -10,20 +10,18 @@ LATENESS_QUANTILE = 0.99
 
 
 def check_event_lateness(trial: TrialTable) -> CheckVerdict:
-    """Return an invalid verdict if a due event was not applied, or if events were applied too late.
+    """Return an invalid verdict if a planned event was not applied, or was applied too late.
 
     The 99th percentile of their lateness is compared with the threshold. Lateness is logged in virtual time and
     compared in wall time.
     """
     if not trial.plan.events:
         return valid_verdict("no event is planned")
-    if missing := list(overdue_events(trial)):
+    if missing := list(describe_overdue_events(trial)):
         return invalid_verdict(f"planned events were due but never applied: {', '.join(missing)}")
     failed = trial.events[trial.events["lateness_s"].isna()]
-    if len(failed):
-        return invalid_verdict(
-            f"{len(failed)} changes of events could not be applied, for example {failed['kind'].iloc[0]}"
-        )
+    if count := len(failed):
+        return invalid_verdict(f"{count} changes of events could not be applied, for example {failed['kind'].iloc[0]}")
     late_s = trial.events["lateness_s"].astype(float).abs() * trial.plan.dilation
     if late_s.empty:
         return valid_verdict("no event was due: the trial ended before its time, or its workers did not reach its step")
@@ -36,7 +34,7 @@ def check_event_lateness(trial: TrialTable) -> CheckVerdict:
     return invalid_verdict(f"{measured} ({limit}); raise the dilation, or use the engine simulated", SLOW_HOST_REMEDY)
 
 
-def overdue_events(trial: TrialTable) -> Iterator[str]:
+def describe_overdue_events(trial: TrialTable) -> Iterator[str]:
     """Yield a text such as `slowdown 2 begin` for each event that was due before the trial ended but not applied."""
     plan, applied = trial.plan, trial.events
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
@@ -50,13 +48,13 @@ def overdue_events(trial: TrialTable) -> Iterator[str]:
             yield f"{event.change.kind} {event.number} end"
 
 
-def _was_event_due(trial: TrialTable, event: PlannedEvent, end_s: float) -> bool:
-    """Return whether the event should have begun before the end of the trial.
+def _was_event_due(trial: TrialTable, event: PlannedEvent, trial_end_s: float) -> bool:
+    """Return whether a planned event should have begun before the end of the trial.
 
     An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes
     when the first worker reaches the step.
     """
     if event.time_s is not None:
-        return event.time_s < end_s
+        return event.time_s < trial_end_s
     steps = trial.steps if event.is_link_event else trial.steps[trial.steps["node"].isin(event.change.node_names)]
     return event.step is not None and bool((steps["step"] > event.step).any())

@@ -1,37 +1,38 @@
-"""Marks of balance points on curves. A balance point is the number of workers that a balance rule chooses."""
+"""Marks on speedup curves at balance points, which are numbers of workers that a rule chooses from the curve."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
-from analysis.metrics.balance import BALANCE_RULES, BalancePoint
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
+from analysis.metrics.worker_choice import WorkerChoice
+from analysis.statistics.worker_count_rules import WORKER_COUNT_RULES
 
 # rule -> hollow marker and its size in points
-RULE_MARKERS = dict(zip(BALANCE_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))
+RULE_MARKERS = dict(zip(WORKER_COUNT_RULES, (("o", 10), ("s", 13), ("D", 15)), strict=True))
 MARKER_NAMES = {"o": "circle", "s": "square", "D": "diamond"}
 
 
-def format_balance_rule(rule: str) -> str:
-    """Return the name of a balance rule for figures, with mathematical signs in place of ASCII, as "≥" for ">="."""
-    return rule.replace(">=", "≥").replace("T^2 N", "T²·N")
+def format_worker_count_rule(rule_name: str) -> str:
+    """Return the name of a rule that chooses a number of workers, written for figures with "≥" in place of ">="."""
+    return rule_name.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
 BALANCE_LEGEND = "Balance points: {}.".format(
-    ", ".join(f"{MARKER_NAMES[marker]} {format_balance_rule(rule)}" for rule, (marker, _) in RULE_MARKERS.items())
+    ", ".join(f"{MARKER_NAMES[marker]} {format_worker_count_rule(rule)}" for rule, (marker, _) in RULE_MARKERS.items())
 )
 
 
-def mark_balance_points(
-    axes: Axes, curve: SpeedupCurve, balance_points: Sequence[BalancePoint], y_of_point: Callable[[SpeedupPoint], float]
+def mark_points_chosen_by_rules(
+    axes: Axes, curve: SpeedupCurve, balance_points: Sequence[WorkerChoice], y_of_point: Callable[[SpeedupPoint], float]
 ) -> None:
-    """Draw a hollow mark around each point of a curve that a balance rule chooses.
+    """Draw a hollow mark around each point of a speedup curve whose number of workers is chosen by a rule.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
     for point in curve.points:
-        for rule in _balance_rules_at_point(curve, point, balance_points):
+        for rule in _rules_choosing_point(curve, point, balance_points):
             marker, size_points = RULE_MARKERS[rule]
             axes.plot(
                 [point.workers], [y_of_point(point)], linestyle="none", marker=marker, markersize=size_points,
@@ -39,16 +40,14 @@ def mark_balance_points(
             )  # fmt: skip
 
 
-def format_balance_rules_at_point(
-    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
+def format_rules_choosing_point(
+    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, choices: Sequence[WorkerChoice]
 ) -> str:
-    """Return the names of the balance rules that choose a point of a curve, joined by semicolons."""
-    return "; ".join(_balance_rules_at_point(curve, point, balance_points))
+    """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
+    return "; ".join(_rules_choosing_point(speedup_curve, speedup_point, choices))
 
 
-def _balance_rules_at_point(
-    curve: SpeedupCurve, point: SpeedupPoint, balance_points: Sequence[BalancePoint]
-) -> Iterator[str]:
-    for choice in balance_points:
+def _rules_choosing_point(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerChoice]) -> Iterator[str]:
+    for choice in choices:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule

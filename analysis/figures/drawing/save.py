@@ -1,4 +1,4 @@
-"""Saving of a drawing to files: the figure as SVG and PNG, the data of the figure as CSV and JSON."""
+"""Saving of a finished figure to files: the picture as SVG and PNG, the data that it shows as CSV and JSON."""
 
 import json
 from pathlib import Path
@@ -7,19 +7,19 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.style import apply_layout, figure_style
+from analysis.figures.drawing.style import apply_layout, figure_style_context
 
 PNG_DPI = 144
 
 
-def save_drawing(drawing: Drawing, folder: Path) -> Path:
+def save_drawing_files(drawing: Drawing, folder: Path) -> Path:
     """Write the SVG, PNG, CSV and JSON files of a drawing and return the path of the SVG.
 
     Two drawings with equal numbers give identical bytes: ids in the SVG are fixed, and the files contain no date.
     """
     folder.mkdir(exist_ok=True)
     svg = folder / f"{drawing.name}.svg"
-    with figure_style(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
+    with figure_style_context(), mpl.rc_context({"svg.hashsalt": drawing.name, "svg.fonttype": "path"}):
         # The canvas attaches itself to the figure, so that text is measured as in the SVG, which the page shows.
         FigureCanvasSVG(drawing.figure)
         apply_layout(drawing.figure)
@@ -28,11 +28,11 @@ def save_drawing(drawing: Drawing, folder: Path) -> Path:
         drawing.figure.savefig(svg, metadata={"Date": None, "Creator": "Ensayo"})
         drawing.figure.savefig(svg.with_suffix(".png"), dpi=PNG_DPI, metadata={"Software": "Ensayo"})
     drawing.data.to_csv(svg.with_suffix(".csv"), index=False, float_format="%.9g", lineterminator="\n")
-    svg.with_suffix(".json").write_text(_drawing_as_json(drawing), encoding="utf-8")
+    svg.with_suffix(".json").write_text(_drawing_data_as_json(drawing), encoding="utf-8")
     return svg
 
 
-def _drawing_as_json(drawing: Drawing) -> str:
+def _drawing_data_as_json(drawing: Drawing) -> str:
     """Return name, title, caption and data rows of a drawing as JSON text. NaN and infinity become null."""
     rows = json.loads(drawing.data.to_json(orient="records", double_precision=15))
     content = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}

@@ -91,33 +91,33 @@ MATPLOTLIB_STYLE: dict[Any, Any] = {
 }
 
 
-def figure_style() -> AbstractContextManager[None]:
+def figure_style_context() -> AbstractContextManager[None]:
     """Return a context manager that applies the common style to figures drawn or saved inside the context."""
     return mpl.rc_context(MATPLOTLIB_STYLE)
 
 
-def strategy_colour(summary: RunSummary, strategy: str) -> str:
-    """Return the colour that a strategy has in every figure of a run. The baseline is grey.
+def strategy_colour(run_summary: RunSummary, strategy: str) -> str:
+    """Return the colour that a strategy has in every figure of a run. The baseline, a single worker, is grey.
 
     Colours are assigned in the order of the strategies in the scenario.
     """
-    if strategy not in summary.strategies:
+    if strategy not in run_summary.strategies:
         return BASELINE_GREY
-    return PALETTE[_strategy_index(summary, strategy) % len(PALETTE)]
+    return PALETTE[_strategy_index(run_summary, strategy) % len(PALETTE)]
 
 
-def strategy_marker(summary: RunSummary, strategy: str) -> str:
+def strategy_marker(run_summary: RunSummary, strategy: str) -> str:
     """Return the marker shape of a strategy's curve, which distinguishes curves without colour."""
-    return MARKERS[_strategy_index(summary, strategy) % len(MARKERS)] if strategy in summary.strategies else "o"
+    return MARKERS[_strategy_index(run_summary, strategy) % len(MARKERS)] if strategy in run_summary.strategies else "o"
 
 
-def condition_line_style(summary: RunSummary, condition: str) -> str:
-    """Return the line style that a condition has in every figure of a run."""
-    return LINE_STYLES[summary.conditions.index(condition) % len(LINE_STYLES)]
+def swept_values_line_style(run_summary: RunSummary, swept_values: str) -> str:
+    """Return the line style that a combination of swept scenario values has in every figure of a run."""
+    return LINE_STYLES[run_summary.swept_values.index(swept_values) % len(LINE_STYLES)]
 
 
-def _strategy_index(summary: RunSummary, strategy: str) -> int:
-    return summary.strategies.index(strategy)
+def _strategy_index(run_summary: RunSummary, strategy: str) -> int:
+    return run_summary.strategies.index(strategy)
 
 
 def create_figure(rows: int, columns: int, height_in: float, **subplot_options: object) -> tuple[Figure, list[Axes]]:
@@ -160,7 +160,7 @@ def add_run_title_and_footer(
     legend_markers: Mapping[str, str] | None = None,
     legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a title above a figure of a run, and below the figure the run's verdict, engine and dilation.
+    """Write a title above a figure, and below the figure a footer with the run's verdict, engine and time dilation.
 
     The legend arguments are those of `add_title_and_footer`.
     """
@@ -205,44 +205,44 @@ def _count_legend_columns(legend_colours: Mapping[str, str]) -> int:
     return max(1, min(len(legend_colours), LEGEND_LINE_CHARACTERS // entry_characters))
 
 
-# Mechanisms that enforce the properties of links if the host has them. Footers mention only other mechanisms.
+# Shaping mechanisms that enforce the properties of links if the host has them. Footers mention only other ones.
 PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
-def format_run_footer(summary: RunSummary) -> str:
-    """Return the footer text of a run's figures: verdict, engine, runs per point, dilation and name of the run.
+def format_run_footer(run_summary: RunSummary) -> str:
+    """Return the footer text of a run's figures: verdict, engine, repeats per point, time dilation and name.
 
-    The footer also names each mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
+    The footer also names each shaping mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
     """
-    expected = PREFERRED_MECHANISMS if summary.engine == "docker" else PREFERRED_MECHANISMS | {"transport"}
+    expected = PREFERRED_MECHANISMS if run_summary.engine == "docker" else PREFERRED_MECHANISMS | {"transport"}
     parts = (
-        f"verdict: {summary.verdict}",
-        f"{summary.engine} engine",
+        f"verdict: {run_summary.verdict}",
+        f"{run_summary.engine} engine",
         *(
             f"{link_property} by {' and '.join(mechanisms)}"
-            for link_property, mechanisms in summary.rungs.items()
+            for link_property, mechanisms in run_summary.rungs.items()
             if not expected.issuperset(mechanisms)
         ),
-        format_runs_per_point(summary),
-        f"dilation {summary.dilation:g}",
-        f"{summary.scenario} {summary.run}",
+        format_runs_per_point(run_summary),
+        f"dilation {run_summary.dilation:g}",
+        f"{run_summary.scenario} {run_summary.run}",
         "MLPerf-style; not an MLPerf result",
     )
     return _join_into_lines(parts, "  ·  ", FOOTER_LINE_CHARACTERS)
 
 
-def _join_into_lines(parts: Iterable[str], separator: str, max_characters: int) -> str:
-    """Join the parts into lines of at most `max_characters`. Line breaks are placed only between two parts."""
+def _join_into_lines(text_parts: Iterable[str], separator: str, max_characters: int) -> str:
+    """Join pieces of text into lines of at most `max_characters`, without a line break inside a piece."""
     lines: list[str] = []
-    for part in parts:
+    for part in text_parts:
         extended_line = separator.join([*lines[-1:], part])
         lines = [*lines[:-1], extended_line] if len(extended_line) <= max_characters else [*lines, part]
     return "\n".join(lines)
 
 
-def format_runs_per_point(summary: RunSummary) -> str:
-    """Return the number of runs behind each point of a figure as text: "5 runs each" or "1 to 5 runs each"."""
-    counts = sorted({len(group.trials) for group in summary.groups})
+def format_runs_per_point(run_summary: RunSummary) -> str:
+    """Return how many repeated runs each point of a figure stands for, as text: "5 runs each" or "1 to 5 runs each"."""
+    counts = sorted({len(group.trials) for group in run_summary.trial_groups})
     if not counts:
         return "no finished run"
     least = f"{counts[0]} to " if len(counts) > 1 else ""
@@ -254,7 +254,7 @@ def _add_legend(
     colours: Mapping[str, str],
     markers: Mapping[str, str],
     line_styles: Mapping[str, str],
-    title_lines: int,
+    title_line_count: int,
 ) -> None:
     """Place a legend below the title of a figure, where empty lines at the end of the title reserve room."""
     height_points = 72 * figure.get_figheight()
@@ -262,7 +262,7 @@ def _add_legend(
         handles=[_legend_handle(colour, markers.get(name), line_styles.get(name)) for name, colour in colours.items()],
         labels=list(colours),
         loc="upper left",
-        bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_FONT_POINTS * title_lines) / height_points),
+        bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_FONT_POINTS * title_line_count) / height_points),
         ncols=_count_legend_columns(colours),
         fontsize=LEGEND_FONT_POINTS,
         handlelength=LINE_HANDLE_LENGTH if line_styles else 1,

@@ -1,9 +1,9 @@
-"""Chapters of the report on public results. Each file has a function that takes a study and returns a chapter.
+"""Chapters of the report on public MLPerf Training results, with one function per chapter.
 
 `CHAPTERS` lists these functions in the order of the report.
 """
 
-from analysis.mlperf.chapters.balance import balance_chapter
+from analysis.mlperf.chapters.balance import balance_points_chapter
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
 from analysis.mlperf.chapters.clusters import clusters_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
@@ -21,15 +21,13 @@ CHAPTERS: tuple[ChapterWriter, ...] = (
     clusters_chapter,
     accelerator_families_chapter,
     efficiency_factors_chapter,
-    balance_chapter,
+    balance_points_chapter,
     scaling_laws_chapter,
     extrapolation_chapter,
     sources_chapter,
 )
 
-SAMPLES_NEED = (
-    "samples and batches of two sizes of one kind of accelerator; the logs of a round have them, a table does not"
-)
+SAMPLES_NEED = "samples and batches of two sizes of one kind of accelerator; a round's logs have them, a table does not"
 SHIPPED_SERIES_NEED = "series with enough sizes, for example the shipped ones, which are used without --data"
 CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]
@@ -37,7 +35,7 @@ CHAPTER_NEEDS: dict[
     clusters_chapter: ("Clusters", "four different systems of one workload"),
     accelerator_families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
     efficiency_factors_chapter: ("Hardware and learning", SAMPLES_NEED),
-    balance_chapter: ("Balance points", SAMPLES_NEED),
+    balance_points_chapter: ("Balance points", SAMPLES_NEED),
     scaling_laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
     extrapolation_chapter: ("Extrapolation", SHIPPED_SERIES_NEED),
 }

@@ -1,4 +1,4 @@
-"""Chapter on balance points. A balance point is the number of accelerators that a rule considers worth its cost."""
+"""Chapter on balance points, which are numbers of accelerators that a rule chooses as still worth their cost."""
 
 import numpy as np
 import pandas as pd
@@ -6,15 +6,15 @@ import pandas as pd
 from analysis.laws import BestBatchLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import fit_law_to_all_sizes
-from analysis.mlperf.reading.run_samples import find_study_series
+from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_percentage
-from analysis.statistics.balance import (
-    BALANCE_RULES,
+from analysis.statistics.worker_count_rules import (
     MIN_EFFICIENCY,
     TIME_EXPONENT,
-    BalanceRuleChoice,
+    WORKER_COUNT_RULES,
+    WorkerCountByRule,
     choose_worker_counts,
 )
 
@@ -44,12 +44,12 @@ GRID_TEXT = (
     "balance points and their intervals are sizes of that grid, whose neighbours are up to {step} apart."
 )
 AT_LEAST_SIGN, AT_MOST_SIGN, ABOUT_SIGN = "≥ ", "≤ ", "≈ "
-_, KNEE_RULE, COST_RULE = BALANCE_RULES
+_, KNEE_RULE, COST_RULE = WORKER_COUNT_RULES
 
 
-def balance_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with the balance points of each series by three rules; None without series."""
-    series = find_study_series(study)
+def balance_points_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
+    """Return the chapter with the number of accelerators that each of three rules chooses per workload, if any."""
+    series = find_scaling_series(mlperf_study)
     if not series:
         return None
     fits = fit_law_to_all_sizes(series, BestBatchLaw())
@@ -60,53 +60,49 @@ def balance_chapter(study: MlperfStudy) -> Chapter | None:
         f"{_format_ratio_between_rules(rows, 'built')} times the smallest among systems that were built, "
         f"{_format_ratio_between_rules(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(
-        grid=GRID_POINTS, step=format_percentage(max(_relative_grid_step(each) for each in series))
-    )
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_relative_size_grid_step, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
 
-def _format_ratio_between_rules(rows: pd.DataFrame, column: str) -> str:
-    """Format the ratio of the largest to the smallest balance point among the rules, as a range over the workloads."""
-    balance_points = rows.dropna(subset=[column]).groupby("workload", sort=False)[column]
+def _format_ratio_between_rules(balance_point_table: pd.DataFrame, column_name: str) -> str:
+    """Format the ratio of the largest to the smallest number of accelerators that rules choose, over all workloads."""
+    balance_points = balance_point_table.dropna(subset=[column_name]).groupby("workload", sort=False)[column_name]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
     return low if low == high else f"{low} to {high}"
 
 
-def _format_ratio(value: float) -> str:
-    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"  # noqa: PLR2004 -- two digits or more
+def _format_ratio(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _relative_grid_step(series: ScalingSeries) -> float:
-    """Return the relative distance between neighbouring sizes of the grid on which a law is evaluated."""
+def _relative_size_grid_step(series: ScalingSeries) -> float:
+    """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
-def _balance_point_rows(series: ScalingSeries, fit: LawFit) -> list[dict[str, object]]:
-    built = _choices_by_rule(_choose_among_built_sizes(series))
-    between = _choices_by_rule(_choose_among_grid_sizes_by_law(series, fit))
+def _balance_point_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
+    built = _choices_by_rule(_choose_among_built_sizes(scaling_series))
+    between = _choices_by_rule(_choose_among_sizes_by_law(scaling_series, law_fit))
     return [
-        {"benchmark": series.benchmark, "workload": series.name, "rule": rule}
+        {"benchmark": scaling_series.benchmark, "workload": scaling_series.name, "rule": rule}
         | _balance_point_cells("built", built.get(rule))
         | _balance_point_cells("between", between.get(rule))
         | {
-            "built_told": _format_balance_point(built.get(rule), series),
-            "between_told": _format_balance_point(between.get(rule), series, ABOUT_SIGN),
+            "built_told": _format_balance_point(built.get(rule), scaling_series),
+            "between_told": _format_balance_point(between.get(rule), scaling_series, ABOUT_SIGN),
         }
-        for rule in BALANCE_RULES
+        for rule in WORKER_COUNT_RULES
     ]
 
 
-def _choose_among_built_sizes(series: ScalingSeries) -> tuple[BalanceRuleChoice, ...]:
-    speedup = np.array([each.speedup for each in series.efficiency_factors()])
-    return choose_worker_counts(
-        series.accelerator_counts, series.accelerator_counts[0], speedup, series.simulated_speedups()
-    )
+def _choose_among_built_sizes(series: ScalingSeries) -> tuple[WorkerCountByRule, ...]:
+    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_factors()])
+    return choose_worker_counts(counts, counts[0], speedup, series.simulated_speedups())
 
 
-def _choose_among_grid_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple[BalanceRuleChoice, ...]:
+def _choose_among_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple[WorkerCountByRule, ...]:
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
     counts = np.unique(np.geomspace(first, last, GRID_POINTS).round()).astype(int)
     at = {"workers": counts.astype(float)}
@@ -114,8 +110,8 @@ def _choose_among_grid_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple
     return choose_worker_counts(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
 
 
-def _format_balance_point(choice: BalanceRuleChoice | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
-    """Format a balance point, with a sign (≥ or ≤) if it is at an end of the series and may lie beyond this end.
+def _format_balance_point(choice: WorkerCountByRule | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
+    """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes, where it may lie beyond.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """
@@ -130,17 +126,13 @@ def _format_balance_point(choice: BalanceRuleChoice | None, series: ScalingSerie
     return f"{sign}{choice.workers:,}"
 
 
-def _choices_by_rule(choices: tuple[BalanceRuleChoice, ...]) -> dict[str, BalanceRuleChoice]:
-    return {pick.rule: pick for pick in choices}
+def _choices_by_rule(rule_choices: tuple[WorkerCountByRule, ...]) -> dict[str, WorkerCountByRule]:
+    return {pick.rule: pick for pick in rule_choices}
 
 
-def _balance_point_cells(column_name: str, choice: BalanceRuleChoice | None) -> dict[str, object]:
-    if choice is None:
-        return {column_name: None, f"{column_name}_interval": NO_VALUE}
-    return {
-        column_name: choice.workers,
-        f"{column_name}_interval": _format_interval(*choice.interval) if choice.interval else NO_VALUE,
-    }
+def _balance_point_cells(column_name: str, rule_choice: WorkerCountByRule | None) -> dict[str, object]:
+    interval = _format_interval(*rule_choice.interval) if rule_choice and rule_choice.interval else NO_VALUE
+    return {column_name: rule_choice.workers if rule_choice else None, f"{column_name}_interval": interval}
 
 
 def _format_interval(low: int, high: int) -> str:

@@ -1,4 +1,4 @@
-"""Parts of a chapter of the MLPerf study: finding, paragraphs, tables and figures, all computed from a study.
+"""Records of a chapter of the report on MLPerf results: finding, paragraphs, tables and figures.
 
 Each chapter has a file with a function that takes a study and returns a chapter, or None if the results lack the data.
 `CHAPTERS` (`__init__.py`) lists these functions. The report page, the terminal output and the files show the returned
@@ -17,11 +17,11 @@ from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number
 
 
-def format_table_cell(value: Any) -> str:
+def format_table_cell(cell_value: Any) -> str:
     """Format the value of a table cell: integers and words in full, other numbers with three digits, None as a dash."""
-    if value is None or isinstance(value, float):
-        return format_number(value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if cell_value is None or isinstance(cell_value, float):
+        return format_number(cell_value)
+    return f"{cell_value:,}" if isinstance(cell_value, int) and not isinstance(cell_value, bool) else str(cell_value)
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class ChapterTable:
     note: str = ""  # how to read the table
     is_short: bool = True  # short enough for the terminal
 
-    def is_right_aligned(self, column: TableColumn) -> bool:
+    def is_right_aligned(self, table_column: TableColumn) -> bool:
         """Return whether the cells of a column are numbers, which are aligned right."""
-        return is_numeric_dtype(self.data[column.name])
+        return is_numeric_dtype(self.data[table_column.name])
 
     def formatted_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the formatted cells of each row, in the order of the columns."""
@@ -56,7 +56,7 @@ class ChapterTable:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Chapter of the study, which answers one question about the results."""
+    """Chapter of the report on MLPerf results, which answers one question about these results."""
 
     title: str  # topic of the question, two to five words
     finding: str  # answer in one sentence, shown at the top of the page and on the terminal

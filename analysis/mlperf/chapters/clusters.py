@@ -6,9 +6,9 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, Clustering, cluster_systems
-from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_low_to_high
+from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_text_range
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_number
 
 CHOSEN_COLUMNS = (
@@ -36,97 +36,72 @@ RULE_TEXT = (
     "the systems and are no finding about them."
 )
 
-WorkloadClusterings = list[tuple[StudyWorkload, Clustering]]
+WorkloadClusterings = list[tuple[WorkloadResults, Clustering]]
 
 
 def clusters_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
-    clusterings = [
-        (workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems)) is not None
-    ]
+    clusterings = [(workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems))]
     if not clusterings:
         return None
     too_few = [workload.name for workload in study.workloads if workload not in [each for each, _ in clusterings]]
-    return Chapter(
-        "Clusters",
-        _format_finding(clusterings),
-        (RULE_TEXT, *([f"Too few different systems to cluster: {', '.join(too_few)}."] if too_few else [])),
-        (
-            ChapterTable(
-                "clusters-chosen",
-                "Number of clusters chosen for each workload",
-                CHOSEN_COLUMNS,
-                pd.DataFrame(_chosen_partition_rows(clusterings)),
-            ),
-            ChapterTable(
-                "clusters-members",
-                "Members of the clusters",
-                MEMBER_COLUMNS,
-                pd.DataFrame(_cluster_rows(clusterings)),
-                is_short=False,
-            ),
-            ChapterTable(
-                "clusters-tried",
-                "Every k that was tried",
-                TRIED_COLUMNS,
-                pd.DataFrame(_tried_partition_rows(clusterings)),
-                is_short=False,
-            ),
-        ),
-        tuple(draw_cluster_map(study, workload, clustering) for workload, clustering in clusterings),
+    notes = [f"Too few different systems to cluster: {', '.join(too_few)}."] if too_few else []
+    chosen = pd.DataFrame(_chosen_cluster_count_rows(clusterings))
+    members = pd.DataFrame(_cluster_rows(clusterings))
+    tried = pd.DataFrame(_tried_cluster_count_rows(clusterings))
+    tables = (
+        ChapterTable("clusters-chosen", "Number of clusters chosen for each workload", CHOSEN_COLUMNS, chosen),
+        ChapterTable("clusters-members", "Members of the clusters", MEMBER_COLUMNS, members, is_short=False),
+        ChapterTable("clusters-tried", "Every k that was tried", TRIED_COLUMNS, tried, is_short=False),
     )
+    figures = tuple(draw_cluster_map(study, workload, clustering) for workload, clustering in clusterings)
+    return Chapter("Clusters", _describe_cluster_stability(clusterings), (RULE_TEXT, *notes), tables, figures)
 
 
-def _format_finding(clusterings: WorkloadClusterings) -> str:
-    unstable = [workload.name for workload, clustering in clusterings if not clustering.best_partition.is_stable]
+def _describe_cluster_stability(clusterings: WorkloadClusterings) -> str:
+    unstable = [workload.name for workload, clustering in clusterings if not clustering.best_assignment.is_stable]
     if not unstable:
-        where = (
-            f"all {len(clusterings)} workloads" if len(clusterings) > 1 else f"the systems of {clusterings[0][0].name}"
-        )
+        where = f"all {len(clusterings)} workloads" if clusterings[1:] else f"the systems of {clusterings[0][0].name}"
         return f"K-means finds stable clusters in {where}."
     count = f"{len(unstable)} of {len(clusterings)}"
     return f"Clusters are not stable, other seeds find different ones: {', '.join(unstable)} ({count})."
 
 
-def _chosen_partition_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
-    for workload, clustering in clusterings:
-        best = clustering.best_partition
+def _chosen_cluster_count_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+    for workload, clustering in workload_clusterings:
+        best = clustering.best_assignment
         yield {
             "workload": workload.name, "k": best.k, "silhouette": best.silhouette, "stability": best.stability,
             "stable": "yes" if best.is_stable else "NOT STABLE",
         }  # fmt: skip
 
 
-def _tried_partition_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
-    for workload, clustering in clusterings:
-        for each in clustering.partitions:
+def _tried_cluster_count_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+    for workload, clustering in workload_clusterings:
+        for each in clustering.assignments:
             yield {
                 "workload": workload.name, "k": each.k, "silhouette": each.silhouette, "stability": each.stability,
-                "chosen": "yes" if each == clustering.best_partition else "",
+                "chosen": "yes" if each == clustering.best_assignment else "",
             }  # fmt: skip
 
 
-def _cluster_rows(clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
-    for workload, clustering in clusterings:
-        for label in range(clustering.best_partition.k):
+def _cluster_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+    for workload, clustering in workload_clusterings:
+        for label in range(clustering.best_assignment.k):
             yield _cluster_row(workload, clustering, label)
 
 
-def _cluster_row(workload: StudyWorkload, clustering: Clustering, cluster_label: int) -> dict[str, object]:
-    members = [
-        each
-        for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True)
-        if own == cluster_label
-    ]
+def _cluster_row(workload: WorkloadResults, clustering: Clustering, cluster_label: int) -> dict[str, object]:
+    members = clustering.best_assignment.members(workload.systems, cluster_label)
     counts = sorted(each.result.accelerator_count for each in members)
     speedups, efficiencies = sorted(each.speedup for each in members), sorted(each.efficiency for each in members)
     return {
         "workload": workload.name,
         "cluster": cluster_label + 1,
         "systems": len(members),
-        "accelerators": format_low_to_high(f"{counts[0]:,}", f"{counts[-1]:,}"),
-        "speedup": format_low_to_high(format_number(speedups[0]), format_number(speedups[-1])),
-        "efficiency": format_low_to_high(format_number(efficiencies[0]), format_number(efficiencies[-1])),
+        "accelerators": format_text_range(f"{counts[0]:,}", f"{counts[-1]:,}"),
+        "speedup": format_text_range(format_number(speedups[0]), format_number(speedups[-1])),
+        "efficiency": format_text_range(format_number(efficiencies[0]), format_number(efficiencies[-1])),
         "families": ", ".join(sorted({accelerator_family(each.result.accelerator) for each in members})),
         "names": "; ".join(f"{each.result.submitter} {each.result.system}" for each in members),
     }

@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.laws.backtest import ForecastScore, LawForecast
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.fan import draw_extrapolation_fan
+from analysis.mlperf.figures.fan_chart import draw_forecast_fan_chart
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
     LAWS,
@@ -20,7 +20,7 @@ from analysis.mlperf.forecasts import (
     evaluate_laws,
     is_scored_forecast,
 )
-from analysis.mlperf.reading.run_samples import find_study_series
+from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import (
     APPENDIX_SERIES_PATH,
     SECONDS_PER_MINUTE,
@@ -94,24 +94,24 @@ MISSING_DATA_TEXT = (
 )
 
 
-def extrapolation_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with the forecasts of every law beyond the fitted sizes; None without scored forecasts."""
-    evaluation = evaluate_laws(find_study_series(study))
+def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
+    """Return the chapter on forecasts of scaling laws for larger systems than they are fitted to; None without any."""
+    evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.scored_forecasts:
         return None
-    finding = _format_finding({each.law: each for each in evaluation.law_scores})
+    finding = _describe_forecast_errors({each.law: each for each in evaluation.law_scores})
     points = pd.DataFrame([row for each in evaluation.series for row in _forecast_rows(each, evaluation)])
-    ships = bool(shipped_series_for(study))
-    source = SHIPPED_SERIES_PATH.name if ships else study.results.source_name
+    ships = bool(shipped_series_for(mlperf_study))
+    source = SHIPPED_SERIES_PATH.name if ships else mlperf_study.results.source_name
     return Chapter(
         "Extrapolation",
         finding,
         (
-            _format_method_paragraph(evaluation),
+            _describe_forecast_method(evaluation),
             OWN_LAWS_TEXT,
             BANDS_TEXT,
             BAND_CHANGE_TEXT,
-            *([_format_other_series_paragraph()] if ships else []),
+            *([_other_series_score_text()] if ships else []),
             MISSING_DATA_TEXT,
         ),
         (
@@ -119,7 +119,7 @@ def extrapolation_chapter(study: MlperfStudy) -> Chapter | None:
                 "extrapolation-scores",
                 f"From {MAX_FITTED_ACCELERATORS} to {MIN_SCORED_ACCELERATORS} and more",
                 SCORE_COLUMNS,
-                _make_score_table(evaluation),
+                _make_forecast_score_table(evaluation),
             ),
             ChapterTable("extrapolation", "Point by point: predicted / observed - 1", POINT_COLUMNS, points),
             ChapterTable(
@@ -127,11 +127,11 @@ def extrapolation_chapter(study: MlperfStudy) -> Chapter | None:
             ),
             *(_make_other_series_tables() if ships else ()),
         ),
-        (draw_extrapolation_fan(evaluation, finding.removesuffix("."), source),),
+        (draw_forecast_fan_chart(evaluation, finding.removesuffix("."), source),),
     )
 
 
-def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
+def _describe_forecast_errors(score_by_law: dict[str, ForecastScore]) -> str:
     unknown, known = score_by_law[BEST_BATCH], score_by_law[PARTS_KNOWN_BATCH]
     classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
@@ -143,7 +143,7 @@ def _format_finding(score_by_law: dict[str, ForecastScore]) -> str:
     )
 
 
-def _format_method_paragraph(evaluation: LawEvaluation) -> str:
+def _describe_forecast_method(evaluation: LawEvaluation) -> str:
     late = [
         f"{each.name}, which starts at {each.accelerator_counts[0]:,} and whose laws are fitted up to "
         f"{each.accelerator_counts[-2]:,}"
@@ -159,10 +159,10 @@ def _format_method_paragraph(evaluation: LawEvaluation) -> str:
     )
 
 
-def _format_other_series_paragraph() -> str:
-    """Return a paragraph on the scores of two other sets of series: v4.1 with fewer systems, and round v5.0."""
+def _other_series_score_text() -> str:
+    """Return a paragraph on the laws' errors on two other data sets: MLPerf v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
-        name: {each.law: each for each in _evaluate_other_series(path).law_scores}
+        name: {each.law: each for each in _evaluate_laws_on_csv_series(path).law_scores}
         for name, path in OTHER_SERIES_PATHS.items()
     }
     sentences = [
@@ -182,10 +182,10 @@ def _format_other_series_paragraph() -> str:
 
 
 def _make_other_series_tables() -> tuple[ChapterTable, ...]:
-    """Return the tables with scores and forecasts of the laws on two other sets of shipped series."""
-    evaluations = {name: _evaluate_other_series(path) for name, path in OTHER_SERIES_PATHS.items()}
+    """Return tables of forecasts by scaling laws, and of their errors, on two further data sets shipped with Ensayo."""
+    evaluations = {name: _evaluate_laws_on_csv_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
-    scores = pd.concat([_make_score_table(each).assign(set=name) for name, each in evaluations.items()])
+    scores = pd.concat([_make_forecast_score_table(each).assign(set=name) for name, each in evaluations.items()])
     rows = [
         {"set": name} | row
         for name, each in evaluations.items()
@@ -205,35 +205,33 @@ def _make_other_series_tables() -> tuple[ChapterTable, ...]:
     )
 
 
-def _evaluate_other_series(csv_path: Path) -> LawEvaluation:
+def _evaluate_laws_on_csv_series(csv_path: Path) -> LawEvaluation:
     return evaluate_laws(read_series_csv(csv_path), OTHER_SERIES_LAWS)
 
 
-def _make_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    return pd.DataFrame(
-        [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
-    )
+def _make_forecast_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
+    rows = [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
+    return pd.DataFrame(rows)
 
 
 def _forecast_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
-    by_law = {
-        law: {each.workers: each for each in evaluation.forecasts_of(law, series.benchmark)} for law in evaluation.fits
-    }
+    name = series.benchmark
+    by_law = {law: {each.workers: each for each in evaluation.forecasts_of(law, name)} for law in evaluation.fits}
     sizes = by_law[BEST_BATCH]
     return [_forecast_row(series, [forecasts[workers] for forecasts in by_law.values()]) for workers in sizes]
 
 
-def _forecast_row(series: ScalingSeries, forecasts: Sequence[LawForecast]) -> dict[str, object]:
-    first = forecasts[0]
+def _forecast_row(scaling_series: ScalingSeries, law_forecasts: Sequence[LawForecast]) -> dict[str, object]:
+    first = law_forecasts[0]
     row: dict[str, object] = {
-        "benchmark": series.benchmark,
-        "workload": series.name,
+        "benchmark": scaling_series.benchmark,
+        "workload": scaling_series.name,
         "fitted_to": int(first.fitted_to),
         "workers": int(first.workers),
         "observed": first.observed / SECONDS_PER_MINUTE,
         "judged": "yes" if is_scored_forecast(first) else "no",
     }
-    for each in forecasts:
+    for each in law_forecasts:
         low, high = each.low / SECONDS_PER_MINUTE, each.high / SECONDS_PER_MINUTE
         row |= {f"{each.law} error": each.relative_error, f"{each.law} low": low, f"{each.law} high": high}
         row[each.law] = _format_forecast(each)
@@ -241,7 +239,7 @@ def _forecast_row(series: ScalingSeries, forecasts: Sequence[LawForecast]) -> di
 
 
 def _format_forecast(law_forecast: LawForecast) -> str:
-    missed = "" if law_forecast.is_covered else ", missed"
+    missed = "" if law_forecast.is_inside_band else ", missed"
     centre, low, high = (
         format_number(seconds / SECONDS_PER_MINUTE)
         for seconds in (law_forecast.predicted, law_forecast.low, law_forecast.high)

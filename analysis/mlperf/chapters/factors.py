@@ -4,7 +4,7 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.factors import draw_efficiency_factors
-from analysis.mlperf.reading.run_samples import find_study_series
+from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number
@@ -32,9 +32,9 @@ RULE_TEXT = (
 )
 
 
-def efficiency_factors_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter that splits efficiency E' into hardware x statistical; None without samples to target."""
-    series = find_study_series(study)
+def efficiency_factors_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
+    """Return the chapter that splits scaling efficiency into hardware x statistical; None without samples to target."""
+    series = find_scaling_series(mlperf_study)
     if not series:
         return None
     rows = pd.DataFrame([row for each in series for row in _efficiency_factor_rows(each)])
@@ -45,13 +45,8 @@ def efficiency_factors_chapter(study: MlperfStudy) -> Chapter | None:
     finding = f"On the largest systems {hardware_claim}{learning_claim}."
     brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
-    return Chapter(
-        "Hardware and learning",
-        finding,
-        (RULE_TEXT,),
-        (brief, whole),
-        (draw_efficiency_factors(series, finding.removesuffix(".")),),
-    )
+    figure = draw_efficiency_factors(series, finding.removesuffix("."))
+    return Chapter("Hardware and learning", finding, (RULE_TEXT,), (brief, whole), (figure,))
 
 
 def _efficiency_factor_rows(series: ScalingSeries) -> list[dict[str, object]]:

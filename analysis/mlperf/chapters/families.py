@@ -1,4 +1,4 @@
-"""Chapter on efficiency within families of accelerators. The reference of each system is of the same family.
+"""Chapter on scaling efficiency of systems relative to a system with accelerators of the same family.
 
 E' relative to one reference per workload shows differences between accelerators more than differences between sizes.
 """
@@ -9,7 +9,7 @@ from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.families import draw_efficiency_by_family
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult, choose_reference_result, compare_with_reference
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_minutes
 
 COLUMNS = (
@@ -30,8 +30,8 @@ RULE_TEXT = (
 
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on efficiency E' by family of accelerators; None if no family has two sizes."""
-    comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
+    """Return the chapter on scaling efficiency within each family of accelerators; None if no family has two sizes."""
+    comparisons = [(workload, members) for workload in study.workloads for members in compare_family_results(workload)]
     if not comparisons:
         return None
     larger = [each for _, members in comparisons for each in members if each.relative_size > 1]
@@ -44,17 +44,12 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     )
     rows = pd.DataFrame([_family_row(workload, members, study_result_by_id) for workload, members in comparisons])
     table = ChapterTable("families", "The largest system of each family against its own reference", COLUMNS, rows)
-    return Chapter(
-        "Families of accelerators",
-        finding,
-        (RULE_TEXT,),
-        (table,),
-        (draw_efficiency_by_family(study, comparisons, finding.removesuffix(".")),),
-    )
+    figure = draw_efficiency_by_family(study, comparisons, finding.removesuffix("."))
+    return Chapter("Families of accelerators", finding, (RULE_TEXT,), (table,), (figure,))
 
 
-def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResult, ...]]:
-    """Compare the systems of each accelerator family with the family's reference; only families with several sizes."""
+def compare_family_results(workload: WorkloadResults) -> list[tuple[ComparedResult, ...]]:
+    """Compare systems with the reference system of their accelerator family; families of a single size are left out."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
     members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]
@@ -63,16 +58,16 @@ def compare_within_families(workload: StudyWorkload) -> list[tuple[ComparedResul
 
 
 def _family_row(
-    workload: StudyWorkload, members: tuple[ComparedResult, ...], study_result_by_id: dict[int, ComparedResult]
+    workload: WorkloadResults, family_results: tuple[ComparedResult, ...], study_result_by_id: dict[int, ComparedResult]
 ) -> dict[str, object]:
-    base, top = members[0].reference, max(members, key=lambda each: (each.relative_size, each.speedup))
+    base, top = family_results[0].reference, max(family_results, key=lambda each: (each.relative_size, each.speedup))
     return {
         "workload": workload.name,
         "family": accelerator_family(base.accelerator),
         "reference": f"{base.submitter} {base.system}",
         "reference_accelerators": base.accelerator_count,
         "reference_minutes": base.minutes,
-        "systems": sum(each.relative_size > 1 for each in members),
+        "systems": sum(each.relative_size > 1 for each in family_results),
         "largest": top.result.accelerator_count,
         "efficiency": top.efficiency,
         "study_efficiency": study_result_by_id[id(top.result)].efficiency,

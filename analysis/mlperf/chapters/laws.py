@@ -10,7 +10,7 @@ from analysis.laws import CriticalBatchLaw, LawFit, StepTimeLaw
 from analysis.laws.backtest import HoldoutError
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import LAWS, MAX_FITTED_ACCELERATORS, LawEvaluation, evaluate_laws, fit_law_to_all_sizes
-from analysis.mlperf.reading.run_samples import find_study_series
+from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import NO_VALUE, format_number, format_percentage
@@ -58,41 +58,28 @@ PARTS_TEXT = (
 )
 
 
-def scaling_laws_chapter(study: MlperfStudy) -> Chapter | None:
+def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     """Return the chapter with parameters, AICc and backtests of each law; None if no series has enough sizes."""
-    evaluation = evaluate_laws(find_study_series(study))
+    evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.series:
         return None
-    backtest_table = make_backtest_table(evaluation)
-    fits = pd.DataFrame(
-        [_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS]
-    )
+    backtests = make_backtest_table(evaluation)
+    parts = pd.DataFrame(_samples_and_step_time_rows(evaluation.series))
+    rows = [
+        _law_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS
+    ]
+    backtests_title = f"Leave-largest-out at or below {MAX_FITTED_ACCELERATORS}"
+    fits_title, fits = "Every law fitted to the small sizes of each series", pd.DataFrame(rows)
     tables = (
-        ChapterTable(
-            "laws-backtests",
-            f"Leave-largest-out at or below {MAX_FITTED_ACCELERATORS}",
-            BACKTEST_COLUMNS,
-            backtest_table,
-        ),
-        ChapterTable(
-            "laws-parts",
-            "Parts of training, on all sizes",
-            PARTS_COLUMNS,
-            pd.DataFrame(_training_parts_rows(evaluation.series)),
-        ),
-        ChapterTable(
-            "laws-fits", "Every law fitted to the small sizes of each series", FIT_COLUMNS, fits, is_short=False
-        ),
+        ChapterTable("laws-backtests", backtests_title, BACKTEST_COLUMNS, backtests),
+        ChapterTable("laws-parts", "Parts of training, on all sizes", PARTS_COLUMNS, parts),
+        ChapterTable("laws-fits", fits_title, FIT_COLUMNS, fits, is_short=False),
     )
-    return Chapter(
-        "Scaling laws",
-        _format_finding(backtest_table),
-        (RULE_TEXT, PARTS_TEXT),
-        tuple(each for each in tables if len(each.data)),
-    )
+    filled_tables = tuple(each for each in tables if len(each.data))
+    return Chapter("Scaling laws", _describe_backtest_errors(backtests), (RULE_TEXT, PARTS_TEXT), filled_tables)
 
 
-def _format_finding(backtest_table: pd.DataFrame) -> str:
+def _describe_backtest_errors(backtest_table: pd.DataFrame) -> str:
     if backtest_table.empty:
         return (
             f"No series has enough sizes up to {MAX_FITTED_ACCELERATORS} accelerators to judge all laws by sizes that "
@@ -106,25 +93,23 @@ def _format_finding(backtest_table: pd.DataFrame) -> str:
     )
 
 
-def make_backtest_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    """Return each law's errors on held-back sizes, sorted by median error. Only sizes that all laws predicted count."""
-    misses = {law: _holdout_errors_by_size(evaluation, law) for law in evaluation.fits}
+def make_backtest_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
+    """Return each law's errors at sizes not used in its fit, sorted by median, for sizes that all laws predicted."""
+    misses = {law: _holdout_errors_by_size(law_evaluation, law) for law in law_evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
         return pd.DataFrame()
-    rows = [
-        _backtest_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses
-    ]
+    rows = [_law_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses]
     return pd.DataFrame(rows).sort_values("median", kind="stable")
 
 
 def _holdout_errors_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
-    """Return the holdout errors of a law by series, held-back size and log distance from the largest fitted size."""
+    """Return a law's errors at sizes not used in its fit, by series, size and log distance from the fitted sizes."""
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
 
-def _backtest_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
+def _law_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
     law = LAWS[law_name]
     errors = np.array([miss.log_error for _, miss in holdout_errors])
     return {
@@ -138,32 +123,32 @@ def _backtest_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutErro
     }
 
 
-def _fit_row(series: ScalingSeries, law_name: str, fit: LawFit) -> dict[str, object]:
+def _law_fit_row(scaling_series: ScalingSeries, law_name: str, law_fit: LawFit) -> dict[str, object]:
     parameters = [
-        f"{parameter} = {format_number(value)} [{', '.join(map(format_number, fit.parameter_interval(parameter)))}]"
-        for parameter, value in zip(fit.law.parameter_names, fit.parameters.tolist(), strict=True)
+        f"{parameter} = {format_number(value)} [{', '.join(map(format_number, law_fit.parameter_interval(parameter)))}]"
+        for parameter, value in zip(law_fit.law.parameter_names, law_fit.parameters.tolist(), strict=True)
     ]
     return {
-        "workload": series.name,
+        "workload": scaling_series.name,
         "law": law_name,
-        "fitted_to": fit.size_range[1],
+        "fitted_to": law_fit.size_range[1],
         "parameters": "; ".join(parameters),
-        "aicc": fit.aicc if has_comparable_aicc(fit) else None,
-        "unidentified": ", ".join(fit.unidentified_parameters) or NO_VALUE,
+        "aicc": law_fit.akaike_criterion if has_comparable_akaike(law_fit) else None,
+        "unidentified": ", ".join(law_fit.unidentified_parameters) or NO_VALUE,
     }
 
 
-def has_comparable_aicc(fit: LawFit) -> bool:
-    """Return whether a fit's AICc is comparable with that of classic laws, which are fitted to times without priors."""
-    return fit.law.noise_terms == 1 and math.isfinite(fit.aicc)
+def has_comparable_akaike(law_fit: LawFit) -> bool:
+    """Return whether a fit's information criterion (AICc) can be compared with that of laws fitted only to times."""
+    return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
 
-def _training_parts_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
+def _samples_and_step_time_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
     samples, step = fit_law_to_all_sizes(series, CriticalBatchLaw()), fit_law_to_all_sizes(series, StepTimeLaw())
-    return [_training_parts_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
+    return [_samples_and_step_time_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
 
 
-def _training_parts_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> dict[str, object]:
+def _samples_and_step_time_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> dict[str, object]:
     noise = samples_fit.parameter_interval("B_noise")
     ratios = step_fit.parameter_draws[:, 0] / step_fit.parameter_draws[:, 1]
     fixed_s, sample_s = step_fit.parameters
@@ -173,11 +158,11 @@ def _training_parts_row(series: ScalingSeries, samples_fit: LawFit, step_fit: La
         "noise_interval": _format_interval(*noise)
         if "B_noise" not in samples_fit.unidentified_parameters
         else "not identified",
-        "needs_more": float(1 + series.columns_for_law_fits["batch"].max() / samples_fit.parameters[1]),
+        "needs_more": float(1 + series.law_fit_columns["batch"].max() / samples_fit.parameters[1]),
         "fixed": float(fixed_s / sample_s),
         "fixed_interval": _format_interval(*np.percentile(ratios, [2.5, 97.5])),
         "residual": float(np.sqrt((step_fit.log_residuals**2).mean())),
-        "local_batches": ", ".join(f"{value:g}" for value in series.columns_for_law_fits["local_batch"]),
+        "local_batches": ", ".join(f"{value:g}" for value in series.law_fit_columns["local_batch"]),
     }
 
 

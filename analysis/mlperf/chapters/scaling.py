@@ -3,9 +3,9 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.cluster_map import format_low_to_high
-from analysis.mlperf.figures.comparison import draw_speedup_and_efficiency, make_comparison_table
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.figures.cluster_map import format_text_range
+from analysis.mlperf.figures.comparison import draw_speedup_and_efficiency, make_speedup_table
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_minutes, format_number
 
 FASTEST_COLUMNS = (
@@ -34,33 +34,27 @@ RULE_TEXT = (
 )
 
 
-def speedup_chapter(study: MlperfStudy) -> Chapter:
-    """Return the chapter with speedup S and efficiency E' of every system."""
-    fastest = pd.DataFrame([_fastest_system_row(workload) for workload in study.workloads])
-    all_systems = pd.concat(
-        [make_comparison_table(workload).assign(workload=workload.name) for workload in study.workloads]
-    )
-    speedup, efficiency = _format_range(fastest.speedup), _format_range(fastest.efficiency)
+def speedup_chapter(mlperf_study: MlperfStudy) -> Chapter:
+    """Return the chapter with speedup and efficiency of every system relative to its workload's reference system."""
+    fastest = pd.DataFrame([_fastest_system_row(workload) for workload in mlperf_study.workloads])
+    systems = [make_speedup_table(workload).assign(workload=workload.name) for workload in mlperf_study.workloads]
+    speedup, efficiency = _format_value_range(fastest.speedup), _format_value_range(fastest.efficiency)
     subject = "systems are" if len(fastest) > 1 else "system is"
     reference = "their references" if len(fastest) > 1 else "its reference"
     finding = f"The fastest {subject} {speedup} times as fast as {reference}, at an efficiency E' of {efficiency}."
-    return Chapter(
-        "Speedup and efficiency",
-        finding,
-        (RULE_TEXT,),
-        (
-            ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
-            ChapterTable("systems", "All systems", SYSTEM_COLUMNS, all_systems, is_short=False),
-        ),
-        tuple(draw_speedup_and_efficiency(study, workload) for workload in study.workloads),
+    tables = (
+        ChapterTable("fastest", "The fastest system of each workload", FASTEST_COLUMNS, fastest),
+        ChapterTable("systems", "All systems", SYSTEM_COLUMNS, pd.concat(systems), is_short=False),
     )
+    figures = tuple(draw_speedup_and_efficiency(mlperf_study, workload) for workload in mlperf_study.workloads)
+    return Chapter("Speedup and efficiency", finding, (RULE_TEXT,), tables, figures)
 
 
-def _format_range(values: pd.Series) -> str:
-    return format_low_to_high(format_number(values.min()), format_number(values.max()))
+def _format_value_range(values: pd.Series) -> str:
+    return format_text_range(format_number(values.min()), format_number(values.max()))
 
 
-def _fastest_system_row(workload: StudyWorkload) -> dict[str, object]:
+def _fastest_system_row(workload: WorkloadResults) -> dict[str, object]:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     return {

@@ -23,36 +23,27 @@ NOTE_COLUMNS = (TableColumn("workload", "workload"), TableColumn("who", "system"
 OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
-def sources_chapter(study: MlperfStudy) -> Chapter:
-    """Return the chapter on origin, missing results and unofficial status."""
-    notes = pd.DataFrame([_note_row(row) for row in study.results.rows if row.note])
-    left_out = pd.DataFrame([_omission_row(each) for each in study.results.omissions])
+def sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
+    """Return the chapter on the origin of the results, missing results, and why derived numbers are unofficial."""
+    notes = pd.DataFrame([_result_note_row(row) for row in mlperf_study.results.rows if row.note])
+    left_out = pd.DataFrame([_omitted_result_row(each) for each in mlperf_study.results.omissions])
     tables = (
         ChapterTable("notes", "Results with a run that was not counted", NOTE_COLUMNS, notes, is_short=False),
         ChapterTable("left-out", "Read but not scored", OMISSION_COLUMNS, left_out),
     )
-    results = study.results
-    finding = (
-        f"Read from {results.source_name}: {format_count(len(results.rows), 'result')}, "
-        f"{len(results.omissions)} left out."
-    )
-    origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped else []
-    return Chapter(
-        "Sources and limits",
-        finding,
-        (*origin, STATUS_TEXT, TRADEMARK_NOTICE),
-        tuple(each for each in tables if len(each.data)),
-    )
+    results = mlperf_study.results
+    result_count = format_count(len(results.rows), "result")
+    finding = f"Read from {results.source_name}: {result_count}, {len(results.omissions)} left out."
+    origin = [SHIPPED_ORIGIN_TEXT] if results.is_shipped_with_ensayo else []
+    filled_tables = tuple(each for each in tables if len(each.data))
+    return Chapter("Sources and limits", finding, (*origin, STATUS_TEXT, TRADEMARK_NOTICE), filled_tables)
 
 
-def _note_row(result: MlperfResult) -> dict[str, str]:
-    return {
-        "workload": WORKLOAD_NAMES.get(result.benchmark, result.benchmark),
-        "who": f"{result.submitter} {result.system}",
-        "note": result.note,
-    }
+def _result_note_row(result: MlperfResult) -> dict[str, str]:
+    workload = WORKLOAD_NAMES.get(result.benchmark, result.benchmark)
+    return {"workload": workload, "who": f"{result.submitter} {result.system}", "note": result.note}
 
 
-def _omission_row(omission: str) -> dict[str, str]:
-    what, _, why = omission.partition(": ")
+def _omitted_result_row(path_and_reason: str) -> dict[str, str]:
+    what, _, why = path_and_reason.partition(": ")
     return {"what": what, "why": why}

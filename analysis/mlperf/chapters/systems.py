@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_count, format_minutes
 
 COLUMNS = (
@@ -21,32 +21,25 @@ RULE_TEXT = (
 )
 
 
-def systems_chapter(study: MlperfStudy) -> Chapter:
+def systems_chapter(mlperf_study: MlperfStudy) -> Chapter:
     """Return the chapter with the number of systems and the reference system of each workload."""
-    data = pd.DataFrame([_reference_row(workload) for workload in study.workloads])
-    common_systems = systems_in_all_workloads(study)
-    finding = f"{format_count(len(study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
+    data = pd.DataFrame([_reference_system_row(workload) for workload in mlperf_study.workloads])
+    common_systems = systems_in_all_workloads(mlperf_study)
+    finding = f"{format_count(len(mlperf_study.results.rows), 'result')} of {format_count(len(data), 'workload')}"
     all_of_them = f"; {format_count(len(common_systems), 'system')} trained all of them" if len(data) > 1 else ""
-    common_text = (
-        "In all workloads: " + "; ".join(f"{submitter} {system}" for submitter, system in common_systems) + "."
-    )
-    return Chapter(
-        "Systems and references",
-        f"{finding}{all_of_them}.",
-        (RULE_TEXT, *([common_text] if common_systems and all_of_them else [])),
-        (ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data),),
-    )
+    common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
+    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []))
+    table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
+    return Chapter("Systems and references", f"{finding}{all_of_them}.", texts, (table,))
 
 
 def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
     """Return (submitter, system) of each system that has a result for every workload."""
-    systems_by_workload = [
-        {(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads
-    ]
-    return sorted(set.intersection(*systems_by_workload))
+    names = [{(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads]
+    return sorted(set.intersection(*names))
 
 
-def _reference_row(workload: StudyWorkload) -> dict[str, object]:
+def _reference_system_row(workload: WorkloadResults) -> dict[str, object]:
     counts = [each.result.accelerator_count for each in workload.systems]
     reference = workload.reference
     return {

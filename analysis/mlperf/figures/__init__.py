@@ -1,1 +1,1 @@
-"""Figures of public results, one kind of figure per file."""
+"""Figures of public MLPerf Training results, one kind of figure per file."""

@@ -9,16 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.labels import label_right_edge
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
 from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clustering
-from analysis.mlperf.figures.frame import (
-    accelerator_families_by_frequency,
-    add_study_title_and_footer,
-    set_up_accelerator_count_axis,
-)
+from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_number
 
 MARK_AREA_PT2 = 90.0  # area of the mark of one system, in square points
@@ -37,7 +33,7 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class ClusterMapMark:
-    """Mark in the figure, which stands for the systems of one accelerator family and size in one cluster."""
+    """Mark in the cluster map, which stands for systems of equal accelerator family, size and cluster."""
 
     benchmark: str
     family: str
@@ -46,104 +42,83 @@ class ClusterMapMark:
     systems: int
 
 
-def draw_cluster_map(study: MlperfStudy, workload: StudyWorkload, clustering: Clustering) -> Drawing:
+def draw_cluster_map(mlperf_study: MlperfStudy, workload: WorkloadResults, clustering: Clustering) -> Drawing:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
-    kinds = [kind for kind in accelerator_families_by_frequency(study) if kind in present][::-1]
+    kinds = [kind for kind in frame.accelerator_families_by_frequency(mlperf_study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
-    title = _format_title(workload, clustering)
-    names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_partition.k)]
+    title = _format_cluster_map_title(workload, clustering)
+    names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_assignment.k)]
     key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, CLUSTER_MARKERS, strict=False))
-    add_study_title_and_footer(figure, study, workload, title, key, shapes)
-    spots = _make_marks(workload, clustering)
-    _draw_marks_by_family(left, spots, kinds)
-    set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
+    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, shapes)
+    spots = _make_cluster_marks(workload, clustering)
+    _draw_cluster_marks(left, spots, kinds)
+    frame.set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
     _draw_silhouette_and_stability(right, clustering)
     apply_layout(figure)  # fixes the axis limits that the curve names are placed by
-    last = clustering.partitions[-1]
-    label_right_edge(
-        right,
-        {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)},
-        font_points=8,
-    )
+    last = clustering.assignments[-1]
+    labels = {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)}
+    draw_right_edge_labels(right, labels, font_points=8)
     return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
-def _make_marks(workload: StudyWorkload, clustering: Clustering) -> list[ClusterMapMark]:
+def _make_cluster_marks(workload: WorkloadResults, clustering: Clustering) -> list[ClusterMapMark]:
     counts = Counter(
         (workload.benchmark, accelerator_family(each.result.accelerator), each.result.accelerator_count, label + 1)
-        for each, label in zip(workload.systems, clustering.best_partition.labels, strict=True)
+        for each, label in zip(workload.systems, clustering.best_assignment.labels, strict=True)
     )
     return [ClusterMapMark(*where, systems) for where, systems in sorted(counts.items())]
 
 
-def _format_title(workload: StudyWorkload, clustering: Clustering) -> str:
-    best = clustering.best_partition
-    warning = "" if best.is_stable else "; not stable: other seeds find different clusters"
-    return (
-        f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{warning}"
-    )
+def _format_cluster_map_title(workload: WorkloadResults, clustering: Clustering) -> str:
+    best = clustering.best_assignment
+    note = "" if best.is_stable else "; not stable: other seeds find different clusters"
+    return f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{note}"
 
 
-def _format_cluster_label(workload: StudyWorkload, clustering: Clustering, label: int) -> str:
-    members = [
-        each for each, own in zip(workload.systems, clustering.best_partition.labels, strict=True) if own == label
-    ]
+def _format_cluster_label(workload: WorkloadResults, clustering: Clustering, label: int) -> str:
+    members = clustering.best_assignment.members(workload.systems, label)
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
-    sizes = format_low_to_high(f"{counts[0]:,}", f"{counts[-1]:,}")
-    efficiency_range = format_low_to_high(format_number(efficiencies[0]), format_number(efficiencies[-1]))
+    sizes = format_text_range(f"{counts[0]:,}", f"{counts[-1]:,}")
+    efficiency_range = format_text_range(format_number(efficiencies[0]), format_number(efficiencies[-1]))
     return f"{label + 1}: N {sizes}, E' {efficiency_range}"
 
 
-def format_low_to_high(low: str, high: str) -> str:
+def format_text_range(low_text: str, high_text: str) -> str:
     """Format a range as `low to high`, or as a single value if both ends are equal."""
-    return low if low == high else f"{low} to {high}"
+    return low_text if low_text == high_text else f"{low_text} to {high_text}"
 
 
-def _draw_marks_by_family(axes: Axes, marks: Sequence[ClusterMapMark], families: Sequence[str]) -> None:
-    for spot in marks:
-        count, height = spot.accelerator_count, families.index(spot.family) + _mark_offset_rows(spot, marks)
+def _draw_cluster_marks(axes: Axes, cluster_marks: Sequence[ClusterMapMark], families: Sequence[str]) -> None:
+    for spot in cluster_marks:
+        place = (spot.accelerator_count, families.index(spot.family) + _mark_offset_rows(spot, cluster_marks))
         tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
-        axes.scatter(count, height, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
-        axes.annotate(
-            str(spot.systems), (count, height), ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold"
-        )
+        axes.scatter(*place, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
+        axes.annotate(str(spot.systems), place, ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold")
     axes.set_yticks(range(len(families)), families)
     axes.set_ylim(-0.6, len(families) - 0.4)
     axes.set_title("systems by kind, size and cluster")
 
 
-def _mark_offset_rows(mark: ClusterMapMark, marks: Sequence[ClusterMapMark]) -> float:
+def _mark_offset_rows(cluster_mark: ClusterMapMark, cluster_marks: Sequence[ClusterMapMark]) -> float:
     """Return the vertical shift, in rows, that separates overlapping marks of the same family and size."""
-    kind_and_size = (mark.family, mark.accelerator_count)
-    overlapping = [each for each in marks if (each.family, each.accelerator_count) == kind_and_size]
-    return MARK_SHIFT_ROWS * (overlapping.index(mark) - (len(overlapping) - 1) / 2)
+    kind_and_size = (cluster_mark.family, cluster_mark.accelerator_count)
+    overlapping = [each for each in cluster_marks if (each.family, each.accelerator_count) == kind_and_size]
+    return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)
 
 
 def _draw_silhouette_and_stability(axes: Axes, clustering: Clustering) -> None:
-    cluster_counts = [each.k for each in clustering.partitions]
+    counts = [each.k for each in clustering.assignments]
     axes.axhline(MIN_STABLE_RAND_INDEX, color=BASELINE_GREY, linestyle=":", linewidth=1)
     axes.plot(
-        cluster_counts,
-        [each.stability for each in clustering.partitions],
-        color=BASELINE_GREY,
-        marker="s",
-        markersize=4,
+        counts, [each.stability for each in clustering.assignments], color=BASELINE_GREY, marker="s", markersize=4
     )
-    axes.plot(
-        cluster_counts, [each.silhouette for each in clustering.partitions], color=FOREGROUND, marker="o", markersize=5
-    )
-    axes.plot(
-        clustering.best_partition.k,
-        clustering.best_partition.silhouette,
-        "o",
-        markersize=12,
-        markerfacecolor="none",
-        color=FOREGROUND,
-    )
-    axes.set_xticks(cluster_counts)
+    axes.plot(counts, [each.silhouette for each in clustering.assignments], color=FOREGROUND, marker="o", markersize=5)
+    best = clustering.best_assignment
+    axes.plot(best.k, best.silhouette, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
+    axes.set_xticks(counts)
     axes.set_ylim(0, 1.1)
     axes.set_xlabel("clusters k")
     axes.set_title("silhouette and stability by k")

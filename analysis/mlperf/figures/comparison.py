@@ -8,15 +8,10 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
-from analysis.mlperf.figures.frame import (
-    add_study_title_and_footer,
-    family_colours,
-    family_markers,
-    set_up_accelerator_count_axis,
-)
+from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN
 
@@ -29,24 +24,24 @@ CAPTION = (
 )
 
 
-def draw_speedup_and_efficiency(study: MlperfStudy, workload: StudyWorkload) -> Drawing:
-    """Draw speedup and E' against the number of accelerators, one mark per system."""
+def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadResults) -> Drawing:
+    """Draw speedup and scaling efficiency by number of accelerators, one panel each and one mark per system."""
     present = {_accelerator_family_of_system(each) for each in workload.systems}
-    key = {kind: tint for kind, tint in family_colours(study).items() if kind in present}
+    key = {kind: tint for kind, tint in frame.family_colours(mlperf_study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
-    title = _format_title(workload)
-    add_study_title_and_footer(figure, study, workload, title, key, family_markers(study))
-    _draw_system_marks(left, study, workload.systems, [each.speedup for each in workload.systems])
-    _draw_system_marks(right, study, workload.systems, [each.efficiency for each in workload.systems])
+    title = _format_speedup_title(workload)
+    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.family_markers(mlperf_study))
+    _draw_systems(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
+    _draw_systems(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
-        _set_up_value_axis(axes, name, unit)
-        set_up_accelerator_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
-    return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, make_comparison_table(workload), figure)
+        _set_up_vertical_axis(axes, name, unit)
+        frame.set_up_accelerator_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
+    return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, make_speedup_table(workload), figure)
 
 
-def make_comparison_table(workload: StudyWorkload) -> pd.DataFrame:
+def make_speedup_table(workload: WorkloadResults) -> pd.DataFrame:
     """Return a table of a workload's systems with relative size, speedup and efficiency."""
     return pd.DataFrame(
         {
@@ -66,7 +61,7 @@ def _accelerator_family_of_system(system: ComparedResult) -> str:
     return accelerator_family(system.result.accelerator)
 
 
-def _format_title(workload: StudyWorkload) -> str:
+def _format_speedup_title(workload: WorkloadResults) -> str:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     above = sum(each.efficiency > 1 for each in others)
@@ -77,30 +72,23 @@ def _format_title(workload: StudyWorkload) -> str:
     )
 
 
-def _draw_system_marks(
-    axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]
-) -> None:
-    tint, shape = family_colours(study), family_markers(study)
+def _draw_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
+    tint, shape = frame.family_colours(study), frame.family_markers(study)
     for each, height in zip(systems, y_values, strict=True):
-        kind = _accelerator_family_of_system(each)
-        axes.plot(
-            each.result.accelerator_count, height, color=tint[kind], marker=shape[kind], markersize=6, alpha=0.75,
-            markeredgewidth=0, linestyle="none",
-        )  # fmt: skip
+        count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)
+        axes.plot(count, height, color=tint[kind], marker=shape[kind], markersize=6, **frame.MARK_STYLE)
         if each.result == each.reference:
-            axes.plot(
-                each.result.accelerator_count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND
-            )
+            axes.plot(count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
 
 
-def _draw_ideal_speedup(axes: Axes, workload: StudyWorkload) -> None:
+def _draw_ideal_speedup(axes: Axes, workload: WorkloadResults) -> None:
     base = workload.reference.accelerator_count
     most = max(each.result.accelerator_count for each in workload.systems)
     axes.plot([base, most], [1, most / base], color=BASELINE_GREY, linestyle="--", linewidth=1)
 
 
-def _set_up_value_axis(axes: Axes, name: str, unit: str) -> None:
+def _set_up_vertical_axis(axes: Axes, quantity_name: str, unit: str) -> None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{unit}")
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_title(name)
+    axes.set_title(quantity_name)

@@ -1,4 +1,4 @@
-"""Figure of efficiency E' and its two factors, hardware and statistical, against the number of accelerators."""
+"""Figure of scaling efficiency and its hardware and statistical factors by number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -7,23 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
-from analysis.figures.drawing.labels import label_right_edge
-from analysis.figures.drawing.style import (
-    BASELINE_GREY,
-    FOREGROUND,
-    PALETTE,
-    add_title_and_footer,
-    apply_layout,
-    create_figure,
-)
+from analysis.figures.drawing import style
+from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
 from analysis.mlperf.series import ScalingSeries
 
 PANEL_COLUMNS = 2
-CURVE_STYLES = {
-    "E'": (FOREGROUND, "o", "-"),
-    "hardware": (PALETTE[0], "s", "--"),
-    "statistical": (PALETTE[1], "D", "-."),
+STYLES = {
+    "E'": (style.FOREGROUND, "o", "-"),
+    "hardware": (style.PALETTE[0], "s", "--"),
+    "statistical": (style.PALETTE[1], "D", "-."),
 }
 CAPTION = (
     "Each series against its smallest size: E' = hardware x statistical, on logarithmic axes, where the "
@@ -33,26 +26,23 @@ CAPTION = (
 
 
 def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
-    """Draw efficiency E' and the factors of E' against the number of accelerators, one panel per series."""
+    """Draw scaling efficiency and its hardware and statistical factors by number of accelerators, per workload."""
     rows = -(-len(series) // PANEL_COLUMNS)
-    figure, panels = create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
-    add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
+    figure, panels = style.create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
+    style.add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
     for axes, each in zip(panels, series, strict=False):
-        _draw_panel(axes, each)
+        _draw_factor_curves_panel(axes, each)
     for axes in panels[len(series) :]:
         axes.remove()
-    apply_layout(figure)  # fixes the axis limits that the curve names are placed by
+    style.apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     for axes, each in zip(panels, series, strict=False):
-        label_right_edge(
-            axes,
-            {name: (values[-1], CURVE_STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()},
-            font_points=8,
-        )
+        ends = {name: (values[-1], STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()}
+        draw_right_edge_labels(axes, ends, font_points=8)
     return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
 
 
-def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
-    factors = series.efficiency_factors()
+def _efficiency_factor_curves(scaling_series: ScalingSeries) -> dict[str, list[float]]:
+    factors = scaling_series.efficiency_factors()
     return {
         "E'": [each.efficiency for each in factors],
         "hardware": [each.hardware for each in factors],
@@ -60,18 +50,17 @@ def _efficiency_factor_curves(series: ScalingSeries) -> dict[str, list[float]]:
     }
 
 
-def _draw_panel(axes: Axes, series: ScalingSeries) -> None:
-    axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
+def _draw_factor_curves_panel(axes: Axes, series: ScalingSeries) -> None:
+    counts = series.accelerator_counts
+    axes.axhline(1, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
     for name, values in _efficiency_factor_curves(series).items():
-        tint, shape, dash = CURVE_STYLES[name]
-        axes.plot(
-            series.accelerator_counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4
-        )
+        tint, shape, dash = STYLES[name]
+        axes.plot(counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(f"{series.name}, {series.accelerator}")
-    set_up_accelerator_count_axis(axes, series.accelerator_counts)
+    set_up_accelerator_count_axis(axes, counts)
 
 
 def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Figure of efficiency E' within families of accelerators against the number of accelerators."""
+"""Figure of scaling efficiency within families of accelerators by number of accelerators."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,10 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_and_footer, create_figure
-from analysis.mlperf.figures.frame import (
-    NOT_OFFICIAL_NOTICE,
-    family_colours,
-    family_markers,
-    set_up_accelerator_count_axis,
-)
+from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 
 PANEL_COLUMNS = 2
 CAPTION = (
@@ -25,53 +20,47 @@ CAPTION = (
     "logarithmic. Dashed: E' of the reference, 1."
 )
 
-FamilyComparisons = Sequence[tuple[StudyWorkload, tuple[ComparedResult, ...]]]
+FamilyComparisons = Sequence[tuple[WorkloadResults, tuple[ComparedResult, ...]]]
 
 
-def draw_efficiency_by_family(study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
-    """Draw efficiency E' against the number of accelerators, one panel per workload and one curve per family."""
+def draw_efficiency_by_family(mlperf_study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
+    """Draw scaling efficiency by number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
-    key = {kind: tint for kind, tint in family_colours(study).items() if kind in kinds}
+    key = {kind: tint for kind, tint in frame.family_colours(mlperf_study).items() if kind in kinds}
     rows = -(-len(workloads) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, min(PANEL_COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE, key, family_markers(study))
+    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.family_markers(mlperf_study))
     for axes, name in zip(panels, workloads, strict=False):
-        _draw_panel(axes, study, [members for workload, members in comparisons if workload.name == name])
+        _draw_family_panel(axes, mlperf_study, [members for workload, members in comparisons if workload.name == name])
         axes.set_title(name)
     for axes in panels[len(workloads) :]:
         axes.remove()
     return Drawing("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
 
 
-def _draw_panel(axes: Axes, study: MlperfStudy, workload_families: Sequence[tuple[ComparedResult, ...]]) -> None:
-    tints, shapes = family_colours(study), family_markers(study)
+def _draw_family_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[ComparedResult, ...]]) -> None:
+    tints, shapes = frame.family_colours(study), frame.family_markers(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for members in workload_families:
-        kind = accelerator_family(members[0].result.accelerator)
+    for members in families:
+        reference, kind = members[0].reference, accelerator_family(members[0].result.accelerator)
         counts = [each.result.accelerator_count for each in members]
-        best = {
-            count: max(each.efficiency for each in members if each.result.accelerator_count == count)
-            for count in counts
-        }
+        efficiencies = [each.efficiency for each in members]
+        best: dict[int, float] = {}
+        for count, efficiency in zip(counts, efficiencies, strict=True):
+            best[count] = max(efficiency, best.get(count, efficiency))
         axes.plot(list(best), list(best.values()), color=tints[kind], linewidth=1)
-        axes.plot(
-            counts, [each.efficiency for each in members], linestyle="none",
-            marker=shapes[kind], color=tints[kind], markersize=5, alpha=0.75, markeredgewidth=0,
-        )  # fmt: skip
-        axes.plot(
-            members[0].reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND
-        )
+        axes.plot(counts, efficiencies, color=tints[kind], marker=shapes[kind], markersize=5, **frame.MARK_STYLE)
+        axes.plot(reference.accelerator_count, 1, "o", markersize=11, markerfacecolor="none", color=FOREGROUND)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("efficiency E'")
-    set_up_accelerator_count_axis(
-        axes, [each.result.accelerator_count for members in workload_families for each in members]
-    )
+    counts = [each.result.accelerator_count for members in families for each in members]
+    frame.set_up_accelerator_count_axis(axes, counts)
 
 
-def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:
+def _figure_data(family_comparisons: FamilyComparisons) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "benchmark": workload.benchmark,
@@ -82,6 +71,6 @@ def _figure_data(comparisons: FamilyComparisons) -> pd.DataFrame:
             "reference": each.reference.system,
             "efficiency": each.efficiency,
         }
-        for workload, members in comparisons
+        for workload, members in family_comparisons
         for each in members
     )

@@ -1,6 +1,7 @@
-"""Elements of all figures of public results: title, footer, and colour and marker of each accelerator family."""
+"""Common elements of figures of MLPerf results: title, footer, colour and marker of each accelerator family."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -8,7 +9,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.drawing.style import MARKERS, PALETTE, add_title_and_footer
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import MlperfStudy, StudyWorkload
+from analysis.mlperf.study import MlperfStudy, WorkloadResults
 from analysis.report.wording import format_minutes
 
 TRADEMARK_NOTICE = (
@@ -16,51 +17,46 @@ TRADEMARK_NOTICE = (
     "and other countries. All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org."
 )
 FAMILY_COLOURS = PALETTE[:8]  # the darker half of the palette is hard to see on a dark page
+MARK_STYLE: dict[str, Any] = {"linestyle": "none", "alpha": 0.75, "markeredgewidth": 0}
 NOT_OFFICIAL_NOTICE = "derived numbers, not MLPerf results"
 
 
 def add_study_title_and_footer(
     figure: Figure,
     study: MlperfStudy,
-    workload: StudyWorkload,
+    workload: WorkloadResults,
     title: str,
     colour_by_name: Mapping[str, str],
     marker_by_name: Mapping[str, str],
 ) -> None:
-    """Add a title and a legend above a figure, and a footer with reference, source and a note on unofficial numbers."""
-    footer = f"{describe_reference(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
+    """Add a title and a legend above a figure, and below it the reference system, data source and a note on status."""
+    footer = f"{describe_reference_system(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
     add_title_and_footer(figure, title, footer, colour_by_name, marker_by_name)
 
 
-def describe_reference(workload: StudyWorkload) -> str:
+def describe_reference_system(workload: WorkloadResults) -> str:
     """Describe the reference system of a workload as text: name, number of accelerators and time."""
     base = workload.reference
-    return (
-        f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, "
-        f"{format_minutes(base.minutes)} min"
-    )
+    minutes = format_minutes(base.minutes)
+    return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {minutes} min"
 
 
-def accelerator_families_by_frequency(study: MlperfStudy) -> list[str]:
+def accelerator_families_by_frequency(mlperf_study: MlperfStudy) -> list[str]:
     """Return the names of all accelerator families, sorted from most to least frequent."""
-    kinds = [accelerator_family(row.accelerator) for row in study.results.rows]
+    kinds = [accelerator_family(row.accelerator) for row in mlperf_study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 
-def family_colours(study: MlperfStudy) -> dict[str, str]:
+def family_colours(mlperf_study: MlperfStudy) -> dict[str, str]:
     """Return the colour of each family of accelerators, the same for all workloads."""
-    return {
-        kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)]
-        for index, kind in enumerate(accelerator_families_by_frequency(study))
-    }
+    families = accelerator_families_by_frequency(mlperf_study)
+    return {kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families)}
 
 
-def family_markers(study: MlperfStudy) -> dict[str, str]:
+def family_markers(mlperf_study: MlperfStudy) -> dict[str, str]:
     """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
-    return {
-        kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)]
-        for index, kind in enumerate(accelerator_families_by_frequency(study))
-    }
+    families = accelerator_families_by_frequency(mlperf_study)
+    return {kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)] for index, kind in enumerate(families)}
 
 
 def set_up_accelerator_count_axis(axes: Axes, accelerator_counts: Sequence[int]) -> None:

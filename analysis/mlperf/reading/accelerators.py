@@ -8,9 +8,7 @@ FORM_PATTERNS = (  # the first match counts; the driver calls an H100 on SXM "H1
     (re.compile("PCIe", re.IGNORECASE), "PCIe"),
     (re.compile(r"SXM|\bH[12]00\b.*HBM"), "SXM"),
 )
-FILLER_PATTERN = re.compile(
-    r"\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Accelerators?|GPUs?|Tensor Core)\b|\(R\)|®", re.IGNORECASE
-)
+FILLER_WORDS = re.compile(r"(?i)\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Accelerators?|GPUs?|Tensor Core)\b|\(R\)|®")
 
 
 def accelerator_family(accelerator_name: str) -> str:
@@ -24,4 +22,4 @@ def accelerator_family(accelerator_name: str) -> str:
         return f"{model[1]} {form}".strip()
     if tpu := re.search(r"\bTPU[- ]?(\w+)", accelerator_name, re.IGNORECASE):
         return f"TPU {tpu[1].lower()}"
-    return " ".join(FILLER_PATTERN.sub(" ", accelerator_name).split()) or accelerator_name
+    return " ".join(FILLER_WORDS.sub(" ", accelerator_name).split()) or accelerator_name

@@ -15,74 +15,74 @@ from analysis.reading.mllog import LogEvent, NodeLog
 INIT_LIMIT_MS = 30 * 60_000  # initialisation must take less time
 
 
-class ValueRule(NamedTuple):
+class LoggedValueRule(NamedTuple):
     """Rule for the value of a log line: a predicate, and a description of allowed values for messages."""
 
     description: str
     predicate: Callable[[Any], bool]
 
-    def is_comparable(self, value: Any) -> bool:
+    def is_value_comparable(self, logged_value: Any) -> bool:
         """Return whether the predicate can be computed for a value: a numeric bound needs a number."""
         try:
-            self.predicate(value)
+            self.predicate(logged_value)
         except (TypeError, KeyError):
             return False
         return True
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, logged_value: Any) -> bool:
         """Return whether a value satisfies the rule. False if the predicate cannot be computed for the value."""
         try:
-            return bool(self.predicate(value))
+            return bool(self.predicate(logged_value))
         except (TypeError, KeyError):
             return False
 
 
-ANY_VALUE = ValueRule("anything", lambda _value: True)
-NOT_EMPTY = ValueRule("not empty", lambda value: value != "")
+ANY_VALUE = LoggedValueRule("anything", lambda _value: True)
+NOT_EMPTY = LoggedValueRule("not empty", lambda value: value != "")
 
 
-def rule_one_of(*values: float | str) -> ValueRule:
+def rule_one_of(*values: float | str) -> LoggedValueRule:
     """Return the rule that a value must be one of `values`."""
-    return ValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
+    return LoggedValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
 
 
-def rule_at_least(bound: float) -> ValueRule:
+def rule_at_least(lower_bound: float) -> LoggedValueRule:
     """Return the rule that a value must be at least `bound`."""
-    return ValueRule(f"at least {bound:g}", lambda value: value >= bound)
+    return LoggedValueRule(f"at least {lower_bound:g}", lambda value: value >= lower_bound)
 
 
-def rule_greater_than(bound: float) -> ValueRule:
+def rule_greater_than(lower_bound: float) -> LoggedValueRule:
     """Return the rule that a value must be greater than `bound`."""
-    return ValueRule(f"above {bound:g}", lambda value: value > bound)
+    return LoggedValueRule(f"above {lower_bound:g}", lambda value: value > lower_bound)
 
 
 @dataclass(frozen=True)
-class KeyRule:
+class LogKeyRule:
     """Rule for all log lines with the same key: allowed values, number of lines and required metadata."""
 
-    value_rule: ValueRule = ANY_VALUE
+    value_rule: LoggedValueRule = ANY_VALUE
     occurrence: Literal["once", "at least once", "any"] = "once"
     metadata_names: tuple[str, ...] = ()  # the metadata of a line must have at least one of these names
 
 
-KeyRules: TypeAlias = Mapping[str, KeyRule]
+KeyRules: TypeAlias = Mapping[str, LogKeyRule]
 
 POSITION_METADATA = ("epoch_num", "samples_count")
 COMMON_RULES_4_1: KeyRules = {
-    **dict.fromkeys(("submission_org", "submission_platform"), KeyRule(NOT_EMPTY)),
-    "submission_division": KeyRule(rule_one_of("closed")),
-    "submission_benchmark": KeyRule(),
-    "cache_clear": KeyRule(occurrence="at least once"),
-    "init_start": KeyRule(occurrence="at least once"),
-    **dict.fromkeys(("init_stop", "run_start"), KeyRule()),
-    "run_stop": KeyRule(metadata_names=("status",)),  # the target rule checks the status itself
-    "block_start": KeyRule(occurrence="any", metadata_names=("epoch_count", "samples_count")),
-    "block_stop": KeyRule(occurrence="any", metadata_names=("first_epoch_num", "samples_count")),
-    **dict.fromkeys(("epoch_start", "epoch_stop"), KeyRule(occurrence="any", metadata_names=("epoch_num",))),
-    **dict.fromkeys(("eval_start", "eval_stop"), KeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
-    "eval_accuracy": KeyRule(occurrence="at least once", metadata_names=POSITION_METADATA),
-    **dict.fromkeys(("train_samples", "eval_samples"), KeyRule(NOT_EMPTY)),
-    "gradient_accumulation_steps": KeyRule(rule_greater_than(0)),
+    **dict.fromkeys(("submission_org", "submission_platform"), LogKeyRule(NOT_EMPTY)),
+    "submission_division": LogKeyRule(rule_one_of("closed")),
+    "submission_benchmark": LogKeyRule(),
+    "cache_clear": LogKeyRule(occurrence="at least once"),
+    "init_start": LogKeyRule(occurrence="at least once"),
+    **dict.fromkeys(("init_stop", "run_start"), LogKeyRule()),
+    "run_stop": LogKeyRule(metadata_names=("status",)),  # the target rule checks the status itself
+    "block_start": LogKeyRule(occurrence="any", metadata_names=("epoch_count", "samples_count")),
+    "block_stop": LogKeyRule(occurrence="any", metadata_names=("first_epoch_num", "samples_count")),
+    **dict.fromkeys(("epoch_start", "epoch_stop"), LogKeyRule(occurrence="any", metadata_names=("epoch_num",))),
+    **dict.fromkeys(("eval_start", "eval_stop"), LogKeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
+    "eval_accuracy": LogKeyRule(occurrence="at least once", metadata_names=POSITION_METADATA),
+    **dict.fromkeys(("train_samples", "eval_samples"), LogKeyRule(NOT_EMPTY)),
+    "gradient_accumulation_steps": LogKeyRule(rule_greater_than(0)),
 }
 COMMON_RULES_5_0: KeyRules = {  # rule set 5.0.0, all workloads
     **{
@@ -90,7 +90,7 @@ COMMON_RULES_5_0: KeyRules = {  # rule set 5.0.0, all workloads
         for key, key_rule in COMMON_RULES_4_1.items()
         if key not in ("submission_org", "submission_platform")
     },
-    **dict.fromkeys(("epoch_start", "epoch_stop"), KeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
+    **dict.fromkeys(("epoch_start", "epoch_stop"), LogKeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
 }
 REQUIRED_PAIRS = (  # a log must have at least one key of each pair
     ("block_start", "epoch_start"),
@@ -98,31 +98,26 @@ REQUIRED_PAIRS = (  # a log must have at least one key of each pair
     ("eval_start", "block_start"),
     ("eval_stop", "block_stop"),
 )
-REQUIRED_PREDECESSOR = {
-    "init_stop": "init_start",
-    "run_start": "init_stop",
-    "run_stop": "run_start",
-    "block_start": "run_start",
-}
+PREDECESSOR = {"init_stop": "init_start", "run_start": "init_stop", "run_stop": "run_start", "block_start": "run_start"}
 FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
 
 
-def _rules_for_keys_required_once(key_names: str, **value_rules: ValueRule) -> dict[str, KeyRule]:
+def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule) -> dict[str, LogKeyRule]:
     """Return rules for keys that must appear once. Keys in `key_names` may have any value, others have a value rule."""
-    any_value = {key: KeyRule() for key in key_names.split()}
-    return any_value | {key: KeyRule(rule) for key, rule in value_rules.items()}
+    any_value = {key: LogKeyRule() for key in key_names.split()}
+    return any_value | {key: LogKeyRule(rule) for key, rule in value_rules.items()}
 
 
-def _accuracy_rule(metadata_name: str) -> dict[str, KeyRule]:
-    return {"eval_accuracy": KeyRule(occurrence="at least once", metadata_names=(metadata_name,))}
+def _rule_for_accuracy_lines(metadata_name: str) -> dict[str, LogKeyRule]:
+    return {"eval_accuracy": LogKeyRule(occurrence="at least once", metadata_names=(metadata_name,))}
 
 
-def _accuracy_values(log: NodeLog) -> list[Any]:
+def _logged_accuracies(log: NodeLog) -> list[Any]:
     return [event.value for event in log.events_with_key("eval_accuracy")]
 
 
 def _fid_and_clip_evaluations(log: NodeLog) -> list[Any]:
-    """Return the evaluations of an image model: one for each samples_count with lines of FID and of CLIP."""
+    """Return the FID and CLIP scores of an image model, grouped by the number of samples at which they were logged."""
     scores_by_position: dict[float | str, dict[str, Any]] = {}
     for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
@@ -133,13 +128,13 @@ def _fid_and_clip_evaluations(log: NodeLog) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class WorkloadRules:
+class WorkloadComplianceRules:
     """Compliance rules for the log of one run of a workload."""
 
     own_rules: KeyRules  # in addition to the common rules; equal keys replace them
-    target: ValueRule  # at least one evaluation must satisfy it
-    read_evaluations: Callable[[NodeLog], list[Any]] = _accuracy_values
-    evaluation_rule: ValueRule = ANY_VALUE  # every evaluation must satisfy it
+    target: LoggedValueRule  # at least one evaluation must satisfy it
+    read_evaluations: Callable[[NodeLog], list[Any]] = _logged_accuracies
+    evaluation_rule: LoggedValueRule = ANY_VALUE  # every evaluation must satisfy it
     min_evaluations: int = 1
     common_rules: KeyRules = field(default_factory=lambda: COMMON_RULES_4_1)
 
@@ -161,39 +156,37 @@ class WorkloadRules:
             yield from _find_key_violations(key, key_rule, by_key.get(key, []))
         yield from (f"has neither {a} nor {b}" for a, b in REQUIRED_PAIRS if not {a, b} & by_key.keys())
         yield from _find_block_violations(by_key.get("block_start", []))
-        yield from _find_order_violations(log.events)
+        yield from _find_event_order_violations(log.events)
         yield from self._find_target_violations(log)
 
     def _find_target_violations(self, log: NodeLog) -> Iterator[str]:
         evaluations = self.read_evaluations(log)
         if len(evaluations) < self.min_evaluations:
             yield f"has {len(evaluations) or 'no'} evaluations, needed are {self.min_evaluations}"
-        yield from (
-            "has an evaluation that is not " + self.evaluation_rule.description
-            for each in evaluations
-            if not self.evaluation_rule.accepts(each)
-        )
-        if not all(self.target.is_comparable(each) for each in evaluations):
+        for each in evaluations:
+            if not self.evaluation_rule.accepts(each):
+                yield f"has an evaluation that is not {self.evaluation_rule.description}"
+        if not all(self.target.is_value_comparable(each) for each in evaluations):
             yield "has an eval_accuracy that is no number"
         if not self.has_reached_target(log):
             yield f"has no eval_accuracy {self.target.description}"
 
 
-def _find_key_violations(key: str, key_rule: KeyRule, events: Sequence[LogEvent]) -> Iterator[str]:
-    values = [event.value for event in events]
-    if not events and key_rule.occurrence != "any":
+def _find_key_violations(key: str, key_rule: LogKeyRule, key_events: Sequence[LogEvent]) -> Iterator[str]:
+    values = [event.value for event in key_events]
+    if not key_events and key_rule.occurrence != "any":
         yield f"has no {key}"
     if key_rule.occurrence == "once" and values.count(values[0] if values else None) != len(values):
         yield f"has {len(values)} {key} that differ"
-    for event in events[:1] if key.startswith("submission_") else events:
+    for event in key_events[:1] if key.startswith("submission_") else key_events:
         if not key_rule.value_rule.accepts(event.value):
             yield f"has {key} {event.value!r}, allowed is {key_rule.value_rule.description}"
         if key_rule.metadata_names and not set(key_rule.metadata_names) & event.metadata.keys():
             yield f"has {key} without {' or '.join(key_rule.metadata_names)}"
 
 
-def _find_block_violations(block_starts: Sequence[LogEvent]) -> Iterator[str]:
-    for event in block_starts:
+def _find_block_violations(block_start_events: Sequence[LogEvent]) -> Iterator[str]:
+    for event in block_start_events:
         metadata = event.metadata
         epochs_valid = "epoch_count" not in metadata or (
             "first_epoch_num" in metadata and rule_greater_than(0).accepts(metadata["epoch_count"])
@@ -203,11 +196,11 @@ def _find_block_violations(block_starts: Sequence[LogEvent]) -> Iterator[str]:
             yield "has a block_start whose first_epoch_num, epoch_count or samples_count is missing or too small"
 
 
-def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_event_order_violations(log_events: Sequence[LogEvent]) -> Iterator[str]:
     """Yield a clause for each log line in a wrong order, and for an initialisation that takes too long."""
     first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
-    for event in events:
-        required = REQUIRED_PREDECESSOR.get(event.key)
+    for event in log_events:
+        required = PREDECESSOR.get(event.key)
         if required is not None and required not in first_time_ms:
             yield f"has {event.key} before {required}"
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
@@ -219,24 +212,24 @@ def _find_order_violations(events: Sequence[LogEvent]) -> Iterator[str]:
 
 
 def _initialisation_limit_ms(first_time_ms_by_key: Mapping[str, float]) -> float:
-    """Return the time limit of the initialisation in milliseconds; 0 before the log line that names the division."""
+    """Return the time limit of initialisation in milliseconds; 0 before the log line that names the MLPerf division."""
     return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_key else 0
 
 
-def _rule_half_open_range(low: float, high: float) -> ValueRule:
-    return ValueRule(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
+def _rule_half_open_range(low: float, high: float) -> LoggedValueRule:
+    return LoggedValueRule(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
 
 
-def _rule_closed_range(low: float, high: float) -> ValueRule:
-    return ValueRule(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
+def _rule_closed_range(low: float, high: float) -> LoggedValueRule:
+    return LoggedValueRule(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
 
 
-def _rule_above_up_to(high: float, low: float) -> ValueRule:
-    return ValueRule(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
+def _rule_left_open_range(high: float, low: float) -> LoggedValueRule:
+    return LoggedValueRule(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
 
 
 FID_RULE, CLIP_RULE = _rule_closed_range(0, 90), _rule_closed_range(0.15, 1)  # an evaluation of images needs both
-DETECTION_RULES = WorkloadRules(
+DETECTION_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
         "global_batch_size",
         opt_name=rule_one_of("adam"),
@@ -245,43 +238,43 @@ DETECTION_RULES = WorkloadRules(
         opt_learning_rate_warmup_epochs=rule_at_least(0),
         opt_learning_rate_warmup_factor=rule_at_least(0),
     )
-    | _accuracy_rule("epoch_num"),
+    | _rule_for_accuracy_lines("epoch_num"),
     _rule_half_open_range(0.34, 1),
 )
-GRAPH_RULES = WorkloadRules(
+GRAPH_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
         "",
         global_batch_size=rule_greater_than(0),
         opt_name=rule_one_of("adam"),
         opt_base_learning_rate=rule_at_least(0),
     )
-    | _accuracy_rule("epoch_num"),
+    | _rule_for_accuracy_lines("epoch_num"),
     _rule_half_open_range(0.72, 1),
 )
 WORKLOAD_RULES = {  # by submission_benchmark
-    "bert": WorkloadRules(
+    "bert": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate opt_lamb_epsilon opt_learning_rate_training_steps "
             "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
             "opt_lamb_weight_decay_rate"
         )
-        | _accuracy_rule("epoch_num"),
+        | _rule_for_accuracy_lines("epoch_num"),
         _rule_half_open_range(0.72, 1),
     ),
     "ssd": DETECTION_RULES,
     "retinanet": replace(DETECTION_RULES, common_rules=COMMON_RULES_5_0),
     "gnn": GRAPH_RULES,
     "rgat": replace(GRAPH_RULES, common_rules=COMMON_RULES_5_0),
-    "llama2_70b_lora": WorkloadRules(
+    "llama2_70b_lora": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate opt_learning_rate_training_steps opt_gradient_clip_norm "
             "opt_adamw_weight_decay gradient_accumulation_steps lora_alpha",
             lora_rank=rule_one_of(16),
         )
-        | _accuracy_rule("samples_count"),
-        _rule_above_up_to(0.925, 0),
+        | _rule_for_accuracy_lines("samples_count"),
+        _rule_left_open_range(0.925, 0),
     ),
-    "stable_diffusion": WorkloadRules(
+    "stable_diffusion": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "",
             opt_name=rule_one_of("adamw"),
@@ -292,18 +285,18 @@ WORKLOAD_RULES = {  # by submission_benchmark
             opt_base_learning_rate=rule_at_least(0),
             opt_learning_rate_warmup_steps=rule_at_least(0),
         )
-        | {"global_batch_size": KeyRule(rule_at_least(0), occurrence="at least once")},
-        ValueRule(
+        | {"global_batch_size": LogKeyRule(rule_at_least(0), occurrence="at least once")},
+        LoggedValueRule(
             f"with FID {FID_RULE.description} and CLIP {CLIP_RULE.description}",
             lambda scores: FID_RULE.predicate(scores["FID"]) and CLIP_RULE.predicate(scores["CLIP"]),
         ),
         read_evaluations=_fid_and_clip_evaluations,
-        evaluation_rule=ValueRule(
+        evaluation_rule=LoggedValueRule(
             "both FID and CLIP at one samples_count", lambda scores: {"FID", "CLIP"} <= scores.keys()
         ),
         min_evaluations=2,
     ),
-    "gpt3": WorkloadRules(
+    "gpt3": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_end_learning_rate opt_learning_rate_decay_steps opt_learning_rate_warmup_steps "
             "eval_samples",
@@ -318,10 +311,10 @@ WORKLOAD_RULES = {  # by submission_benchmark
             gradient_accumulation_steps=rule_greater_than(0),
             init_checkpoint_step=rule_greater_than(0),
         )
-        | _accuracy_rule("epoch_num"),
-        _rule_above_up_to(2.69, 2.6),
+        | _rule_for_accuracy_lines("epoch_num"),
+        _rule_left_open_range(2.69, 2.6),
     ),
-    "dlrm_dcnv2": WorkloadRules(
+    "dlrm_dcnv2": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate",
             opt_name=rule_one_of("adagrad"),
@@ -334,10 +327,10 @@ WORKLOAD_RULES = {  # by submission_benchmark
             opt_learning_rate_decay_steps=rule_one_of(0),
             eval_samples=rule_one_of(89137319),
         )
-        | _accuracy_rule("epoch_num"),
+        | _rule_for_accuracy_lines("epoch_num"),
         _rule_closed_range(0.80275, 1),
     ),
-    "unet3d": WorkloadRules(
+    "unet3d": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_name opt_base_learning_rate opt_learning_rate_decay_boundary_epochs "
             "opt_learning_rate_decay_factor opt_weight_decay seed opt_momentum oversampling training_input_shape "
@@ -347,13 +340,13 @@ WORKLOAD_RULES = {  # by submission_benchmark
             train_samples=rule_one_of(168),
             eval_samples=rule_one_of(42),
         )
-        | _accuracy_rule("epoch_num"),
+        | _rule_for_accuracy_lines("epoch_num"),
         rule_at_least(0.908),
     ),
 }
 
 
-def find_workload_rules(log: NodeLog) -> WorkloadRules | None:
+def find_workload_rules(log: NodeLog) -> WorkloadComplianceRules | None:
     """Return the rules of the workload that a log names in submission_benchmark; None if no such rules exist."""
     benchmarks = log.events_with_key("submission_benchmark")
     return WORKLOAD_RULES.get(str(benchmarks[0].value)) if benchmarks else None

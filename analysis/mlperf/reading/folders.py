@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, judge_run, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, check_run_log, score_runs
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -25,7 +25,7 @@ RunTimes: TypeAlias = frozenset[tuple[float | None, float | None]]  # start and 
 
 
 @dataclass(frozen=True)
-class LogFolder:
+class PublishedLogFolder:
     """Folder with the published logs of one system and one workload."""
 
     path: Path
@@ -57,7 +57,7 @@ class LogFolder:
         return str(self.path.relative_to(self.round_root))
 
 
-def read_results(source_path: Path) -> MlperfResults:
+def read_mlperf_results(source_path: Path) -> MlperfResults:
     """Read results from a CSV file, or from the folder of a round or of one submitter with published logs.
 
     Raises:
@@ -67,10 +67,10 @@ def read_results(source_path: Path) -> MlperfResults:
 
 
 def read_round_folder(round_root: Path) -> MlperfResults:
-    """Read and score the results of a round's closed division from its logs.
+    """Read the logs of an MLPerf round's closed division, and score the results from them.
 
     Raises:
-        UserError: no folder below `round_root` has a log, or no result has a score.
+        UserError: no folder below `round_folder` has a log, or no result has a score.
     """
     log_folders = list(_find_log_folders(round_root))
     if not log_folders:
@@ -79,35 +79,34 @@ def read_round_folder(round_root: Path) -> MlperfResults:
     omissions: list[str] = []
     folder_by_run_times: dict[RunTimes, str] = {}
     for log_folder in log_folders:
-        runs = [judge_run(mllog.read_log(path)) for path in log_folder.log_paths]
+        runs = [check_run_log(mllog.read_log(path)) for path in log_folder.log_paths]
         run_times = frozenset((run.start_ms, run.stop_ms) for run in runs)
         try:
-            _check_runs_are_new(run_times, folder_by_run_times)
-            rows.append(_make_result(log_folder, runs))
+            _check_not_duplicate_runs(run_times, folder_by_run_times)
+            rows.append(_make_mlperf_result(log_folder, runs))
             folder_by_run_times[run_times] = log_folder.relative_path
         except NoScoreError as error:
             omissions.append(f"{log_folder.relative_path}: {error}")
     if not rows:
-        raise UserError(
-            "\n".join([f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored", *omissions])
-        )
+        problem = f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored"
+        raise UserError("\n".join([problem, *omissions]))
     return MlperfResults(tuple(rows), str(round_root), tuple(omissions))
 
 
-def _check_runs_are_new(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError if another folder has the same runs. Some systems are listed twice: without and with power."""
+def _check_not_duplicate_runs(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
+    """Raise NoScoreError if another folder has the same runs. Some systems are listed twice, also with power."""
     if run_times in folder_by_run_times:
         raise NoScoreError(f"the same runs as {folder_by_run_times[run_times]}")
 
 
-def _find_log_folders(round_root: Path) -> Iterator[LogFolder]:
+def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
     """Yield all folders with logs below the folder of a round or of a submitter, sorted by path."""
-    folders = {log.parent for depth in ("", "*/") for log in round_root.glob(f"{depth}results/*/*/result_*.txt")}
-    return (LogFolder(folder, round_root) for folder in sorted(folders))
+    folders = {log.parent for depth in ("", "*/") for log in round_folder.glob(f"{depth}results/*/*/result_*.txt")}
+    return (PublishedLogFolder(folder, round_folder) for folder in sorted(folders))
 
 
-def _make_result(log_folder: LogFolder, runs: list[MlperfRun]) -> MlperfResult:
-    description = _read_json(log_folder.description_path)
+def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> MlperfResult:
+    description = _read_json_object(log_folder.description_path)
     if (division := str(description.get("division", "closed")).lower()) != "closed":
         raise NoScoreError(f"division {division}")
     factor = _read_scaling_factor(log_folder.path / "scaling.json")
@@ -124,12 +123,11 @@ def _make_result(log_folder: LogFolder, runs: list[MlperfRun]) -> MlperfResult:
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         allowed = MlperfResult.model_fields[name].description
-        raise NoScoreError(
-            f"{log_folder.description_path.name}: {name} should be {allowed}; correct the description"
-        ) from None
+        file_name = log_folder.description_path.name
+        raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the description") from None
 
 
-def _score_log_folder(log_folder: LogFolder, runs: list[MlperfRun], scaling_factor: float) -> MlperfScore:
+def _score_log_folder(log_folder: PublishedLogFolder, runs: list[MlperfRun], scaling_factor: float) -> MlperfScore:
     """Return the score of a folder's runs. A NoScoreError lists each rejected log with the reason."""
     try:
         return score_runs(runs, scaling_factor, log_folder.benchmark)
@@ -137,35 +135,32 @@ def _score_log_folder(log_folder: LogFolder, runs: list[MlperfRun], scaling_fact
         raise NoScoreError("; ".join([str(error), *_list_rejected_logs(log_folder, runs)])) from None
 
 
-def _make_description_columns(description: Mapping[str, Any], log_folder: LogFolder) -> dict[str, Any]:
+def _make_description_columns(system_description: Mapping[str, Any], log_folder: PublishedLogFolder) -> dict[str, Any]:
     """Return the columns of the result table that come from the folder names and the system's description."""
-    nodes = _parse_count(description, "number_of_nodes", log_folder)
+    nodes = _parse_description_count(system_description, "number_of_nodes", log_folder)
     key_by_column = {"accelerator": "accelerator_model_name", "framework": "framework", "system_name": "system_name"}
-    text_columns = {column: str(description.get(key, "")).strip() for column, key in key_by_column.items()}
+    text_columns = {column: str(system_description.get(key, "")).strip() for column, key in key_by_column.items()}
     return text_columns | {
         "benchmark": log_folder.benchmark,
-        "submitter": str(description.get("submitter") or log_folder.path.parents[2].name).strip(),
+        "submitter": str(system_description.get("submitter") or log_folder.path.parents[2].name).strip(),
         "system": log_folder.system,
-        "availability": str(description.get("status", "")).strip(),
+        "availability": str(system_description.get("status", "")).strip(),
         "nodes": nodes,
-        "accelerator_count": nodes * _parse_count(description, "accelerators_per_node", log_folder),
+        "accelerator_count": nodes * _parse_description_count(system_description, "accelerators_per_node", log_folder),
     }
 
 
-def _format_rejection_note(log_folder: LogFolder, runs: list[MlperfRun]) -> str:
+def _format_rejection_note(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> str:
     return "; ".join(f"{rejection}: counted as the slowest run" for rejection in _list_rejected_logs(log_folder, runs))
 
 
-def _list_rejected_logs(log_folder: LogFolder, runs: list[MlperfRun]) -> list[str]:
+def _list_rejected_logs(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> list[str]:
     """Return a text for each log whose run does not count: name of the log and reason."""
-    return [
-        f"{log.name} {run.rejection_reason}"
-        for log, run in zip(log_folder.log_paths, runs, strict=True)
-        if run.rejection_reason
-    ]
+    logs_and_runs = zip(log_folder.log_paths, runs, strict=True)
+    return [f"{log.name} {run.rejection_reason}" for log, run in logs_and_runs if run.rejection_reason]
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
+def _read_json_object(path: Path) -> Mapping[str, Any]:
     """Read a JSON object from a file. Raise NoScoreError if the file is missing or contains no JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
@@ -176,24 +171,22 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _read_scaling_factor(scaling_path: Path) -> float:
-    """Read the scaling factor of a result from `scaling.json`; 1 if the file does not exist.
+def _read_scaling_factor(scaling_json_path: Path) -> float:
+    """Read the factor that multiplies the score of a result from `scaling.json`; 1 if the file does not exist.
 
     A result without the file did not converge faster than the reference allows.
     """
-    if not scaling_path.exists():
+    if not scaling_json_path.exists():
         return 1.0
-    factor = _read_json(scaling_path).get("scaling_factor")
+    factor = _read_json_object(scaling_json_path).get("scaling_factor")
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise NoScoreError(f"{scaling_path.name} gives no scaling_factor above 0 but {factor!r}")
+        raise NoScoreError(f"{scaling_json_path.name} gives no scaling_factor above 0 but {factor!r}")
     return float(factor)
 
 
-def _parse_count(description: Mapping[str, Any], key: str, log_folder: LogFolder) -> int:
+def _parse_description_count(system_description: Mapping[str, Any], key: str, folder: PublishedLogFolder) -> int:
     """Return a count from the description of a system, where the value may be a number or a string."""
-    text = str(description.get(key, "")).strip()
+    text = str(system_description.get(key, "")).strip()
     if not text.isdecimal() or int(text) < 1:
-        raise NoScoreError(
-            f"{log_folder.description_path.name}: {key} should be a whole number at least 1, not {text!r}"
-        )
+        raise NoScoreError(f"{folder.description_path.name}: {key} should be a whole number at least 1, not {text!r}")
     return int(text)

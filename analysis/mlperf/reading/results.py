@@ -68,7 +68,7 @@ class MlperfResults:
         return Path(self.source).resolve().name
 
     @property
-    def is_shipped(self) -> bool:
+    def is_shipped_with_ensayo(self) -> bool:
         """Whether the results were read from the CSV file that ships with Ensayo."""
         return Path(self.source).resolve() == SHIPPED_RESULTS_PATH
 
@@ -77,7 +77,7 @@ class MlperfResults:
         """Names of the workloads, in the order of their first rows."""
         return tuple(dict.fromkeys(row.benchmark for row in self.rows))
 
-    def rows_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
+    def results_of(self, benchmark: str) -> tuple[MlperfResult, ...]:
         """Return the results of one workload, sorted by number of accelerators, then by time."""
         rows = (row for row in self.rows if row.benchmark == benchmark)
         return tuple(sorted(rows, key=lambda row: (row.accelerator_count, row.minutes, row.submitter, row.system)))
@@ -96,7 +96,7 @@ def read_results_csv(csv_path: Path = SHIPPED_RESULTS_PATH) -> MlperfResults:
     mistakes: list[str] = []
     for line_number, cells in lines:
         try:
-            row = _parse_row(csv_path, line_number, header, cells)
+            row = _parse_result_row(csv_path, line_number, header, cells)
         except UserError as error:
             mistakes.append(str(error))
             continue
@@ -122,7 +122,7 @@ def write_results_csv(results: Iterable[MlperfResult], csv_path: Path) -> None:
 
 
 def _read_csv_lines(csv_path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row that is not empty. For a row of several lines, the number of the last."""
+    """Yield line number and cells of each CSV row that is not empty; the last line counts for a row of several."""
     try:
         text = csv_path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark before the header
     except UnicodeDecodeError as error:
@@ -154,22 +154,19 @@ def _read_header(csv_path: Path, lines: Iterator[tuple[int, list[str]]]) -> list
     return names
 
 
-def _parse_row(csv_path: Path, line_number: int, header: list[str], cells: list[str]) -> MlperfResult:
+def _parse_result_row(csv_path: Path, line_number: int, header: list[str], cells: list[str]) -> MlperfResult:
     if len(cells) != len(header):
         raise UserError(f"{csv_path}:{line_number}: {len(cells)} cells, but the header has {len(header)}")
-    cell_texts = {
-        name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip() or name in REQUIRED_COLUMNS
-    }
+    named_cells = zip(header, map(str.strip, cells), strict=True)
+    texts = {name: text for name, text in named_cells if text or name in REQUIRED_COLUMNS}
     try:
-        return MlperfResult.model_validate(cell_texts)
+        return MlperfResult.model_validate(texts)
     except ValidationError as error:
-        raise UserError("\n".join(_format_validation_errors(csv_path, line_number, error, cell_texts))) from None
+        raise UserError("\n".join(_format_errors(csv_path, line_number, error, texts))) from None
 
 
-def _format_validation_errors(
-    csv_path: Path, line_number: int, error: ValidationError, cell_texts: Mapping[str, str]
-) -> Iterator[str]:
+def _format_errors(csv_path: Path, line_number: int, error: ValidationError, texts: Mapping[str, str]) -> Iterator[str]:
     for detail in error.errors():
         name = str(detail["loc"][0])
         allowed = MlperfResult.model_fields[name].description
-        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {cell_texts[name]!r}"
+        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {texts[name]!r}"

@@ -1,7 +1,7 @@
-"""Reader of samples to target and batch sizes from published logs, and scaling series computed from these numbers."""
+"""Reader of batch sizes and samples to target from published MLPerf logs, and of scaling series made from these."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.reading.scoring import judge_run
+from analysis.mlperf.reading.scoring import check_run_log
 from analysis.mlperf.series import ScalingSeries, SeriesSize, shipped_series_for
 from analysis.mlperf.study import MlperfStudy
 from analysis.reading import mllog
@@ -23,8 +23,8 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 
 @dataclass(frozen=True)
-class RunSamples:
-    """Batch, duration, and number of samples before the last evaluation of one run."""
+class RunSamplesToTarget:
+    """Global batch and duration of one run, and its samples or epochs up to the last evaluation."""
 
     position: float  # in `unit`
     unit: str  # samples or epochs
@@ -32,25 +32,24 @@ class RunSamples:
     minutes: float  # infinite where the run does not count
 
 
-def read_run_samples(log: NodeLog) -> RunSamples | None:
-    """Read the position (samples or epochs) of the last evaluation and the batch from a log; None without either."""
+def read_run_samples(log: NodeLog) -> RunSamplesToTarget | None:
+    """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
     timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
-        if (position := _parse_positive(event.metadata.get("samples_count", event.metadata.get("epoch_num"))))
+        if (position := _parse_positive_number(event.metadata.get("samples_count", event.metadata.get("epoch_num"))))
         is not None
     ]
     batches = log.last_event("global_batch_size")
-    batch = _parse_positive(batches.value) if batches else None
+    batch = _parse_positive_number(batches.value) if batches else None
     if not timed_positions or batch is None:
         return None
     position = max(timed_positions)[1]
-    return RunSamples(
-        position, "epochs" if position < EPOCH_POSITION_LIMIT else "samples", batch, judge_run(log).minutes
-    )
+    unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
+    return RunSamplesToTarget(position, unit, batch, check_run_log(log).minutes)
 
 
-def _parse_positive(value: Any) -> float | None:
+def _parse_positive_number(value: Any) -> float | None:
     """Parse a number above 0, which may be a string. Return None for all other values."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -60,70 +59,60 @@ def _parse_positive(value: Any) -> float | None:
 
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
-def find_study_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return the series of a study: read from the logs of a result folder, or shipped; none for a user's table."""
-    return read_folder_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
+def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
+    """Return a study's scaling series, read from published logs or shipped with Ensayo; none for a user's table."""
+    return read_series_from_logs(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
 
-def read_folder_series(results: MlperfResults) -> tuple[ScalingSeries, ...]:
-    """Read one series per workload from the logs of a result folder.
+def read_series_from_logs(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
+    """Read one scaling series per workload (times by number of accelerators) from the logs of a result folder.
 
     A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
     its logs have no samples, or count samples in another unit than the smallest size.
     """
-    candidates = (_read_workload_series(results, benchmark) for benchmark in results.benchmarks)
+    candidates = (_read_workload_series(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
     return tuple(series for series in candidates if len(series.sizes) > 1)
 
 
-def _read_workload_series(results: MlperfResults, benchmark: str) -> ScalingSeries:
-    rows = results.rows_of(benchmark)
+def _read_workload_series(mlperf_results: MlperfResults, benchmark: str) -> ScalingSeries:
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
-    for row in rows:
+    for row in mlperf_results.results_of(benchmark):
         sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
     family = max(sizes, key=lambda name: len(sizes[name]))
-    read_sizes = [
-        size
-        for same_size in sizes[family].values()
-        if (size := _read_series_size(Path(results.source), same_size)) is not None
-    ]
+    root, row_groups = Path(mlperf_results.source), sizes[family].values()
+    read_sizes = [size for rows in row_groups if (size := _read_series_size(root, rows)) is not None]
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _read_series_size(result_root: Path, same_size_results: Sequence[MlperfResult]) -> SeriesSize | None:
-    """Read one size of a series: minutes of the fastest system, mean samples and median batch of all systems.
+def _read_series_size(round_folder: Path, results: Sequence[MlperfResult]) -> SeriesSize | None:
+    """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
-    by_system = [
-        [run for run in _read_counted_runs(result_root, row) if math.isfinite(run.minutes)] for row in same_size_results
-    ]
+    by_system = [[run for run in _read_system_runs(round_folder, row) if math.isfinite(run.minutes)] for row in results]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
     if len(units) != 1:
         return None
     return SeriesSize(
-        benchmark=same_size_results[0].benchmark,
-        accelerators=same_size_results[0].accelerator_count,
-        minutes=min(row.minutes for row in same_size_results),
+        benchmark=results[0].benchmark,
+        accelerators=results[0].accelerator_count,
+        minutes=min(row.minutes for row in results),
         samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
         batch=float(np.median([run.batch for run in counted_runs])),
-        run_spread=max(
-            MIN_RUN_SPREAD, float(np.median([_relative_run_time_spread(runs) for runs in by_system if runs]))
-        ),
+        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_spread(runs) for runs in by_system if runs]))),
         runs=max(len(runs) for runs in by_system),
     )
 
 
-def _read_counted_runs(result_root: Path, result: MlperfResult) -> list[RunSamples]:
-    runs: Iterable[RunSamples | None] = (
-        read_run_samples(mllog.read_log(path)) for path in sorted(result_root.glob(result.source))
-    )
+def _read_system_runs(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
+    runs = (read_run_samples(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
     return [run for run in runs if run is not None]
 
 
-def _relative_run_time_spread(runs: Sequence[RunSamples]) -> float:
+def _relative_spread(runs: Sequence[RunSamplesToTarget]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.runs.labels import RUN_LABEL, TRIAL_LABEL, container_labels
-from compose.shaping import shared_link as switch
+from compose.shaping import shared_link
 from services.plan import NodePlan, Plan
 from services.runtime.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
@@ -38,7 +38,7 @@ NETWORK_SWITCH_PIDS_LIMIT, NETWORK_SWITCH_MEMORY_BYTES = 8, 32 << 20
 
 
 @dataclass(frozen=True)
-class ComposeHost:
+class HostProperties:
     """Properties of the host on which the Compose document of a trial depends."""
 
     images: dict[str, str]  # device ("cpu", "cuda") -> image tag
@@ -53,38 +53,38 @@ def compose_project_name(plan: Plan) -> str:
     return re.sub("[^a-z0-9_-]", "-", f"ensayo-{plan.run}-{plan.trial}".lower())
 
 
-def render_compose_document(plan: Plan, host: ComposeHost) -> dict[str, Any]:
-    """Return the Compose document of a trial; all image tags and paths in the document come from `host`."""
+def render_compose_document(plan: Plan, host_properties: HostProperties) -> dict[str, Any]:
+    """Return the Compose document of a trial; its image tags and paths come from the host's properties."""
     return {
         "name": compose_project_name(plan),
-        "services": {node.name: _node_service(plan, node, host) for node in plan.nodes}
-        | _network_switch_service(plan, host),
+        "services": {node.name: _node_service(plan, node, host_properties) for node in plan.nodes}
+        | _network_switch_service(plan, host_properties),
         "networks": {
-            "data": _network_definition(plan, plan.nodes[0].addresses.data.host),
-            "control": _network_definition(plan, plan.nodes[0].addresses.control.host),
+            "data": _docker_network_definition(plan, plan.nodes[0].addresses.data.host),
+            "control": _docker_network_definition(plan, plan.nodes[0].addresses.control.host),
         },
         "configs": {"plan": {"file": "./plan.json"}},
         "secrets": {
-            f"{node.name}-{file}": {"file": str(host.secrets_folder / node.name / file)}
+            f"{node.name}-{file}": {"file": str(host_properties.secrets_folder / node.name / file)}
             for node in plan.nodes
             for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         },
     }
 
 
-def _network_switch_service(plan: Plan, host: ComposeHost) -> dict[str, Any]:
+def _network_switch_service(plan: Plan, host_properties: HostProperties) -> dict[str, Any]:
     """Return the Compose service of the network switch, which forwards packets over links that nodes share.
 
     Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
     """
-    if not switch.shared_links(plan):
+    if not shared_link.shared_links(plan):
         return {}
     service = {
-        "image": host.images["cpu"],
+        "image": host_properties.images["cpu"],
         "entrypoint": ["sleep", "infinity"],
         "command": [],
-        "hostname": switch.NETWORK_SWITCH,
-        "user": host.user,
+        "hostname": shared_link.NETWORK_SWITCH,
+        "user": host_properties.user,
         "init": True,
         "read_only": True,
         "tmpfs": ["/tmp:size=1m,mode=1777"],  # noqa: S108 - private to the container, in memory
@@ -99,32 +99,32 @@ def _network_switch_service(plan: Plan, host: ComposeHost) -> dict[str, Any]:
         "restart": "no",
         "stop_grace_period": "1s",
         "healthcheck": {"test": ["CMD", "true"], "interval": f"{HEALTH_INTERVAL_S}s"},
-        "labels": container_labels(plan, switch.NETWORK_SWITCH, switch.NETWORK_SWITCH),
+        "labels": container_labels(plan, shared_link.NETWORK_SWITCH, shared_link.NETWORK_SWITCH),
         "logging": {"driver": "json-file", "options": {"max-size": "1m"}},
-        "networks": {"data": {"ipv4_address": switch.switch_address(plan)}},
+        "networks": {"data": {"ipv4_address": shared_link.network_switch_address(plan)}},
     }
-    return {switch.NETWORK_SWITCH: service}
+    return {shared_link.NETWORK_SWITCH: service}
 
 
-def uses_gpu(node: NodePlan, host: ComposeHost) -> bool:
+def uses_gpu(node: NodePlan, host_properties: HostProperties) -> bool:
     """Return whether a node gets a GPU: its device is `cuda`, or `auto` on a host with a GPU."""
-    return node.device == "cuda" or (node.device == "auto" and host.has_gpu)
+    return node.device == "cuda" or (node.device == "auto" and host_properties.has_gpu)
 
 
-def cpu_quota_keys(core_count: float) -> dict[str, int]:
+def compose_cpu_quota_keys(core_count: float) -> dict[str, int]:
     """Return the Compose keys that limit a container to a number of cores, which may be a fraction."""
     period_us = LARGE_SHARE_CPU_PERIOD_US if LARGE_CPU_SHARE <= core_count < 1 else CPU_PERIOD_US
     return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(core_count * period_us))}
 
 
-def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, Any]:
+def _node_service(plan: Plan, node: NodePlan, host_properties: HostProperties) -> dict[str, Any]:
     """Return the Compose service of one node."""
-    gets_gpu = uses_gpu(node, host)
+    gets_gpu = uses_gpu(node, host_properties)
     service: dict[str, Any] = {
-        "image": host.images["cuda" if gets_gpu else "cpu"],
+        "image": host_properties.images["cuda" if gets_gpu else "cpu"],
         "command": ["node", node.name],
         "hostname": node.name,
-        "user": host.user,
+        "user": host_properties.user,
         "init": True,
         "read_only": True,
         "tmpfs": ["/tmp:size=64m,mode=1777"],  # noqa: S108 - private to the container, in memory
@@ -133,11 +133,11 @@ def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, An
         "pids_limit": NODE_PIDS_LIMIT,
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
-        **cpu_quota_keys(node.cpus),
+        **compose_cpu_quota_keys(node.cpus),
         "sysctls": NODE_SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",
-        "healthcheck": _health_check(node, host),
+        "healthcheck": _container_health_check(node, host_properties),
         "labels": container_labels(plan, node.role, node.name),
         "logging": {"driver": "json-file", "options": {"max-size": "256m"}},
         "networks": _node_networks(node),
@@ -146,15 +146,13 @@ def _node_service(plan: Plan, node: NodePlan, host: ComposeHost) -> dict[str, An
             {"source": f"{node.name}-{file}", "target": file} for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
         ],
     }
-    return service | ({"deploy": _GPU_RESERVATION} if gets_gpu else {})
+    return service | ({"deploy": _GPU_REQUEST} if gets_gpu else {})
 
 
-_GPU_RESERVATION = {
-    "resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}
-}
+_GPU_REQUEST = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}
 
 
-def _health_check(node: NodePlan, host: ComposeHost) -> dict[str, Any]:
+def _container_health_check(node: NodePlan, host_properties: HostProperties) -> dict[str, Any]:
     """Return the health check of a node's container, which calls the node's health service."""
     check = {
         "test": ["CMD", "/opt/ensayo/bin/python", "-m", "services.node", "health", node.name],
@@ -163,7 +161,7 @@ def _health_check(node: NodePlan, host: ComposeHost) -> dict[str, Any]:
         "retries": 3,
         "start_period": "10s",
     }
-    return check | ({"start_interval": "1s"} if host.supports_start_interval else {})
+    return check | ({"start_interval": "1s"} if host_properties.supports_start_interval else {})
 
 
 def _node_networks(node: NodePlan) -> dict[str, Any]:
@@ -172,9 +170,9 @@ def _node_networks(node: NodePlan) -> dict[str, Any]:
     return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.addresses.data.host}}
 
 
-def _network_definition(plan: Plan, first_address: str) -> dict[str, Any]:
-    """Return a bridge network without a route to the outside, on the /24 subnet of the given address."""
-    subnet = first_address.rsplit(".", 1)[0] + ".0/24"
+def _docker_network_definition(plan: Plan, address_in_subnet: str) -> dict[str, Any]:
+    """Return the Compose definition of a bridge network without a route outside, on the /24 subnet of an address."""
+    subnet = address_in_subnet.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",
         "internal": True,

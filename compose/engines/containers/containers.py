@@ -14,18 +14,18 @@ import yaml
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
-from compose.engines.containers.compose_file import ComposeHost, compose_project_name, render_compose_document
+from compose.engines.containers.compose_file import HostProperties, compose_project_name, render_compose_document
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.engines.containers.link_enforcement import LinkEnforcer
+from compose.engines.containers.link_enforcement import TrialLinks
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.engines.containers.link_probes import probe_links
 from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
 from compose.runs.supervisor import TrialFailed, TrialNodes
-from compose.shaping.mechanisms import LinkMechanisms
+from compose.shaping.mechanisms import ShapingMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import CpuThrottling, LinkRecord
+from services.plan.trial_outcome import CpuThrottling, LinkShapingRecord
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
 
@@ -45,14 +45,14 @@ class DockerDaemonTimeout(TrialFailed):
 class NodeContainers(TrialNodes):
     """Nodes of one trial, each in a container, with helper containers that shape their links."""
 
-    def __init__(self, plan: Plan, trial_folder: Path, host: ComposeHost, mechanisms: LinkMechanisms) -> None:
+    def __init__(self, plan: Plan, trial_folder: Path, host: HostProperties, mechanisms: ShapingMechanisms) -> None:
         """Connect to the Docker daemon; no container is started yet.
 
         Args:
             plan: of the trial.
             trial_folder: receives the compose document, logs and records.
             host: properties of this host that the compose document depends on.
-            mechanisms: that enforce the plan's link properties on this kernel.
+            mechanisms: shaping mechanism of each link property of the plan on this kernel.
         """
         self._plan = plan
         self._trial_folder = trial_folder
@@ -60,13 +60,13 @@ class NodeContainers(TrialNodes):
         self._client = docker.from_env(max_pool_size=len(plan.nodes) + MAX_PARALLEL_REQUESTS)
         self._compose_path = trial_folder / "compose.yaml"
         self._executor = ThreadPoolExecutor(MAX_PARALLEL_REQUESTS)
-        self.links = LinkEnforcer(plan, self._client, host.images["cpu"], mechanisms, self._wait_for_container_id)
+        self.links = TrialLinks(plan, self._client, host.images["cpu"], mechanisms, self._wait_for_container_id)
         self.link_events = LinkEventScheduler(plan, self.links, trial_folder / "events.jsonl")
         self._node_names = {node.name for node in plan.nodes}
         names = self._node_names | set(self.links.link_names)
         self._container_ids: dict[str, Future[str]] = {name: Future() for name in names}  # known once they run
         self._exit_codes: dict[str, int] = {}
-        self._shaping_futures: dict[str, Future[LinkRecord]] = {}
+        self._shaping_futures: dict[str, Future[LinkShapingRecord]] = {}
         self._engine_events: Any = None
         self._has_lost_events = False  # whether Docker's event stream ended before the trial
         self._is_stopping = False
@@ -74,29 +74,29 @@ class NodeContainers(TrialNodes):
     def start(self) -> None:
         """Start all containers with Compose; a helper shapes a node's link as soon as the node's container runs."""
         self._compose_path.write_text(yaml.safe_dump(render_compose_document(self._plan, self._host), sort_keys=False))
-        filters = {"label": self._label_filters, "event": ["start", "die"]}
+        filters = {"label": self._trial_label_filters, "event": ["start", "die"]}
         self._engine_events = self._client.events(decode=True, filters=filters, since=int(time.time()))
         threading.Thread(target=self._follow_docker_events, daemon=True).start()
         self._shaping_futures = {name: self._executor.submit(self._shape_link, name) for name in self.links.link_names}
-        self._run_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
+        self._run_docker_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
         threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
 
-    def shape_links(self) -> dict[str, LinkRecord]:
-        """Wait until all links are shaped, and return their records."""
+    def shape_links(self) -> dict[str, LinkShapingRecord]:
+        """Wait until all links are shaped as the plan declares, and return one record per link."""
         return {name: shaping.result(COMPOSE_TIMEOUT_S) for name, shaping in self._shaping_futures.items()}
 
-    def probe_links(self) -> dict[str, LinkRecord]:
-        """Probe all links, and return their records with the measured values."""
+    def probe_links(self) -> dict[str, LinkShapingRecord]:
+        """Measure all links with test packets before training, and return the link records with the results."""
         records = probe_links(self.links, self._executor)
-        self.links.store_initial_counters()
+        self.links.store_initial_queue_counters()
         return records
 
-    def read_link_counters(self) -> dict[str, LinkRecord]:
-        """Stop link events, compare the kernel with the expected link states, and return the records of all links."""
-        return self.links.audit_links(self.link_events.stop_and_return_link_states())
+    def read_link_counters(self) -> dict[str, LinkShapingRecord]:
+        """Stop link changes, compare the kernel's link settings with the plan, and return a record per link."""
+        return self.links.check_links_after_run(self.link_events.stop_and_return_link_states())
 
-    def open_start_gate(self) -> None:
-        """Open the start gate: signal the coordinator's container to start training."""
+    def start_training(self) -> None:
+        """Signal the coordinator's container to start training; until then, all nodes wait."""
         self._fetch_container(COORDINATOR).kill(signal=OPEN_START_GATE_SIGNAL.name)
 
     def exit_codes(self) -> dict[str, int]:
@@ -111,8 +111,8 @@ class NodeContainers(TrialNodes):
             self.links.check_helpers_are_running()
         return dict(self._exit_codes)
 
-    def last_error_output(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error; empty without any."""
+    def last_stderr_line(self, node_name: str) -> str:
+        """Return the last line that a node has written to standard error; empty if there is none."""
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
@@ -120,7 +120,7 @@ class NodeContainers(TrialNodes):
         """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
-            node_name: read_cpu_throttling(self._container_without_request(node_name))
+            node_name: read_cpu_throttling(self._container_of_known_id(node_name))
             for node_name in running_nodes
             if self._container_ids[node_name].done()
         }
@@ -147,7 +147,7 @@ class NodeContainers(TrialNodes):
         return tuple(kept_networks)
 
     @property
-    def _label_filters(self) -> list[str]:
+    def _trial_label_filters(self) -> list[str]:
         """Docker label filters that select the containers and networks of this trial only."""
         return [f"{RUN_LABEL}={self._plan.run}", f"{TRIAL_LABEL}={self._plan.trial}"]
 
@@ -157,8 +157,8 @@ class NodeContainers(TrialNodes):
     def _fetch_container(self, service_name: str) -> Container:
         return self._client.containers.get(self._wait_for_container_id(service_name))
 
-    def _container_without_request(self, service_name: str) -> Container:
-        """Return the Docker SDK's object of a running container without a request to the Docker daemon."""
+    def _container_of_known_id(self, service_name: str) -> Container:
+        """Return a Docker SDK object for a running container of known id, without a request to the Docker daemon."""
         return Container({"Id": self._container_ids[service_name].result()}, self._client, self._client.containers)
 
     def _follow_docker_events(self) -> None:
@@ -175,7 +175,7 @@ class NodeContainers(TrialNodes):
 
     def _read_container_states(self) -> None:
         """Record container ids and exit codes from Docker's list of containers, after the event stream was lost."""
-        filters = {"label": self._label_filters}
+        filters = {"label": self._trial_label_filters}
         for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
             node, state = container.labels[NODE_LABEL], container.attrs["State"]
             if node in self._container_ids and state["Status"] in ("running", "exited", "dead"):
@@ -202,9 +202,9 @@ class NodeContainers(TrialNodes):
         for line in log_lines:
             _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
             if token:
-                self.link_events.handle_event(json.loads(event))
+                self.link_events.handle_log_event(json.loads(event))
 
-    def _shape_link(self, link_name: str) -> LinkRecord:
+    def _shape_link(self, link_name: str) -> LinkShapingRecord:
         """Shape the link of one node or of the network switch, and return the record of the link.
 
         Raises:
@@ -215,7 +215,7 @@ class NodeContainers(TrialNodes):
         except TrialFailed as error:
             self._read_container_states()
             if link_name in self._exit_codes:
-                exit_code, stderr_line = self._exit_codes[link_name], self.last_error_output(link_name) or "no message"
+                exit_code, stderr_line = self._exit_codes[link_name], self.last_stderr_line(link_name) or "no message"
                 raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
             raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
 
@@ -225,7 +225,7 @@ class NodeContainers(TrialNodes):
 
     def _remove_containers(self) -> None:
         """Remove every container of this trial; a failed removal does not prevent the removal of other containers."""
-        filters = {"label": self._label_filters}
+        filters = {"label": self._trial_label_filters}
         containers = self._client.containers.list(all=True, filters=filters, ignore_removed=True)
         with ThreadPoolExecutor(MAX_PARALLEL_REMOVALS) as executor:
             removals = [executor.submit(self._remove_container, container) for container in containers]
@@ -261,32 +261,26 @@ class NodeContainers(TrialNodes):
         """
         for _ in range(DOWN_TRIES):
             try:
-                self._run_compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+                self._run_docker_compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
             except DockerDaemonTimeout:
                 raise
             except TrialFailed:
                 time.sleep(DOWN_RETRY_DELAY_S)
             else:
                 return ()
-        filters = {"label": self._label_filters}
+        filters = {"label": self._trial_label_filters}
         if containers := self._client.containers.list(all=True, filters=filters, ignore_removed=True):
             container_names = ", ".join(str(container.name) for container in containers)
             raise TrialFailed(f"Docker did not remove containers {container_names}; run `ensayo clean`")
         return tuple(f"network {network.name}" for network in self._client.networks.list(filters=filters))
 
-    def _run_compose(self, *arguments: str) -> None:
-        command = [
-            "docker",
-            "compose",
-            "--project-name",
-            compose_project_name(self._plan),
-            "--file",
-            str(self._compose_path),
-        ]
+    def _run_docker_compose(self, *arguments: str) -> None:
+        project, path = compose_project_name(self._plan), str(self._compose_path)
+        command = ["docker", "compose", "--project-name", project, "--file", path, *arguments]
         # In a session of its own, so that Ctrl-C does not interrupt Compose between two containers.
         try:
             process = subprocess.run(  # noqa: S603 - our own arguments
-                [*command, *arguments],
+                command,
                 capture_output=True,
                 text=True,
                 check=False,

@@ -14,9 +14,9 @@ import docker
 from docker.errors import DockerException
 
 from compose.engines.base import Engine, EventObserver, PreparationObserver
-from compose.engines.containers.compose_file import ComposeHost
+from compose.engines.containers.compose_file import HostProperties
 from compose.engines.containers.containers import NodeContainers
-from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_capabilities
+from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
 from compose.runs.certificates import issue_certificates
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels, secrets_folder_prefix
@@ -24,8 +24,8 @@ from compose.runs.supervisor import LogTail, TrialSupervisor
 from compose.shaping.mechanisms import (
     FEATURE_TEST_COMMANDS,
     KernelFeatureName,
-    LinkMechanisms,
-    choose_mechanisms,
+    ShapingMechanisms,
+    choose_shaping_mechanisms,
     needs_kernel_shaping,
 )
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
@@ -63,7 +63,7 @@ class DockerEngine(Engine):
 
     def __init__(self) -> None:
         """Create the engine without contacting Docker."""
-        self._capabilities: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
+        self._features: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
     def missing_requirement(self) -> str | None:
@@ -76,10 +76,10 @@ class DockerEngine(Engine):
         compose = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)  # noqa: S607
         return None if compose.returncode == 0 else "the Docker Compose plug-in (`docker compose`) is not installed"
 
-    def prepare(self, observer: PreparationObserver) -> None:
+    def prepare(self, preparation_observer: PreparationObserver) -> None:
         """Build the CPU image of the nodes; the CUDA image is built when a plan needs it."""
-        observer.preparation_started("node image")
-        self.images["cpu"] = _build_image("cpu")
+        preparation_observer.preparation_started("node image")
+        self.images["cpu"] = _build_node_image("cpu")
 
     def manifest_facts(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""
@@ -90,9 +90,7 @@ class DockerEngine(Engine):
                 "api": version["ApiVersion"],
                 "cgroup": info.get("CgroupVersion", "1"),
                 "storage": info["Driver"],
-                "images": {
-                    name: client.images.get(name).id for name in self.images.values() if _has_image(client, name)
-                },
+                "images": {tag: client.images.get(tag).id for tag in self.images.values() if _has_image(client, tag)},
             }
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - a subnet is larger than any run
@@ -110,57 +108,48 @@ class DockerEngine(Engine):
     def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
         """Run one trial in containers; see `Engine.run_trial`."""
         if any(node.device == "cuda" for node in plan.nodes):
-            self.images["cuda"] = _build_image("cuda")  # immediate once the image exists
-        mechanisms = self.choose_mechanisms(plan)
+            self.images["cuda"] = _build_node_image("cuda")  # immediate once the image exists
+        mechanisms = self.choose_shaping_mechanisms(plan)
         if "transport" in (mechanisms.delay, mechanisms.loss):
             plan = plan.model_copy(update={"delay_mechanism": "transport"})
             (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))  # before any node reads the plan
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
             with closing(docker.from_env()) as client:
-                host = read_compose_host(client, self.images, Path(secrets))
+                host = read_host_properties(client, self.images, Path(secrets))
             issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             set_secrets_owner(Path(secrets), host.user)
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
-            return TrialSupervisor(
-                plan, nodes, LogTail(trial_folder / "logs" / f"{COORDINATOR}.log"), observer
-            ).run_trial()
+            return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
-    def choose_mechanisms(self, plan: Plan) -> LinkMechanisms:
-        """Choose the mechanism that enforces each link property of a plan on this kernel.
+    def choose_shaping_mechanisms(self, plan: Plan) -> ShapingMechanisms:
+        """Choose the shaping mechanism (htb, netem, NFQUEUE, …) for each link property of a plan on this kernel.
 
         Raises:
             HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.
         """
-        return choose_mechanisms(
-            plan,
-            self.kernel_capabilities(container_labels(plan, HELPER_ROLE, "kernel"))
-            if needs_kernel_shaping(plan)
-            else (),
-        )
+        labels = container_labels(plan, HELPER_ROLE, "kernel")
+        return choose_shaping_mechanisms(plan, self.find_kernel_features(labels) if needs_kernel_shaping(plan) else ())
 
-    def kernel_capabilities(self, container_labels: Mapping[str, str]) -> set[KernelFeatureName]:
+    def find_kernel_features(self, labels: Mapping[str, str]) -> set[KernelFeatureName]:
         """Return the traffic-control features that work on this kernel.
 
         The first call probes them in a container with the nodes' image and the privileges of a helper container.
 
         Args:
-            container_labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
+            labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
 
         Raises:
             HostError: the features can't be probed, for example because the nodes' image does not exist.
         """
-        if self._capabilities is None:
-            with (
-                defer_stop_signals(),
-                closing(docker.from_env()) as client,
-            ):  # an interrupt would leave the container behind
-                self._capabilities = probe_kernel_capabilities(
-                    client, self.images["cpu"], FEATURE_TEST_COMMANDS, container_labels
-                )
-        return self._capabilities
+        if self._features is None:
+            # An interrupt would leave the container behind.
+            with defer_stop_signals(), closing(docker.from_env()) as client:
+                image = self.images["cpu"]
+                self._features = probe_kernel_features(client, image, FEATURE_TEST_COMMANDS, labels)
+        return self._features
 
 
-def _build_image(device: str) -> str:
+def _build_node_image(device: str) -> str:
     """Build the node image for a device and return the tag that contains the hash of the image's sources.
 
     The other tag, such as `ensayo-node:cpu`, may be moved by a build from another checkout.
@@ -179,7 +168,7 @@ def _build_image(device: str) -> str:
     return build.stdout.split()[-1]
 
 
-def read_compose_host(client: docker.DockerClient, images: dict[str, str], secrets_folder: Path) -> ComposeHost:
+def read_host_properties(client: docker.DockerClient, images: dict[str, str], secrets_folder: Path) -> HostProperties:
     """Return the properties of this host that a compose document depends on.
 
     Args:
@@ -191,22 +180,22 @@ def read_compose_host(client: docker.DockerClient, images: dict[str, str], secre
     user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER
     has_gpu = "nvidia" in client.info().get("Runtimes", {}) and _has_image(client, images["cuda"])
     supports_start_interval = version >= START_INTERVAL_API_VERSION
-    return ComposeHost(images, secrets_folder, user, has_gpu, supports_start_interval)
+    return HostProperties(images, secrets_folder, user, has_gpu, supports_start_interval)
 
 
-def set_secrets_owner(secrets_folder: Path, user: str) -> None:
+def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:
     """Make the user of the nodes the owner of all key files, since Compose mounts files with their owner on the host.
 
     Needed only when the runner is root; otherwise the files belong to the nodes' user already.
     """
     if os.getuid() == 0:
-        uid, gid = (int(part) for part in user.split(":"))
+        uid, gid = (int(part) for part in uid_and_gid.split(":"))
         for path in (secrets_folder, *secrets_folder.rglob("*")):
             os.chown(path, uid, gid)
 
 
-def _has_image(client: docker.DockerClient, image_tag: str) -> bool:
-    return bool(client.images.list(image_tag))
+def _has_image(docker_client: docker.DockerClient, image_tag: str) -> bool:
+    return bool(docker_client.images.list(image_tag))
 
 
 def _network_subnets(network_attributes: dict[str, Any]) -> Iterator[str]:

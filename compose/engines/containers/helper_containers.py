@@ -32,14 +32,14 @@ class HelperRequestFailed(TrialFailed):
     """A helper container tried to perform a request and reported an error."""
 
 
-class HelperContainer:
+class LinkHelperContainer:
     """A container that shares a node's network namespace and may change its links (capability NET_ADMIN).
 
     The container ends when the connection to its standard input is closed.
     """
 
     def __init__(self, client: docker.DockerClient, image: str, network_mode: str, labels: Mapping[str, str]) -> None:
-        """Start the container.
+        """Start a helper container, which runs `services.shaper`.
 
         Args:
             client: connected to the Docker daemon.
@@ -173,32 +173,32 @@ class HelperContainer:
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         return f"the helper container has ended: {lines[-1] if lines else 'no message'}"
 
-    def _receive_bytes(self, size_bytes: int) -> bytes:
-        """Return exactly `size_bytes` bytes from the socket; no bytes if the connection ends earlier."""
+    def _receive_bytes(self, byte_count: int) -> bytes:
+        """Return exactly the requested number of bytes from the socket; no bytes if the connection ends earlier."""
         received = b""
-        while len(received) < size_bytes:
-            if not (chunk := self._socket.recv(size_bytes - len(received))):
+        while len(received) < byte_count:
+            if not (chunk := self._socket.recv(byte_count - len(received))):
                 return b""
             received += chunk
         return received
 
 
-def probe_kernel_capabilities(
-    client: docker.DockerClient, image: str, feature_scripts: Mapping[Any, str], labels: Mapping[str, str]
+def probe_kernel_features(
+    client: docker.DockerClient, image: str, script_by_feature: Mapping[Any, str], labels: Mapping[str, str]
 ) -> set[Any]:
     """Return the kernel features whose test scripts succeed in a container with a network namespace of its own.
 
     Args:
         client: connected to the Docker daemon.
         image: tag of the nodes' image.
-        feature_scripts: feature -> shell script that uses the feature.
+        script_by_feature: feature -> shell script that uses the feature.
         labels: of the temporary container; `ensayo clean` finds it by them.
 
     Raises:
         HostError: the temporary container could not be started, or it ended before all scripts were tried.
     """
     try:
-        helper = HelperContainer(client, image, "none", labels)
+        helper = LinkHelperContainer(client, image, "none", labels)
     except DockerException as error:
         raise HostError(
             f"the kernel's traffic-control features could not be probed, because no container of image {image} could "
@@ -206,7 +206,7 @@ def probe_kernel_capabilities(
         ) from error
     working_features = set()
     try:
-        for name, script in feature_scripts.items():
+        for name, script in script_by_feature.items():
             with suppress(HelperRequestFailed):
                 helper.request("script", script=script)
                 working_features.add(name)

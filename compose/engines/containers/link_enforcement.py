@@ -1,6 +1,6 @@
 """Shaping and checking of a trial's links, by a helper container per node and one for the network switch.
 
-Links are shaped and read back from the kernel before training starts (the coordinator's *gate* opens), and read again
+Links are shaped and read back from the kernel before training starts (all nodes wait until then), and read again
 after the run.
 """
 
@@ -13,21 +13,21 @@ from typing import Any
 import docker
 from docker.errors import DockerException
 
-from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, HelperContainer
+from compose.engines.containers.helper_containers import HELPER_ROLE, REPLY_TIMEOUT_S, LinkHelperContainer
 from compose.runs.labels import container_labels
 from compose.runs.supervisor import TrialFailed
-from compose.shaping import shared_link as switch
+from compose.shaping import shared_link
 from compose.shaping import tc_output as reading
 from compose.shaping.link_state import LinkState, data_network_nodes
-from compose.shaping.mechanisms import LinkMechanisms
-from compose.shaping.node_link import NodeLinkShaping
+from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.node_link import NodeLinkScripts
 from services.plan import NodePlan, Plan
-from services.plan.trial_outcome import LinkRecord, ProbeMeasurement
+from services.plan.trial_outcome import LinkShapingRecord, ProbeMeasurement
 
 STOPPED_MESSAGE = "the trial is being stopped"
 
 
-class LinkEnforcer:
+class TrialLinks:
     """Shapes all links of a trial as declared, checks the links after the run, and keeps a record per link.
 
     A link is identified by the name of its node, or of the network switch.
@@ -38,68 +38,66 @@ class LinkEnforcer:
         plan: Plan,
         client: docker.DockerClient,
         image: str,
-        mechanisms: LinkMechanisms,
+        mechanisms: ShapingMechanisms,
         wait_for_container_id: Callable[[str], str],
     ) -> None:
-        """Create the enforcer without starting any helper container.
+        """Store the plan and its shaping mechanisms; `shape_link` starts the helper containers.
 
         Args:
-            plan: of the trial.
+            plan: plan of the trial.
             client: connected to the Docker daemon.
             image: tag of the nodes' image, which helpers use, too.
-            mechanisms: that enforce the plan's link properties on this kernel.
+            mechanisms: shaping mechanism of each link property of the plan on this kernel.
             wait_for_container_id: waits until the container of a node or of the network switch runs; returns its id.
         """
         self.plan, self.mechanisms = plan, mechanisms
         self._client, self._image, self._wait_for_container_id = client, image, wait_for_container_id
-        switch_address = switch.switch_address(plan) if switch.shared_links(plan) else None
-        self.node_links = {
-            node.name: NodeLinkShaping(plan, node, mechanisms, switch_address) for node in data_network_nodes(plan)
-        }
-        self.helpers: dict[str, HelperContainer] = {}  # node, or network switch -> its helper
+        switch_address = shared_link.network_switch_address(plan) if shared_link.shared_links(plan) else None
+        nodes = data_network_nodes(plan)
+        self.node_links = {node.name: NodeLinkScripts(plan, node, mechanisms, switch_address) for node in nodes}
+        self.helpers: dict[str, LinkHelperContainer] = {}  # node, or network switch -> its helper
         self.interfaces: dict[str, str] = {}  # node -> name of its interface on the data network
-        self.records: dict[str, LinkRecord] = {}
+        self.records: dict[str, LinkShapingRecord] = {}
         self._setup_outputs: dict[str, str] = {}  # state of the kernel before the run, as tc printed it
-        self._initial_counters: dict[
-            str, dict[str, reading.QdiscCounters]
-        ] = {}  # node -> device -> counters before the run
+        # Node -> device -> counters before the run.
+        self._initial_counters: dict[str, dict[str, reading.QueueCounters]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
     @property
     def link_names(self) -> tuple[str, ...]:
         """Names of all nodes whose links are shaped, and of the network switch if nodes share links."""
-        return (*self.node_links, *((switch.NETWORK_SWITCH,) if switch.shared_links(self.plan) else ()))
+        return (*self.node_links, *((shared_link.NETWORK_SWITCH,) if shared_link.shared_links(self.plan) else ()))
 
-    def shape_link(self, link_name: str) -> LinkRecord:
+    def shape_link(self, link_name: str) -> LinkShapingRecord:
         """Shape the link of a node or of the network switch, and return a record with the rates read back by `tc`.
 
         Raises:
             TrialFailed: the link could not be shaped, or the kernel enforces different values.
         """
         helper = self._start_helper_container(link_name)
-        if link_name == switch.NETWORK_SWITCH:
+        if link_name == shared_link.NETWORK_SWITCH:
             record = self._shape_network_switch(helper)
         else:
-            record = self._shape_node(helper, self.plan.node_plan(link_name))
+            record = self._shape_node_link(helper, self.plan.node_plan(link_name))
         self.records[link_name] = record
         return record
 
-    def update_link_record(self, link_name: str, **fields: Any) -> LinkRecord:
+    def update_link_record(self, link_name: str, **fields: Any) -> LinkShapingRecord:
         """Change fields in the record of a link and return the new record."""
         self.records[link_name] = self.records[link_name].model_copy(update=fields)
         return self.records[link_name]
 
-    def link_that_enforces_limit(self, limit_name: str) -> str | None:
+    def link_that_enforces_limit(self, rate_limit_name: str) -> str | None:
         """Return the name of the link on which a rate limit between nodes is enforced; None if no link enforces it."""
-        return next((name for name, record in self.records.items() if limit_name in record.pipes_bps), None)
+        return next((name for name, record in self.records.items() if rate_limit_name in record.pipes_bps), None)
 
-    def store_initial_counters(self) -> None:
-        """Store the counters of all queues before training, so that `audit_links` reports only packets of the run."""
+    def store_initial_queue_counters(self) -> None:
+        """Store the counters of all queues before training, so that packets of probes are not reported."""
         self._initial_counters = self._read_queue_counters()
 
-    def audit_links(self, expected_link_states: Mapping[str, LinkState]) -> dict[str, LinkRecord]:
-        """Record the packets that each queue counted during the run, and kernel settings that are not as expected.
+    def check_links_after_run(self, expected_link_states: Mapping[str, LinkState]) -> dict[str, LinkShapingRecord]:
+        """Record how many packets each link queue counted in the run, and kernel settings that differ from the plan.
 
         The interface of a node that has left is gone and can't be read. The record of the node's link then states that.
 
@@ -110,20 +108,19 @@ class LinkEnforcer:
             The records of all links, by node or network switch.
         """
         delay_replies = {
-            name: self.helpers[name].submit(
-                "laws", queues=[*self.node_links[name].delay_line_queues(expected_link_states[name])]
-            )
-            for name in expected_link_states
-            if self.node_links[name].delay_line_queues(expected_link_states[name])
+            name: self.helpers[name].submit("laws", queues=[*queues])
+            for name, state in expected_link_states.items()
+            if (queues := self.node_links[name].delay_line_queues(state))
         }
-        shown_scripts = {name: link.readback_script(self.interfaces[name]) for name, link in self.node_links.items()}
+        shown_scripts = {name: link.link_state_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
-        if switch.NETWORK_SWITCH in self.helpers:
-            state_replies |= self._submit_scripts({switch.NETWORK_SWITCH: switch.readback_script(self.plan)})
+        if shared_link.NETWORK_SWITCH in self.helpers:
+            script = shared_link.shared_links_state_script(self.plan)
+            state_replies |= self._submit_scripts({shared_link.NETWORK_SWITCH: script})
         for name, devices in self._read_queue_counters().items():
             initial = self._initial_counters.get(name, {})
             queues = {
-                device: queue.growth_since(initial.get(device, reading.QdiscCounters())).model_dump()
+                device: queue.growth_since(initial.get(device, reading.QueueCounters())).model_dump()
                 for device, queue in devices.items()
             }
             self.update_link_record(name, queues=queues)
@@ -135,60 +132,54 @@ class LinkEnforcer:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
                 self.update_link_record(name, unread=str(error) or no_reply)
             else:
-                self._record_differences(name, current_output, expected_link_states.get(name), delay_queues)
+                self._record_link_differences(name, current_output, expected_link_states.get(name), delay_queues)
         return dict(self.records)
 
-    def _record_differences(
-        self,
-        link_name: str,
-        current_output: str,
-        expected_state: LinkState | None,
-        delay_queues: Mapping[str, Any],
+    def _record_link_differences(
+        self, link_name: str, tc_output: str, expected_state: LinkState | None, delay_queues: Mapping[str, Any]
     ) -> None:
         """Record differences between the kernel and the expected state of a link, and the rates that the kernel has.
 
         Args:
             link_name: a node, or the network switch.
-            current_output: the kernel's state as `tc` printed it after the run.
+            tc_output: the kernel's state as `tc` printed it after the run.
             expected_state: of a node's link; None for the network switch, which no event changes.
             delay_queues: queues of the node's delay line, as the delay line reported them.
         """
         setup_output = self._setup_outputs[link_name]
         if expected_state is None:
-            expected_rates = {key: rate for key, (_, rate) in switch.expected_htb_classes(self.plan).items()}
-            differences = reading.rate_differences(expected_rates, current_output)
-            if reading.parse_queues_and_filters(setup_output) != reading.parse_queues_and_filters(current_output):
+            expected_rates = {key: rate for key, (_, rate) in shared_link.expected_htb_classes(self.plan).items()}
+            differences = reading.htb_rate_differences(expected_rates, tc_output)
+            if reading.parse_queues_and_filters(setup_output) != reading.parse_queues_and_filters(tc_output):
                 differences.append("queues or filters changed during the run")
-            limit_classes = {pipe.name: key for key, (pipe, _) in switch.expected_htb_classes(self.plan).items()}
+            limit_classes = {pipe.name: key for key, (pipe, _) in shared_link.expected_htb_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
-            differences = link.find_external_changes(interface, expected_state, setup_output, current_output)
+            differences = link.find_external_changes(interface, expected_state, setup_output, tc_output)
             if delay_queues != link.delay_line_queues(expected_state):
                 differences.append("the delay line has other delays or losses than the plan")
-            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.pair_rate_limits().items()}
+            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.peer_rate_limits().items()}
         if not differences:
             return
-        limit_rates = self._current_limit_rates(link_name, limit_classes, current_output)
+        limit_rates = self._current_limit_rates(link_name, limit_classes, tc_output)
         self.update_link_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
         if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
-            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), current_output))
+            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
 
     def _current_limit_rates(
-        self, link_name: str, limit_classes: Mapping[str, tuple[str, str]], current_output: str
+        self, link_name: str, classes: Mapping[str, tuple[str, str]], tc_output: str
     ) -> dict[str, ProbeMeasurement]:
         """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""
-        ceilings = reading.parse_ceilings_bps(current_output)
+        ceilings = reading.parse_htb_rates_bps(tc_output)
         return {
-            limit: recorded.model_copy(
-                update={"achieved": ceilings.get(limit_classes[limit], 0.0) * self.plan.dilation}
-            )
+            limit: recorded.model_copy(update={"achieved": ceilings.get(classes[limit], 0.0) * self.plan.dilation})
             for limit, recorded in self.records[link_name].pipes_bps.items()
         }
 
-    def _parse_link_rates(self, node: NodePlan, tc_text: str) -> dict[str, float | None]:
+    def _parse_link_rates(self, node: NodePlan, tc_output: str) -> dict[str, float | None]:
         """Return fields of a link record: uplink and downlink rate in the output of tc, in bit/s of virtual time."""
-        ceilings = reading.parse_ceilings_bps(tc_text)
+        ceilings = reading.parse_htb_rates_bps(tc_output)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
         enforced = {direction: ceilings.get((direction, "1:1"), 0.0) * self.plan.dilation for direction in declared}
         return {
@@ -214,7 +205,7 @@ class LinkEnforcer:
         for helper in helpers:
             helper.close()
 
-    def _start_helper_container(self, link_name: str) -> HelperContainer:
+    def _start_helper_container(self, link_name: str) -> LinkHelperContainer:
         """Start the helper container beside a node's or the network switch's container, once this container runs.
 
         Raises:
@@ -225,7 +216,7 @@ class LinkEnforcer:
             raise TrialFailed(STOPPED_MESSAGE)
         helper_labels = container_labels(self.plan, HELPER_ROLE, f"{HELPER_ROLE}-{link_name}")
         try:
-            helper = HelperContainer(self._client, self._image, network_mode, helper_labels)
+            helper = LinkHelperContainer(self._client, self._image, network_mode, helper_labels)
         except DockerException as error:
             raise TrialFailed(f"Docker could not start the helper container: {error}") from error
         with self._lock:
@@ -239,7 +230,7 @@ class LinkEnforcer:
         with self._lock:
             return self._closed
 
-    def _shape_node(self, helper: HelperContainer, node: NodePlan) -> LinkRecord:
+    def _shape_node_link(self, helper_container: LinkHelperContainer, node: NodePlan) -> LinkShapingRecord:
         """Shape the link of a node and return its record.
 
         Raises:
@@ -248,58 +239,59 @@ class LinkEnforcer:
         link, dilation = self.node_links[node.name], self.plan.dilation
         # Loading distributions of delays takes too long to be done when an event is due.
         if queues_of_events := link.delay_line_queues(link.state_with_all_changes):
-            helper.request("delays", delays=queues_of_events)
+            helper_container.request("delays", delays=queues_of_events)
         if initial_queues := link.delay_line_queues(link.initial_state):
-            helper.request("delays", delays=initial_queues)
-        setup_output = helper.request("script", script=link.setup_script())["said"]
-        self._setup_outputs[node.name] = setup_output
-        self.interfaces[node.name] = reading.parse_interface_name(setup_output)
+            helper_container.request("delays", delays=initial_queues)
+        output = helper_container.request("script", script=link.setup_script())["said"]
+        self._setup_outputs[node.name] = output
+        self.interfaces[node.name] = reading.parse_interface_name(output)
         if differences := [
-            *reading.rate_differences(link.expected_rates_bps(), setup_output),
-            *link.missing_routes(setup_output),
+            *reading.htb_rate_differences(link.expected_rates_bps(), output),
+            *link.missing_routes(output),
         ]:
             raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
-        ceilings = reading.parse_ceilings_bps(setup_output)
-        return LinkRecord(
+        ceilings = reading.parse_htb_rates_bps(output)
+        return LinkShapingRecord(
             rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
-            rungs=self._link_mechanisms_of(node),
+            rungs=self._shaping_mechanisms_of(node),
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
-            **self._parse_link_rates(node, setup_output),
+            **self._parse_link_rates(node, output),
             pipes_bps={
                 name: ProbeMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
-                for name, (class_id, declared_bps) in link.pair_rate_limits().items()
+                for name, (class_id, declared_bps) in link.peer_rate_limits().items()
             },
             details=link.chosen_shaping_parameters(),
         )
 
-    def _link_mechanisms_of(self, node: NodePlan) -> dict[str, str]:
-        """Return the mechanism that enforces each declared property of a node's link."""
+    def _shaping_mechanisms_of(self, node: NodePlan) -> dict[str, str]:
+        """Return the shaping mechanism of each property, such as rate or delay, that is declared for a node's link."""
         link = self.node_links[node.name]
         declared = {
             "rate": node.uplink_bps or node.downlink_bps,
             "delay": any(path.delay_s for path in link.initial_state.paths),
             "loss": any(path.losses for path in link.initial_state.paths),
-            "pipes": link.addresses_via_switch or link.pair_rate_limits(),
+            "pipes": link.routed_peer_addresses or link.peer_rate_limits(),
         }
         mechanisms = self.mechanisms.model_dump() | {"pipes": self.mechanisms.rate}
         if mechanisms["loss"] == "transport":
             mechanisms["loss"] = "none"  # the transport loses no packets
         return {property_name: mechanisms[property_name] for property_name, value in declared.items() if value}
 
-    def _shape_network_switch(self, helper: HelperContainer) -> LinkRecord:
+    def _shape_network_switch(self, helper_container: LinkHelperContainer) -> LinkShapingRecord:
         """Shape all links that nodes share, in the network switch's container, and return the record of the switch.
 
         Raises:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
         """
-        limits = switch.expected_htb_classes(self.plan)
-        setup_output = helper.request("script", script=switch.setup_script(self.plan))["said"]
-        self._setup_outputs[switch.NETWORK_SWITCH] = setup_output
-        if differences := reading.rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
-            raise TrialFailed(f"the kernel's settings differ from the requested ones: {'; '.join(differences)}")
-        ceilings = reading.parse_ceilings_bps(setup_output)
-        return LinkRecord(
+        limits = shared_link.expected_htb_classes(self.plan)
+        setup_script = shared_link.shared_links_setup_script(self.plan)
+        setup_output = helper_container.request("script", script=setup_script)["said"]
+        self._setup_outputs[shared_link.NETWORK_SWITCH] = setup_output
+        if differences := reading.htb_rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
+            raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
+        ceilings = reading.parse_htb_rates_bps(setup_output)
+        return LinkShapingRecord(
             rung=self.mechanisms.rate,
             rungs={"pipes": self.mechanisms.rate},
             pipes_bps={
@@ -308,17 +300,17 @@ class LinkEnforcer:
             },
         )
 
-    def _read_queue_counters(self) -> dict[str, dict[str, reading.QdiscCounters]]:
-        """Return the counters of all queues (node or network switch -> device -> counters) without unreadable links."""
-        scripts = {name: link.counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
-        if switch.NETWORK_SWITCH in self.helpers:
-            scripts[switch.NETWORK_SWITCH] = switch.counters_script(self.plan)
+    def _read_queue_counters(self) -> dict[str, dict[str, reading.QueueCounters]]:
+        """Return packet counters of all queues: node or network switch -> device -> counters, if readable."""
+        scripts = {name: link.queue_counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
+        if shared_link.NETWORK_SWITCH in self.helpers:
+            scripts[shared_link.NETWORK_SWITCH] = shared_link.shared_links_counters_script(self.plan)
         counters = {}
         for name, reply in self._submit_scripts(scripts).items():
             with suppress(TrialFailed, TimeoutError, ValueError):
-                counters[name] = reading.parse_counters(reply.result(REPLY_TIMEOUT_S)["said"])
+                counters[name] = reading.parse_queue_counters(reply.result(REPLY_TIMEOUT_S)["said"])
         return counters
 
-    def _submit_scripts(self, scripts: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """Send a script to each helper container, without waiting in between, since finished nodes leave soon."""
-        return {name: self.helpers[name].submit("script", script=script) for name, script in scripts.items()}
+    def _submit_scripts(self, script_by_link: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
+        """Send each helper container its script without waiting for replies, since nodes exit after training."""
+        return {name: self.helpers[name].submit("script", script=script) for name, script in script_by_link.items()}

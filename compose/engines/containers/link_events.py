@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from compose.engines.containers.link_enforcement import LinkEnforcer
+from compose.engines.containers.link_enforcement import TrialLinks
 from compose.shaping.link_state import LinkState, data_network_nodes, link_state_of
 from services.cluster.events import AnyDeclaredEvent, PlannedEvent
 from services.plan import Plan
@@ -34,7 +34,7 @@ class HelperReply(Protocol):
 
 
 @dataclass
-class _ScheduledChange:
+class _TimedLinkChange:
     """Beginning or end of a link event, as sent to helper containers, with its times on the monotonic clock."""
 
     number: int
@@ -47,14 +47,14 @@ class _ScheduledChange:
 
     @property
     def sort_key(self) -> tuple[float, int]:
-        """Key by which changes are ordered in time."""
+        """Key by which link changes are sorted: the time at which a change is due, then its number."""
         return self.due_at_s, self.number
 
 
 class LinkEventScheduler:
     """Applies the link events of a trial at their planned times, from the start of training to the end of the run."""
 
-    def __init__(self, plan: Plan, links: LinkEnforcer, record_path: Path) -> None:
+    def __init__(self, plan: Plan, links: TrialLinks, record_path: Path) -> None:
         """Create the scheduler; it starts with the coordinator's event `run_start`.
 
         Args:
@@ -70,7 +70,7 @@ class LinkEventScheduler:
             int, tuple[float, AnyDeclaredEvent]
         ] = {}  # event -> moment of its begin, and its changes
         self._current_states = {node.name: link_state_of(plan, node) for node in data_network_nodes(plan)}
-        self._scheduled: list[_ScheduledChange] = []  # sent to helpers and not yet due, in the order of their moments
+        self._scheduled: list[_TimedLinkChange] = []  # sent to helpers and not yet due, in the order of their moments
         self._states_after: dict[str, dict[int, LinkState]] = {}  # node -> change -> state of the link after the change
         self._due: list[tuple[float, int, PlannedEvent, str]] = []  # heap of changes that are not yet sent to helpers
         self._change_numbers = count()
@@ -81,19 +81,19 @@ class LinkEventScheduler:
         self._end_s: float | None = None  # moment of the monotonic clock after which no change is needed
         self._write_lock = threading.Lock()
 
-    def handle_event(self, event: Mapping[str, Any]) -> None:
+    def handle_log_event(self, log_event: Mapping[str, Any]) -> None:
         """Handle an event of the coordinator's log: the start of training, or the step at which a link event begins."""
         if not self._events:
             return
-        logged_at_s = (event["time_ms"] / 1e3 - self._clock_offset_s) * self._plan.dilation
-        if event["key"] == "run_start" and self._training_start_s is None:
+        logged_at_s = (log_event["time_ms"] / 1e3 - self._clock_offset_s) * self._plan.dilation
+        if log_event["key"] == "run_start" and self._training_start_s is None:
             self._training_start_s = logged_at_s
             for link_event in self._events.values():
                 if link_event.time_s is not None:
-                    self._schedule_change(logged_at_s + link_event.time_s * self._plan.dilation, link_event, BEGIN)
+                    self._schedule_link_change(logged_at_s + link_event.time_s * self._plan.dilation, link_event, BEGIN)
             threading.Thread(target=self._send_scheduled_changes, daemon=True).start()
-        elif event["key"] == "event_due" and event["value"]["number"] in self._events:
-            self._schedule_change(logged_at_s, self._events[event["value"]["number"]], BEGIN)
+        elif log_event["key"] == "event_due" and log_event["value"]["number"] in self._events:
+            self._schedule_link_change(logged_at_s, self._events[log_event["value"]["number"]], BEGIN)
 
     def close(self) -> None:
         """Stop scheduling changes; helper containers may still apply changes that they have received."""
@@ -117,9 +117,9 @@ class LinkEventScheduler:
             for name, initial_state in self._initial_states.items()
         }
 
-    def _schedule_change(self, planned_at_s: float, event: PlannedEvent, boundary: str) -> None:
+    def _schedule_link_change(self, planned_at_s: float, link_event: PlannedEvent, begin_or_end: str) -> None:
         with self._changed:
-            heapq.heappush(self._due, (planned_at_s, next(self._change_numbers), event, boundary))
+            heapq.heappush(self._due, (planned_at_s, next(self._change_numbers), link_event, begin_or_end))
             self._changed.notify()
 
     def _send_scheduled_changes(self) -> None:
@@ -133,34 +133,32 @@ class LinkEventScheduler:
                     return
                 planned_at_s, number, event, boundary = heapq.heappop(self._due)
                 if boundary == BEGIN and event.change.lasts is not None:
-                    self._schedule_change(planned_at_s + event.change.lasts * self._plan.dilation, event, END)
+                    self._schedule_link_change(planned_at_s + event.change.lasts * self._plan.dilation, event, END)
                 due_at_s = max(planned_at_s, time.monotonic())
-                change = _ScheduledChange(number, planned_at_s, due_at_s, event, boundary)
-                self._insert_change(change)
-            threading.Thread(target=self._record_change_result, args=(change,), daemon=True).start()
+                change = _TimedLinkChange(number, planned_at_s, due_at_s, event, boundary)
+                self._insert_link_change(change)
+            threading.Thread(target=self._record_link_change_result, args=(change,), daemon=True).start()
 
-    def _insert_change(self, change: _ScheduledChange) -> None:
+    def _insert_link_change(self, change: _TimedLinkChange) -> None:
         """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
-            self._active_events = _apply_change(self._active_events, past := self._scheduled.pop(0))
+            self._active_events = _apply_link_change(self._active_events, past := self._scheduled.pop(0))
             self._current_states |= {name: after for name, (_, after) in past.transitions.items()}
         bisect.insort(self._scheduled, change, key=lambda scheduled: scheduled.sort_key)
         active_events, states_before = self._active_events, self._current_states
         for scheduled in self._scheduled:
-            active_events = _apply_change(active_events, scheduled)
+            active_events = _apply_link_change(active_events, scheduled)
             in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
             happenings = [happening for _, happening in in_order_of_begin]
-            states_after = {
-                node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)
-            }
+            states = {node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)}
             if scheduled.sort_key >= change.sort_key:
-                for name, state in states_after.items():
+                for name, state in states.items():
                     self._send_link_transition(scheduled, name, states_before[name], state)
-            states_before = states_after
+            states_before = states
 
     def _send_link_transition(
-        self, change: _ScheduledChange, node_name: str, state_before: LinkState, state_after: LinkState
+        self, change: _TimedLinkChange, node_name: str, state_before: LinkState, state_after: LinkState
     ) -> None:
         """Send a node's helper the transition of the node's link between two states, unless it was sent before.
 
@@ -168,9 +166,7 @@ class LinkEventScheduler:
         may have been applied by then, so the programs must lead to the new state from every possible state.
         """
         sent = change.transitions.get(node_name, (state_before, state_before))
-        if (sent == (state_before, state_after)) or (
-            node_name not in change.transitions and state_before == state_after
-        ):
+        if sent == (state_before, state_after) or (node_name not in change.transitions and state_before == state_after):
             return
         change.transitions[node_name] = (state_before, state_after)
         self._states_after.setdefault(node_name, {})[change.number] = state_after
@@ -189,7 +185,7 @@ class LinkEventScheduler:
             },
         )
 
-    def _record_change_result(self, change: _ScheduledChange) -> None:
+    def _record_link_change_result(self, change: _TimedLinkChange) -> None:
         """Wait until all helpers have applied a link change, then log when the last helper did, or a helper's error."""
         event, planned_at_s = change.event, change.planned_at_s
         time.sleep(max(0.0, change.due_at_s - time.monotonic()))  # until then, the change may be sent again
@@ -214,15 +210,15 @@ class LinkEventScheduler:
             "applied_s": None if failure else self._to_virtual_s(last_applied_s),
             "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
             "phase": change.boundary,
-            "by": self._event_mechanisms(event),
+            "by": self._shaping_mechanisms_of(event),
             "nodes": sorted(replies),
         }
         with self._write_lock, self._record_path.open("a") as file:
             file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
-    def _event_mechanisms(self, event: PlannedEvent) -> str:
-        """Return the names of the mechanisms that apply an event, separated by commas."""
-        mechanisms, happening = self._links.mechanisms, event.change
+    def _shaping_mechanisms_of(self, link_event: PlannedEvent) -> str:
+        """Return the names of the shaping mechanisms, such as tc-htb, that apply a link event, separated by commas."""
+        mechanisms, happening = self._links.mechanisms, link_event.change
         is_changed = {
             "rate": any(getattr(happening, key, None) for key in ("uplink", "downlink")),
             "delay": getattr(happening, "delay", None),
@@ -236,12 +232,10 @@ class LinkEventScheduler:
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
-def _apply_change(
-    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _ScheduledChange
+def _apply_link_change(
+    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _TimedLinkChange
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
-    """Return the events active after a change: event number -> time at which the event began, and its changes."""
+    """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
     number, happening = change.event.number, change.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
-    if change.boundary == BEGIN:
-        return other_events | {number: (change.planned_at_s, happening)}
-    return other_events
+    return other_events | {number: (change.planned_at_s, happening)} if change.boundary == BEGIN else other_events

@@ -1,15 +1,15 @@
-"""Link probes before training: helpers measure round trips, rates and one message while all nodes wait at the gate.
+"""Link probes before training: helper containers measure round trips, rates and one message while all nodes wait.
 
 A *flood* is a stream of UDP datagrams that fills a link, an *echo* is a datagram that the peer sends back.
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
 from typing import Any, TypeAlias
 
-from compose.engines.containers.link_enforcement import LinkEnforcer
+from compose.engines.containers.link_enforcement import TrialLinks
 from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, sleep_between_tries
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import data_network_nodes
@@ -20,8 +20,8 @@ from compose.shaping.probes import (
     plan_message_probe,
     plan_rate_probes,
 )
-from services.cluster.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
-from services.plan.trial_outcome import LinkRecord, ProbeMeasurement
+from services.cluster.links.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
+from services.plan.trial_outcome import LinkShapingRecord, ProbeMeasurement
 
 ECHO_GAP_S = 0.02
 REPLY_TIMEOUT_S = 60.0
@@ -35,7 +35,7 @@ BUSY_HOST_HINT = "if this host was busy, run again or raise `dilation`"
 PeerPair: TypeAlias = tuple[str, str]  # a node and its peer
 
 
-def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, LinkRecord]:
+def probe_links(links: TrialLinks, executor: ThreadPoolExecutor) -> dict[str, LinkShapingRecord]:
     """Measure round trips, link rates and the time of one message, and return the records of all links.
 
     Returns:
@@ -45,28 +45,26 @@ def probe_links(links: LinkEnforcer, executor: ThreadPoolExecutor) -> dict[str, 
         TrialFailed: after several tries, a value is further off than the plan's thresholds (`fidelity`) allow.
     """
     node_addresses = {node.name: node.addresses.data.host for node in data_network_nodes(links.plan)}
-    if len(node_addresses) < 2 or not _has_probed_properties(links):  # noqa: PLR2004 - a single node has no peer
+    if len(node_addresses) < 2 or not _declares_rate_or_delay(links):  # noqa: PLR2004 - a single node has no peer
         return {}
-    _wait_for_replies(
-        executor.submit(links.helpers[name].request, "listen", address=address)
-        for name, address in node_addresses.items()
-    )
+    hosts = node_addresses.items()
+    _wait_for_replies(executor.submit(links.helpers[name].request, "listen", address=host) for name, host in hosts)
     try:
         _probe_round_trips(links, node_addresses)
         _probe_rates(links, node_addresses)
-        _probe_message(links, node_addresses)
+        _probe_message_time(links, node_addresses)
     finally:
         _wait_for_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
     time.sleep(QUEUE_DRAIN_S)
     return {name: links.records[name] for name in links.link_names}
 
 
-def _has_probed_properties(links: LinkEnforcer) -> bool:
+def _declares_rate_or_delay(links: TrialLinks) -> bool:
     """Return whether the plan declares a rate or a delay, which are the properties that probes measure."""
     return any(mechanism != "none" for mechanism in (links.mechanisms.rate, links.mechanisms.delay))
 
 
-def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
+def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> None:
     """Measure and record the round trips of all node pairs with a declared delay and of a few pairs without delay.
 
     Raises:
@@ -85,9 +83,8 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
         if not _is_round_trip_accepted(links, declared[name][peer], round_trip_s)
     ]
     if failures:
-        raise TrialFailed(
-            f"{'; '.join(failures[:MAX_REPORTED_PAIRS])}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}"
-        )
+        examples = "; ".join(failures[:MAX_REPORTED_PAIRS])
+        raise TrialFailed(f"{examples}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}")
     for name, round_trips_of_node in declared.items():
         record = {
             peer: ProbeMeasurement(
@@ -100,13 +97,13 @@ def _probe_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> N
         links.update_link_record(name, round_trip_s=record)
 
 
-def _is_round_trip_accepted(links: LinkEnforcer, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
+def _is_round_trip_accepted(links: TrialLinks, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
     tolerance_s = declared_round_trip.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
     return abs(measured_s - declared_round_trip.mean_s) <= tolerance_s
 
 
-def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
-    """Return the round trips of all echoes in virtual seconds: pair -> tries -> echoes.
+def _measure_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
+    """Measure round-trip times with echo datagrams, in virtual seconds: node pair -> tries -> echoes.
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
@@ -114,10 +111,10 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
     tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
     open_pairs, tries_per_round = set(tries), 1
 
-    def needs_more_echoes(pair: PeerPair) -> bool:
-        round_trip = declared[pair[0]][pair[1]]
+    def needs_more_echoes(node_pair: PeerPair) -> bool:
+        round_trip = declared[node_pair[0]][node_pair[1]]
         return not is_conclusive(
-            [round_trip.estimate_round_trip_s(echoes) for echoes in tries[pair]],
+            [round_trip.estimate_round_trip_s(echoes) for echoes in tries[node_pair]],
             lambda measured_s: _is_round_trip_accepted(links, round_trip, measured_s),
         )
 
@@ -132,23 +129,23 @@ def _measure_round_trips(links: LinkEnforcer, node_addresses: dict[str, str]) ->
 
 
 def _send_echoes(
-    links: LinkEnforcer, node_addresses: dict[str, str], pairs: Collection[PeerPair]
+    links: TrialLinks, addresses: dict[str, str], node_pairs: set[PeerPair]
 ) -> dict[PeerPair, list[float]]:
-    """Send several echoes between each pair of nodes and return their round trips in virtual seconds.
+    """Send several echo datagrams between each pair of nodes and return their round-trip times in virtual seconds.
 
     The nodes send one after the other; at the same time, they would wait for the host's cores.
     """
     round_trips_s = {}
-    for name in sorted({name for name, _ in pairs}):
-        peer_addresses = {peer: node_addresses[peer] for source, peer in sorted(pairs) if source == name}
+    for name in sorted({name for name, _ in node_pairs}):
+        peer_addresses = {peer: addresses[peer] for source, peer in sorted(node_pairs) if source == name}
         reply = links.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES_PER_TRY, gap_s=ECHO_GAP_S)
         for peer, wall_seconds in reply["round_trips_s"].items():
             round_trips_s[name, peer] = [seconds / links.plan.dilation for seconds in wall_seconds]
     return round_trips_s
 
 
-def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
-    """Measure and record the rates of links with floods.
+def _probe_rates(links: TrialLinks, node_addresses: dict[str, str]) -> None:
+    """Measure and record link rates with floods, which are streams of UDP datagrams that fill a link.
 
     Floods through different nodes are sent at the same time, as many as the host can carry. A flood that fails is
     repeated alone.
@@ -158,36 +155,36 @@ def _probe_rates(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
     """
     tolerance, planned = links.plan.fidelity.rate_error, plan_rate_probes(links.plan)
     for kind, name, reason in planned.skipped:
-        if link_name := _link_that_records_limit(links, kind, name):
+        if link_name := _link_name_of_limit(links, kind, name):
             tested_property = name if kind == "pipe" else kind
             unproven = links.records[link_name].unproven | {tested_property: reason}
             links.update_link_record(link_name, unproven=unproven)
     for parallel_floods in group_concurrent_probes(planned.probes):
-        rates_bps = _measure_floods(links, node_addresses, parallel_floods)
+        rates_bps = _send_rate_probes(links, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
-            tries = _repeat_flood(links, node_addresses, flood, rate_bps)
+            tries = _repeat_rate_probe(links, node_addresses, flood, rate_bps)
             if abs(median(tries) / flood.rate_bps - 1) > tolerance:
                 raise TrialFailed(
-                    f"{flood.name}: {flood.describe_mismatch(median(tries), links.plan.dilation)}; "
+                    f"{flood.name}: {flood.describe_rate_mismatch(median(tries), links.plan.dilation)}; "
                     f"`fidelity.rate_error` allows {tolerance:.1%}; {BUSY_HOST_HINT}"
                 )
-            _record_flood_rates(links, flood, tries)
+            _record_probed_rates(links, flood, tries)
 
 
-def _repeat_flood(
-    links: LinkEnforcer, node_addresses: dict[str, str], flood: RateProbe, first_rate_bps: float
+def _repeat_rate_probe(
+    links: TrialLinks, node_addresses: dict[str, str], rate_probe: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
-    """Repeat a flood until its rate is conclusive, and return the rates of all tries, in bit/s of wall time."""
+    """Repeat a flood (datagrams that fill a link) until its rate is conclusive; return its rates, wall-time bit/s."""
     tolerance = links.plan.fidelity.rate_error
     return measure_until_conclusive(
         first_rate_bps,
-        measure_again=lambda: _measure_floods(links, node_addresses, (flood,))[0],
-        is_accepted=lambda rate_bps: abs(rate_bps / flood.rate_bps - 1) <= tolerance,
+        measure_again=lambda: _send_rate_probes(links, node_addresses, (rate_probe,))[0],
+        accepts_value=lambda rate_bps: abs(rate_bps / rate_probe.rate_bps - 1) <= tolerance,
     )
 
 
-def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods: Iterable[RateProbe]) -> list[float]:
-    """Send floods at the same time and return the rate at which each arrived, in bit/s of wall time.
+def _send_rate_probes(links: TrialLinks, node_addresses: dict[str, str], probes: Iterable[RateProbe]) -> list[float]:
+    """Send floods (UDP datagrams that fill links) at the same time; return the rate that arrived of each, in bit/s.
 
     Raises:
         TrialFailed: a flood could not be sent.
@@ -195,7 +192,7 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
     start = time.monotonic() + FLOOD_LEAD_S
     send_replies: list[Future[dict[str, Any]]] = []
     count_replies: list[list[tuple[Future[dict[str, Any]], tuple[str, ...]]]] = []
-    for flood in floods:
+    for flood in probes:
         since = start + FLOOD_WARM_UP_S + flood.delay_s
         until = since + flood.duration_s
         for source, targets in flood.targets_by_source().items():
@@ -219,16 +216,16 @@ def _measure_floods(links: LinkEnforcer, node_addresses: dict[str, str], floods:
     return arrived_bps
 
 
-def _record_flood_rates(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequence[float]) -> None:
-    """Store the rates of all tries of a flood, in bit/s of wall time, in the records of all links that it tests."""
+def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Sequence[float]) -> None:
+    """Store all measured rates of a flood (datagrams that fill links) in the records of the links that it tests."""
     dilation = links.plan.dilation
     measurement = ProbeMeasurement(
-        declared=flood.rate_bps * dilation,
+        declared=rate_probe.rate_bps * dilation,
         achieved=median(rates_bps) * dilation,
         tries=tuple(round(rate_bps * dilation) for rate_bps in rates_bps),
     )
-    for kind, name in flood.limits:
-        if link_name := _link_that_records_limit(links, kind, name):
+    for kind, name in rate_probe.limits:
+        if link_name := _link_name_of_limit(links, kind, name):
             record = links.records[link_name]
             if kind == "pipe":
                 limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
@@ -239,12 +236,12 @@ def _record_flood_rates(links: LinkEnforcer, flood: RateProbe, rates_bps: Sequen
                 links.update_link_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
-def _link_that_records_limit(links: LinkEnforcer, limit_kind: str, limit_name: str) -> str | None:
-    """Return the name of the link in whose record the result for a probed limit is stored; None if there is none."""
+def _link_name_of_limit(links: TrialLinks, limit_kind: str, limit_name: str) -> str | None:
+    """Return the name of the link whose record stores the measured rate of a rate limit; None if there is none."""
     return links.link_that_enforces_limit(limit_name) if limit_kind == "pipe" else limit_name
 
 
-def _probe_message(links: LinkEnforcer, node_addresses: dict[str, str]) -> None:
+def _probe_message_time(links: TrialLinks, node_addresses: dict[str, str]) -> None:
     """Measure and record the time of one message of the workload's size, on a TCP stream of its own.
 
     Raises:

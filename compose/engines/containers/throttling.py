@@ -33,17 +33,15 @@ def read_cpu_throttling(container: Container) -> CpuThrottling | None:
 
 
 def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
-    """Parse the throttling counters in the content of a control group's file `cpu.stat`.
+    """Parse the throttling stat in the content of a control group's file `cpu.stat`.
 
     The throttled time is `throttled_time` in nanoseconds in version 1, `throttled_usec` in microseconds in version 2.
     """
     lines = (line.partition(" ") for line in cpu_stat_text.splitlines())
-    counters = {key: int(value) for key, _, value in lines}
-    nanoseconds = counters.get("throttled_time", 1000 * counters.get("throttled_usec", 0))
+    stat = {key: int(value) for key, _, value in lines}
+    nanoseconds = stat.get("throttled_time", 1000 * stat.get("throttled_usec", 0))
     return CpuThrottling(
-        periods=counters.get("nr_periods", 0),
-        throttled_periods=counters.get("nr_throttled", 0),
-        throttled_s=nanoseconds / 1e9,
+        periods=stat.get("nr_periods", 0), throttled_periods=stat.get("nr_throttled", 0), throttled_s=nanoseconds / 1e9
     )
 
 

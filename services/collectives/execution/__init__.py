@@ -1,1 +1,1 @@
-"""Execution of a collective's schedule: operations of one rank, payloads of its messages, and the executor."""
+"""Execution of a collective: sends and receives of one rank, payloads of its messages, and the executor."""

@@ -1,4 +1,4 @@
-"""Executor of all collectives: it runs one rank's operations and moves pieces of the vector."""
+"""Executor of all collectives: it runs the sends and receives of one rank in an all-reduce."""
 
 import asyncio
 from collections import deque
@@ -7,16 +7,16 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
-from services.collectives.base import Schedule
+from services.collectives.base import TransferSchedule
 from services.collectives.execution.payload_codec import UNCOMPRESSED, PayloadCodec, create_payload_codec
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
 from services.compressors import Compressor
 from services.runtime.transport import (
     Buffer,
-    Cancellable,
     Message,
     MessageKind,
     MessageTag,
+    PendingOperation,
     ReceiveOutcome,
     SendFuture,
     Transport,
@@ -30,7 +30,7 @@ async def all_reduce(
     transport: Transport,
     node_names: Sequence[str],
     rank: int,
-    schedule: Schedule,
+    schedule: TransferSchedule,
     step: int,
     vector: HostArray,
     compressor: Compressor = UNCOMPRESSED,
@@ -43,7 +43,7 @@ async def all_reduce(
         transport: transport of this node.
         node_names: names of all nodes, by rank.
         rank: rank of this node.
-        schedule: result of `Collective.schedule`.
+        schedule: result of `Collective.plan_transfers`.
         step: number that separates the messages of this call from those of other calls.
         vector: this rank's summand, afterwards the sum.
         compressor: number format on the wire, for partial sums and totals.
@@ -54,12 +54,12 @@ async def all_reduce(
     max_message_entries = max(1, piece_bytes // vector.itemsize)
     rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, vector.itemsize)
     payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
-    send_lock = _SendLock() if schedule.sends_partial_sums_first else None
-    await _RankExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
+    send_lock = _PrioritySendLock() if schedule.sends_partial_sums_first else None
+    await _RankScheduleExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
     payloads.finalise_vector()
 
 
-class _SendLock:
+class _PrioritySendLock:
     """Lock that lets one operation send at a time. Partial sums go first, since totals depend on partial sums."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _SendLock:
         return self._owner == operation_index
 
     def release(self) -> int | None:
-        """Pass the lock to the first queued operation and return its index; None if no operation is queued.
+        """Pass the lock to the first waiting send and return its index; None if no send waits.
 
         The lock has its next owner at once, so no operation that arrives later overtakes the queue.
         """
@@ -85,8 +85,8 @@ class _SendLock:
         return self._owner
 
 
-class _RankExecution:
-    """Execution of one rank's operations on one vector.
+class _RankScheduleExecution:
+    """Execution of one rank's sends and receives in one all-reduce.
 
     Operations are not tasks: the end of one starts those that waited for it. A received message is added and forwarded
     in the same iteration of the event loop. Tasks and futures for every piece would cost more than its sum.
@@ -99,7 +99,7 @@ class _RankExecution:
         step: int,
         operations: Sequence[RankOperation],
         payloads: PayloadCodec,
-        send_lock: _SendLock | None,
+        send_lock: _PrioritySendLock | None,
     ) -> None:
         self._transport = transport
         self._node_names = node_names
@@ -110,11 +110,11 @@ class _RankExecution:
         self._open_prerequisites = [len(operation.prerequisites) for operation in operations]
         self._unfinished_count = len(operations)
         self._ready = deque(index for index, operation in enumerate(operations) if not operation.prerequisites)
-        self._pending: dict[int, Cancellable] = {}  # index of an operation -> its send or receive under way
+        self._pending: dict[int, PendingOperation] = {}  # index of an operation -> its send or receive under way
         self._is_starting = False
 
     async def run(self) -> None:
-        """Run all operations of the rank, each as soon as the operations on which it depends are complete.
+        """Run all sends and receives of the rank, each as soon as those on which it depends are complete.
 
         Raises:
             NetworkError: the first error of an operation; the remaining ones are cancelled.
@@ -138,7 +138,7 @@ class _RankExecution:
         await asyncio.gather(*futures, return_exceptions=True)
 
     def _start_ready_operations(self) -> None:
-        """Start all operations that are ready, also those that become ready meanwhile."""
+        """Start all sends and receives whose prerequisites are complete, also those that become ready meanwhile."""
         if self._is_starting:
             return
         self._is_starting = True
@@ -152,11 +152,11 @@ class _RankExecution:
     def _start_operation(self, operation_index: int) -> None:
         operation = self._operations[operation_index]
         if not operation.is_send:
-            self._receive(operation_index, operation)
+            self._start_receive(operation_index, operation)
         elif self._send_lock is None or self._send_lock.try_acquire(operation_index, operation):
-            self._send(operation_index, operation)
+            self._start_send(operation_index, operation)
 
-    def _send(self, operation_index: int, operation: RankOperation) -> None:
+    def _start_send(self, operation_index: int, operation: RankOperation) -> None:
         data = b"" if operation.kind == "token" else self._payloads.encode_payload(operation)
         message = Message(self._message_tag(operation), data)
         sending = self._transport.start_send(self._node_names[operation.peer_rank], message)
@@ -187,7 +187,7 @@ class _RankExecution:
             self._ready.appendleft(next_owner)
         self._complete_operation(operation_index)
 
-    def _receive(self, operation_index: int, operation: RankOperation) -> None:
+    def _start_receive(self, operation_index: int, operation: RankOperation) -> None:
         buffer = None if operation.kind == "token" else self._payloads.receive_buffer(operation)
         on_done = partial(self._on_receive_done, operation_index, buffer)
         source = self._node_names[operation.peer_rank]
@@ -209,12 +209,12 @@ class _RankExecution:
         return self._start_ready_operations()
 
     def _apply_payload(self, operation: RankOperation, receive_buffer: Buffer | None, payload: Buffer) -> None:
-        """Apply a received payload, unless the transport has written it into the vector already."""
+        """Add or copy a received payload into the vector, unless the transport has written it there already."""
         if operation.kind != "token" and payload is not receive_buffer:
             self._payloads.apply_received_payload(operation, payload)
 
     def _complete_operation(self, operation_index: int) -> None:
-        """Mark an operation as complete; dependents that wait for no other operation become ready."""
+        """Mark a send or receive as complete; operations that waited only for it become ready."""
         self._unfinished_count -= 1
         if not self._unfinished_count:
             self._result.set_result(None)

@@ -15,7 +15,7 @@ UNCOMPRESSED = IdentityCompressor()
 
 
 class PayloadCodec(ABC):
-    """Conversion between one vector and the payloads of a rank's messages. Tokens have no payload and no codec."""
+    """Conversion between a vector and the payloads of one rank's messages. Empty messages need no codec."""
 
     @abstractmethod
     def encode_payload(self, operation: RankOperation) -> Buffer:
@@ -26,14 +26,14 @@ class PayloadCodec(ABC):
         """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
     def receive_buffer(self, operation: RankOperation) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
-        """Return memory of the vector into which the transport may write a received payload, or None.
+        """Return the part of the vector into which the transport may write a received payload directly, or None.
 
         `apply_received_payload` is called only for payloads that the transport has not written there.
         """
         return None
 
     def finalise_vector(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Replace totals in the vector by their final values; called when all operations are complete."""
+        """Replace sums in the vector by their final values; called when all sends and receives are complete."""
 
 
 def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:
@@ -53,13 +53,13 @@ class UncompressedPayloadCodec(PayloadCodec):
 
     def encode_payload(self, operation: RankOperation) -> Buffer:
         received_total = self._totals_to_forward.pop(operation.piece_numbers, None)
-        return received_total or self._message_entries(operation).data.cast("B")
+        return received_total or self._vector_entries(operation).data.cast("B")
 
     def receive_buffer(self, operation: RankOperation) -> memoryview | None:
-        return self._message_entries(operation).data.cast("B") if operation.kind == "copy" else None
+        return self._vector_entries(operation).data.cast("B") if operation.kind == "copy" else None
 
     def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
-        entries = self._message_entries(operation)
+        entries = self._vector_entries(operation)
         received = np.frombuffer(payload, entries.dtype)
         if operation.kind == "reduce":
             np.add(received, entries, out=entries)
@@ -68,14 +68,14 @@ class UncompressedPayloadCodec(PayloadCodec):
         if operation.is_forwarded:
             self._totals_to_forward[operation.piece_numbers] = payload
 
-    def _message_entries(self, operation: RankOperation) -> HostArray:
+    def _vector_entries(self, operation: RankOperation) -> HostArray:
         """Return the entries of one message as a view of the vector; the pieces of a message are contiguous."""
         first, last = self._pieces[operation.piece_numbers[0]], self._pieces[operation.piece_numbers[-1]]
         return self._vector[first.start : last.stop]
 
 
 class CompressedPayloadCodec(PayloadCodec):
-    """Codec that compresses every piece.
+    """Codec that compresses every piece of the vector separately.
 
     The sender also keeps the rounded values that it has sent, and totals are forwarded as they were received. So all
     ranks end with the same bits.
@@ -88,8 +88,8 @@ class CompressedPayloadCodec(PayloadCodec):
         self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
     def encode_payload(self, operation: RankOperation) -> Buffer:
-        """Return the payload of a send operation; the total of each piece is encoded once only."""
-        encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_total
+        """Return the compressed payload of a send operation; the total of each piece is compressed once only."""
+        encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_piece_total
         data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)
 
@@ -108,9 +108,9 @@ class CompressedPayloadCodec(PayloadCodec):
     def finalise_vector(self) -> None:
         """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
         for piece_number in range(len(self._pieces)):
-            self._encode_total(piece_number)
+            self._encode_piece_total(piece_number)
 
-    def _encode_total(self, piece_number: int) -> Buffer:
+    def _encode_piece_total(self, piece_number: int) -> Buffer:
         if piece_number not in self._encoded_totals:
             self._encoded_totals[piece_number] = self._encode_piece(piece_number)
         return self._encoded_totals[piece_number]

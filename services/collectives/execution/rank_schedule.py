@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from services.collectives.base import Schedule, Transfer, TransferKind
+from services.collectives.base import Transfer, TransferKind, TransferSchedule
 from services.learning.layout import VectorRange
 
 
@@ -25,7 +25,7 @@ class RankOperation(NamedTuple):
 
 
 class RankSchedule(NamedTuple):
-    """Pieces into which the vector is cut, and the operations of one rank in order."""
+    """Pieces into which the vector is cut, and the sends and receives of one rank in order."""
 
     pieces: tuple[VectorRange, ...]
     operations: tuple[RankOperation, ...]
@@ -33,37 +33,35 @@ class RankSchedule(NamedTuple):
 
 @lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
 def build_rank_schedule(
-    schedule: Schedule, rank: int, entries: int, max_message_entries: int, entry_bytes: int
+    schedule: TransferSchedule, rank: int, entry_count: int, max_entries: int, entry_bytes: int
 ) -> RankSchedule:
-    """Return the operations of `rank` for vectors of `entries` entries.
+    """Return the sends and receives of one rank in an all-reduce of vectors with this number of entries.
 
     Args:
         schedule: transfers of all ranks.
         rank: rank whose operations are returned.
-        entries: entries of the vector.
-        max_message_entries: entries of the longest message.
+        entry_count: entries of the vector.
+        max_entries: entries of the longest message.
         entry_bytes: bytes of an entry.
     """
-    pieces_by_chunk = [_cut_chunk(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entries)]
-    builder = _RankOperationBuilder(
-        rank, pieces_by_chunk, max_message_entries, waits_for_whole_transfers=not schedule.is_pipelined
-    )
+    pieces_by_chunk = [_cut_into_pieces(chunk, max_entries) for chunk in schedule.chunk_ranges(entry_count)]
+    builder = _OperationBuilder(rank, pieces_by_chunk, max_entries, awaits_transfers=not schedule.is_pipelined)
     for transfers in schedule.rounds:
         builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
         builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
-    window_pieces = schedule.send_window_pieces(max_message_entries * entry_bytes)
+    window_pieces = schedule.send_window_pieces(max_entries * entry_bytes)
     operations = _limit_send_window(builder.operations, window_pieces) if window_pieces else builder.operations
     return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
 
-def _cut_chunk(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
+def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
     """Return a chunk as ranges of at most `max_piece_entries` entries; none if the chunk is empty."""
     ends = (*range(chunk.start, chunk.stop, max_piece_entries), chunk.stop)
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 
 def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
-    """Return the operations with a limited number of partial sums in flight.
+    """Return the operations, limited to `window_pieces` partial sums that are sent before a total comes back.
 
     The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
     """
@@ -101,26 +99,21 @@ def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation
     )
 
 
-class _RankOperationBuilder:
+class _OperationBuilder:
     """Builder of one rank's operations, round by round."""
 
     def __init__(
-        self,
-        rank: int,
-        pieces_by_chunk: Sequence[Sequence[VectorRange]],
-        max_message_entries: int,
-        *,
-        waits_for_whole_transfers: bool,
+        self, rank: int, pieces_by_chunk: Sequence[Sequence[VectorRange]], max_entries: int, *, awaits_transfers: bool
     ) -> None:
-        """Create a builder without operations.
+        """Create a builder that has no sends and receives yet.
 
-        With `waits_for_whole_transfers`, a send waits until all pieces of the transfers that it depends on have been
+        With `awaits_transfers`, a send waits until all pieces of the transfers that it depends on have been
         received, and until this rank has sent everything of earlier rounds.
         """
         self.operations: list[RankOperation] = []
         self._rank = rank
-        self._waits_for_whole_transfers = waits_for_whole_transfers
-        self._max_message_entries = max_message_entries
+        self._awaits_transfers = awaits_transfers
+        self._max_entries = max_entries
         self._piece_sizes = [piece.size for pieces in pieces_by_chunk for piece in pieces]
         self._first_piece_by_chunk = list(accumulate(map(len, pieces_by_chunk), initial=0))
         self._last_receive_by_piece: dict[int, int] = {}  # piece -> last operation that changed it
@@ -129,66 +122,58 @@ class _RankOperationBuilder:
 
     def add_sends(self, transfers: Iterable[Transfer]) -> None:
         """Add all sends of one round. Sends of one round do not wait for each other."""
-        earlier = self._previous_round if self._waits_for_whole_transfers else set()
+        earlier = self._previous_round if self._awaits_transfers else set()
         sends = {index for transfer in transfers for index in self._add_send(transfer, earlier)}
         self._previous_round = sends or self._previous_round
 
     def add_receives(self, transfers: Iterable[Transfer]) -> None:
-        """Add all receives of one round, in this order."""
+        """Add all receives of one round, in the order of `transfers`."""
         for transfer in transfers:
             self._add_receive(transfer)
 
     def _add_send(self, transfer: Transfer, prerequisites: set[int]) -> Iterable[int]:
-        """Add the send of each message of a transfer and yield their indices."""
+        """Add one send per message of a transfer, and yield the index of each send."""
         if transfer.kind == "token":
             prerequisites = prerequisites | set(self._last_receive_by_piece.values())
         for number, pieces in enumerate(self._message_pieces(transfer)):
-            receives = self._last_receives_of_pieces(self._pieces_to_await(transfer, pieces))
+            receives = self._last_receives(self._pieces_to_await(transfer, pieces))
             index = self._append_operation(transfer, number, pieces, prerequisites | receives)
             for piece in pieces:
                 self._sends_since_receive[piece].add(index)
             yield index
 
     def _add_receive(self, transfer: Transfer) -> None:
-        """Add the receive of each message of a transfer; the transfer is complete with the last message."""
+        """Add one receive per message of a transfer, which is complete with its last message."""
         previous: set[int] = set()
         for number, pieces in enumerate(self._message_pieces(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
-            index = self._append_operation(
-                transfer, number, pieces, previous | sends | self._last_receives_of_pieces(pieces)
-            )
-            previous = {index} if self._waits_for_whole_transfers else set()
+            index = self._append_operation(transfer, number, pieces, previous | sends | self._last_receives(pieces))
+            previous = {index} if self._awaits_transfers else set()
             if transfer.kind == "token":
                 self._previous_round.add(index)
             self._last_receive_by_piece.update(dict.fromkeys(self._pieces_to_await(transfer, pieces), index))
 
-    def _append_operation(
-        self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisites: set[int]
-    ) -> int:
+    def _append_operation(self, transfer: Transfer, number: int, pieces: range, prerequisites: set[int]) -> int:
         """Append the send or receive of one message, and return the index of this operation."""
         is_send = transfer.source == self._rank
-        peer_rank = transfer.target if is_send else transfer.source
-        in_order = tuple(sorted(prerequisites))
-        self.operations.append(
-            RankOperation(
-                is_send, peer_rank, transfer.kind, transfer.first_chunk, message_number, piece_numbers, in_order
-            )
-        )
+        peer = transfer.target if is_send else transfer.source
+        needs = tuple(sorted(prerequisites))
+        self.operations.append(RankOperation(is_send, peer, transfer.kind, transfer.first_chunk, number, pieces, needs))
         return len(self.operations) - 1
 
-    def _last_receives_of_pieces(self, piece_numbers: range) -> set[int]:
+    def _last_receives(self, piece_numbers: range) -> set[int]:
         """Return the indices of the last receives that changed the pieces `piece_numbers`."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_to_await(self, transfer: Transfer, piece_numbers: range) -> range:
-        """Return the pieces that must be complete before a message of `piece_numbers` counts as complete."""
-        return self._transfer_pieces(transfer) if self._waits_for_whole_transfers else piece_numbers
+        """Return the pieces of the vector that must have arrived before a message of `piece_numbers` is complete."""
+        return self._transfer_pieces(transfer) if self._awaits_transfers else piece_numbers
 
     def _transfer_pieces(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _message_pieces(self, transfer: Transfer) -> list[range]:
-        """Return the pieces in each message of a transfer: as many as fit; a token is one message for all pieces."""
+        """Return the pieces in each message of a transfer: as many as fit; an empty message (token) counts for all."""
         pieces = self._transfer_pieces(transfer)
         if transfer.kind == "token":
             return [pieces]
@@ -197,6 +182,6 @@ class _RankOperationBuilder:
         for piece in pieces:
             if self._piece_sizes[piece] > free_entries:
                 message_starts.append(piece)
-                free_entries = self._max_message_entries
+                free_entries = self._max_entries
             free_entries -= self._piece_sizes[piece]
         return [range(start, stop) for start, stop in pairwise((*message_starts, pieces.stop))]

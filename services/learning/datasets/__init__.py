@@ -19,10 +19,7 @@ from services.learning.datasets.digits import Digits
 from services.learning.datasets.linnerud import Linnerud
 from services.learning.datasets.synthetic_regression import SyntheticRegression
 
-AnyDataset: TypeAlias = Annotated[
-    Digits | Linnerud | Diabetes | SyntheticRegression,
-    Field(discriminator="kind"),
-]
+AnyDataset: TypeAlias = Annotated[Digits | Linnerud | Diabetes | SyntheticRegression, Field(discriminator="kind")]
 
 __all__ = [
     "AnyDataset",

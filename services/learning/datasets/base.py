@@ -1,4 +1,4 @@
-"""Contract of a dataset: samples and targets in host memory, split into training and test data, and their task."""
+"""Base class of datasets: samples and targets in host memory, split into training and test data."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from services.learning.layout import Shape
 from services.schema.arrays import HostArray
-from services.schema.component import Component, FrozenRecord
+from services.schema.component import FrozenRecord, ScenarioComponent
 
 
 class LearningTask(FrozenRecord):
@@ -36,7 +36,7 @@ class TrainTestData:
     task: LearningTask
 
 
-class Dataset(Component):
+class Dataset(ScenarioComponent):
     """Source of training and test samples. Every node that loads a dataset gets the same split."""
 
     test_fraction: float = Field(default=0.2, gt=0, lt=1, description="share of the samples that are used for testing")

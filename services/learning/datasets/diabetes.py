@@ -18,7 +18,5 @@ class Diabetes(Dataset):
     kind: Literal["diabetes"] = "diabetes"
 
     def load(self, dtype: npt.DTypeLike) -> TrainTestData:
-        arrays = read_stored_arrays("diabetes")
-        return split_regression_data(
-            arrays["measurements"], arrays["progression"], self.test_fraction, self.seed, dtype
-        )
+        data = read_stored_arrays("diabetes")
+        return split_regression_data(data["measurements"], data["progression"], self.test_fraction, self.seed, dtype)

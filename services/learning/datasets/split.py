@@ -17,19 +17,17 @@ def random_split(sample_count: int, test_fraction: float, seed: int) -> tuple[Ho
 def stratified_split(labels: HostArray, test_fraction: float, seed: int) -> tuple[HostArray, HostArray]:
     """Return the ascending indices of training and test samples, with every class in the same proportion in both."""
     class_indices = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    class_splits = [random_split(len(indices), test_fraction, seed) for indices in class_indices]
+    splits = [random_split(len(indices), test_fraction, seed) for indices in class_indices]
     train, test = (
-        np.sort(
-            np.concatenate([indices[split[part]] for indices, split in zip(class_indices, class_splits, strict=True)])
-        )
+        np.sort(np.concatenate([indices[split[part]] for indices, split in zip(class_indices, splits, strict=True)]))
         for part in (0, 1)
     )
     return train, test
 
 
-def standardise(x: HostArray, reference: HostArray) -> HostArray:
-    """Return (x - mean) / deviation by column, with mean and standard deviation of the columns of `reference`."""
-    return np.asarray((x - reference.mean(axis=0)) / reference.std(axis=0))
+def standardise(x: HostArray, training_samples: HostArray) -> HostArray:
+    """Return (x - mean) / deviation by column; mean and standard deviation are those of `training_samples`."""
+    return np.asarray((x - training_samples.mean(axis=0)) / training_samples.std(axis=0))
 
 
 def split_regression_data(
@@ -40,6 +38,6 @@ def split_regression_data(
     The samples are split at random; both arrays are standardised by their training part.
     """
     train, test = random_split(len(x), test_fraction, seed)
-    x, y = (standardise(z, reference=z[train]).astype(dtype) for z in (x, y))
+    x, y = (standardise(z, training_samples=z[train]).astype(dtype) for z in (x, y))
     task = LearningTask(inputs=x.shape[1:], outputs=y.shape[1], loss="mse")
     return TrainTestData(x[train], y[train], x[test], y[test], task)

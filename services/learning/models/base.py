@@ -1,4 +1,4 @@
-"""Contract of a model: outputs, loss and gradient as functions of one flat parameter vector."""
+"""Base class of models: outputs, loss and gradient as functions of one flat parameter vector."""
 
 from abc import abstractmethod
 
@@ -7,10 +7,10 @@ import numpy.typing as npt
 from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout
 from services.schema.arrays import Array, HostArray, Vector
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 
-class Model(Component):
+class Model(ScenarioComponent):
     """Architecture of a neural network; the learning task defines the numbers of inputs and outputs.
 
     Samples x (B, *task.inputs) and parameters have one floating-point type and are on one device; so are results.
@@ -37,4 +37,4 @@ class Model(Component):
 
     @abstractmethod
     def predict_outputs(self, learning_task: LearningTask, params: Vector, x: Array) -> Array:
-        """Return the outputs (B, task.outputs): scores before the softmax for classes, values for regression."""
+        """Return the outputs (B, task.outputs) for B samples: class scores before the softmax, or predicted values."""

@@ -1,4 +1,4 @@
-"""Layers of a network, each a forward pass together with its backward pass.
+"""Layers of a neural network, each with its forward pass and its backward pass.
 
 B samples · C channels · H side of an image · I inputs, O outputs · K side of a kernel · P = H - K + 1, its positions.
 Rows of numbers are (B, I). Images are (C, H, H, B), samples last: then a convolution is one matrix product for the
@@ -48,7 +48,7 @@ class LayerBackwardPass(NamedTuple):
 
 
 class Layer(ABC):
-    """A differentiable function of a batch and of the layer's own arrays (weights and biases)."""
+    """Layer of a neural network: a differentiable function of a batch and of the layer's weights and biases."""
 
     @abstractmethod
     def array_shapes(self) -> dict[str, Shape]:
@@ -59,7 +59,7 @@ class Layer(ABC):
         """Return initial values of the layer's arrays."""
 
     @abstractmethod
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
+    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
         """Return the layer's output for the input `x`, and the backward pass."""
 
 
@@ -78,8 +78,8 @@ class Dense(Layer):
         weight = rng.standard_normal((self.inputs, self.outputs))
         return weight * np.sqrt(self.variance(self.inputs, self.outputs)), np.zeros(self.outputs)
 
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
-        w, b = arrays
+    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
+        w, b = layer_arrays
         return x @ w + b, LayerBackwardPass(lambda dy: dy @ w.T, lambda dy: (x.T @ dy, dy.sum(axis=0)))
 
 
@@ -106,16 +106,16 @@ class Conv2d(Layer):
         weight = rng.standard_normal(self.array_shapes()["weight"])
         return weight * np.sqrt(self.variance(self.channels * area, self.outputs * area)), np.zeros(self.outputs)
 
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
-        w, bias = arrays
+    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
+        w, bias = layer_arrays
         weight_rows, patch_columns = w.reshape(self.outputs, -1), extract_patches(x, self.kernel)
 
-        def input_grad(dy: Array) -> Array:
-            return sum_patches(weight_rows.T @ dy.reshape(self.outputs, -1), x.shape, self.kernel)
+        def input_grad(output_grad: Array) -> Array:
+            return sum_patches(weight_rows.T @ output_grad.reshape(self.outputs, -1), x.shape, self.kernel)
 
-        def array_grads(dy: Array) -> tuple[Array, ...]:
-            dy = dy.reshape(self.outputs, -1)
-            return (dy @ patch_columns.T).reshape(w.shape), dy.sum(axis=1)
+        def array_grads(output_grad: Array) -> tuple[Array, ...]:
+            output_grad = output_grad.reshape(self.outputs, -1)
+            return (output_grad @ patch_columns.T).reshape(w.shape), output_grad.sum(axis=1)
 
         y = weight_rows @ patch_columns + bias[:, None]
         output_shape = (self.outputs, self._output_side, self._output_side, x.shape[-1])
@@ -127,7 +127,7 @@ class Conv2d(Layer):
 
 
 @dataclass(frozen=True)
-class UnweightedLayer(Layer):
+class ParameterFreeLayer(Layer):
     """A layer without weights and biases."""
 
     def array_shapes(self) -> dict[str, Shape]:
@@ -136,7 +136,7 @@ class UnweightedLayer(Layer):
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:  # noqa: ARG002 - it has no arrays
         return ()
 
-    def forward(self, arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:  # noqa: ARG002 - see above
+    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:  # noqa: ARG002 - see above
         y, input_grad = self.forward_with_input_grad(x)
         return y, LayerBackwardPass(input_grad, lambda _: ())
 
@@ -146,7 +146,7 @@ class UnweightedLayer(Layer):
 
 
 @dataclass(frozen=True)
-class Relu(UnweightedLayer):
+class Relu(ParameterFreeLayer):
     """Rectifier: y = max(x, 0); the slope at 0 is 0."""
 
     variance: VarianceRule = he_variance
@@ -156,7 +156,7 @@ class Relu(UnweightedLayer):
 
 
 @dataclass(frozen=True)
-class Tanh(UnweightedLayer):
+class Tanh(ParameterFreeLayer):
     """Hyperbolic tangent: y = tanh x, with the slope 1 - y²."""
 
     variance: VarianceRule = glorot_variance
@@ -167,7 +167,7 @@ class Tanh(UnweightedLayer):
 
 
 @dataclass(frozen=True)
-class AveragePool(UnweightedLayer):
+class AveragePool(ParameterFreeLayer):
     """Mean of every 2x2 block of images: (C, H, H, B) → (C, H/2, H/2, B), H even."""
 
     def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -176,7 +176,7 @@ class AveragePool(UnweightedLayer):
 
 
 @dataclass(frozen=True)
-class Flatten(UnweightedLayer):
+class Flatten(ParameterFreeLayer):
     """Conversion of images (C, H, H, B) to rows (B, C·H·H)."""
 
     def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -194,17 +194,17 @@ def extract_patches(images: Array, kernel_side: int) -> Array:
     return windows.transpose(0, 4, 5, 1, 2, 3).reshape(channels * kernel_side**2, prod(positions))
 
 
-def sum_patches(columns: Array, image_shape: Shape, kernel_side: int) -> Array:
-    """Return images of `image_shape` (C, H, H, B) in which each pixel is the sum of its patches in `columns`.
+def sum_patches(patch_columns: Array, image_shape: Shape, kernel_side: int) -> Array:
+    """Return images of `image_shape` (C, H, H, B) in which each pixel is the sum of its patches.
 
     It is the adjoint of `extract_patches` (col2im).
     """
     channels, side, _, batch = image_shape
     positions = side - kernel_side + 1
-    columns = columns.reshape(channels, kernel_side, kernel_side, positions, positions, batch)
-    images = array_namespace(columns).zeros(image_shape, columns.dtype)
+    patch_columns = patch_columns.reshape(channels, kernel_side, kernel_side, positions, positions, batch)
+    images = array_namespace(patch_columns).zeros(image_shape, patch_columns.dtype)
     for i, j in product(range(kernel_side), repeat=2):
-        images[:, i : i + positions, j : j + positions] += columns[:, i, j]
+        images[:, i : i + positions, j : j + positions] += patch_columns[:, i, j]
     return images
 
 

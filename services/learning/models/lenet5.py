@@ -33,12 +33,10 @@ class LeNet5(SequentialModel):
     )
 
     def unsupported_task_reason(self, learning_task: LearningTask) -> str | None:
-        is_image = (
-            len(learning_task.inputs) == IMAGE_AXES
-            and learning_task.inputs[1] == learning_task.inputs[2] <= self.input_side
-        )
+        inputs = learning_task.inputs
+        is_image = len(inputs) == IMAGE_AXES and inputs[1] == inputs[2] <= self.input_side
         required = f"lenet5 needs square images of at most {self.input_side} pixels a side"
-        return None if is_image else f"{required}; a sample of this dataset has shape {learning_task.inputs}"
+        return None if is_image else f"{required}; a sample of this dataset has shape {inputs}"
 
     def build_layers(self, learning_task: LearningTask) -> dict[str, Layer]:
         activation, (channels, _, _) = ACTIVATIONS[self.activation], learning_task.inputs

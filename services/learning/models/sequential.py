@@ -53,21 +53,19 @@ class SequentialModel(Model):
         outputs, _ = self._forward_pass(learning_task, params, x)
         return outputs
 
-    def _forward_pass(
-        self, learning_task: LearningTask, params: Vector, x: Array
-    ) -> tuple[Array, list[LayerBackwardPass]]:
+    def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerBackwardPass]]:
         """Return the outputs for the samples `x`, and the backward pass of each layer, in the order of the layers."""
-        arrays = iter(self.parameter_layout(learning_task).unpack(params).values())
+        arrays = iter(self.parameter_layout(task).unpack(params).values())
         x, layer_backwards = self.prepare_input(x), []
-        for layer in self.build_layers(learning_task).values():
+        for layer in self.build_layers(task).values():
             x, layer_backward = layer.forward(tuple(islice(arrays, len(layer.array_shapes()))), x)
             layer_backwards.append(layer_backward)
         return x, layer_backwards
 
 
-def backpropagate(layer_backwards: list[LayerBackwardPass], output_grad: Array) -> list[Array]:
+def backpropagate(backward_passes: list[LayerBackwardPass], output_grad: Array) -> list[Array]:
     """Return the gradients of all layers' arrays, given the gradient of the last layer's output."""
-    first, *later = layer_backwards
+    first, *later = backward_passes
     grads: list[Array] = []
     for layer_backward in reversed(later):
         grads[:0], output_grad = layer_backward.array_grads(output_grad), layer_backward.input_grad(output_grad)

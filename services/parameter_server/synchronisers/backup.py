@@ -18,7 +18,7 @@ class BackupWorkers(Synchroniser):
     kind: Literal["backup"] = "backup"
     backups: NonNegativeInt = Field(description="gradients of a step that are not waited for (b)")
 
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:
@@ -27,7 +27,7 @@ class BackupWorkers(Synchroniser):
     def accepts_staleness(self, staleness: int) -> bool:
         return staleness == 0
 
-    def conflict_reason(self, worker_count: int) -> str | None:
+    def worker_count_conflict(self, worker_count: int) -> str | None:
         if worker_count == 1 or self.backups < worker_count:
             return None
         return (

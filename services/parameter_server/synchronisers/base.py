@@ -11,11 +11,11 @@ from statistics import fmean, pstdev
 
 from pydantic import Field, PositiveInt
 
-from services.schema.component import Component, FrozenRecord
+from services.schema.component import FrozenRecord, ScenarioComponent
 
 
 class StragglerCriterion(FrozenRecord):
-    """Criterion by which a worker is a straggler: low throughput compared with all workers.
+    """Criterion for stragglers: workers whose throughput is low compared with all workers.
 
     The throughput counts compute time only, over a sliding window of steps. It is low if it is below the mean less one
     standard deviation over all workers. Fewer than n/2 of n workers can be stragglers by this criterion; of two workers
@@ -23,12 +23,8 @@ class StragglerCriterion(FrozenRecord):
     """
 
     window: PositiveInt = Field(5, description="steps over which a worker's throughput is measured")
-    windows: PositiveInt = Field(
-        3, description="consecutive windows, one step apart, in which a straggler must have been slow"
-    )
-    margin: float = Field(
-        0.05, ge=0, lt=1, description="part of the mean throughput by which a straggler is at least slower"
-    )
+    windows: PositiveInt = Field(3, description="consecutive windows, one step apart, in which a straggler was slow")
+    margin: float = Field(0.05, ge=0, lt=1, description="least part of the mean throughput by which a straggler lags")
 
     def is_slow(self, worker_throughput: float, all_throughputs: Sequence[float]) -> bool:
         """Return whether a worker's throughput is low compared with the throughputs of all workers."""
@@ -38,7 +34,7 @@ class StragglerCriterion(FrozenRecord):
 
 @dataclass(frozen=True)
 class SynchroniserProperties:
-    """Properties of a synchroniser that are the same throughout a training."""
+    """Properties of a synchroniser that stay the same during a training run."""
 
     # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
     is_synchronous: bool = False
@@ -55,49 +51,49 @@ class SynchroniserProperties:
     straggler_criterion: StragglerCriterion | None = None
 
 
-class Synchroniser(Component):
-    """Synchronisation policy of a parameter server. It has no state."""
+class Synchroniser(ScenarioComponent):
+    """Rule by which the workers of a parameter server wait for each other. It has no state."""
 
     def properties(self) -> SynchroniserProperties:
-        """Return the properties of this synchroniser that are the same throughout a training."""
+        """Return the properties of this synchroniser that stay the same during a training run."""
         return SynchroniserProperties()
 
     @abstractmethod
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
-        """Return whether a worker may start this step without waiting for slower workers.
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
+        """Return whether a worker may start a step without waiting for slower workers.
 
         Args:
             step: number of the step, from 0.
-            steps_of_slowest: number of steps that the slowest worker has finished.
+            slowest_worker_steps: number of steps that the slowest worker has finished.
         """
 
     @abstractmethod
     def gradients_per_update(self, worker_count: int) -> int:
-        """Return how many gradients a server averages in one update, for this number of workers."""
+        """Return how many gradients a server averages in one update if there are `worker_count` workers."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most accept every gradient
-        """Return whether a gradient with this staleness, counted in updates, is used; otherwise it is dropped."""
+        """Return whether an update may use a gradient of this staleness (in updates); otherwise it is dropped."""
         return True
 
-    def extra_steps(
+    def allowed_extra_steps(
         self,
         steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
         own_step_s: float,  # noqa: ARG002 - see above
-        slowest_remaining_s: float,  # noqa: ARG002 - see above
+        remaining_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
-        """Return how many extra steps, the next one included, a worker may start although it should wait.
+        """Return how many steps, the next one included, a worker may start although it is too far ahead of the slowest.
 
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
             own_step_s: duration of the worker's last step, without waiting.
-            slowest_remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
+            remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
             slowest_step_s: duration of the slowest worker's last step.
         """
         return 0
 
-    def conflict_reason(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
-        """Return why this synchroniser can't be used with this number of workers; None if it can."""
+    def worker_count_conflict(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
+        """Return why this synchroniser can't be used with `worker_count` workers; None if it can."""
         return None
 
     def required_gradients(self, worker_count: int, straggler_count: int) -> int:  # noqa: ARG002 - most ignore stragglers
@@ -109,10 +105,10 @@ class Synchroniser(Component):
         worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
         straggler_ranks: Collection[int],  # noqa: ARG002 - see above
     ) -> frozenset[int]:
-        """Return the ranks of the workers whose gradients an update must include; by default none."""
+        """Return the ranks of workers whose gradients every update must include; by default there are none."""
         return frozenset()
 
     @property
     def limits_steps_ahead(self) -> bool:
-        """Whether a worker that is far ahead must wait, so that all workers are on average as slow as the slowest."""
+        """Whether a worker that is far ahead must wait, so that on average all are as slow as the slowest worker."""
         return not self.may_start_step(sys.maxsize, 0)

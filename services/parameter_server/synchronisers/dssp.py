@@ -10,7 +10,7 @@ from services.schema.conflicts import Conflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
-    """Dynamic SSP: a bound on the steps ahead between `low` and `high`, chosen so that a worker waits least.
+    """Dynamic SSP: a worker may be `low` to `high` steps ahead of the slowest, so many that it waits least.
 
     X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
     predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The
@@ -29,27 +29,26 @@ class Dssp(Synchroniser):
             raise_conflicts([Conflict(("high",), reason)])
         return self
 
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
-        return step - steps_of_slowest <= self.low
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
+        return step - slowest_worker_steps <= self.low
 
     def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
         return 1
 
-    def extra_steps(
-        self, steps_ahead: int, own_step_s: float, slowest_remaining_s: float, slowest_step_s: float
+    def allowed_extra_steps(
+        self, steps_ahead: int, own_step_s: float, remaining_s: float, slowest_step_s: float
     ) -> int:
         most = self.high - steps_ahead + 1
         if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
             return 0
         return min(
-            range(most + 1),
-            key=lambda steps: _wait_for_next_period_s(steps * own_step_s, slowest_remaining_s, slowest_step_s),
+            range(most + 1), key=lambda steps: _wait_for_slowest_s(steps * own_step_s, remaining_s, slowest_step_s)
         )
 
 
-def _wait_for_next_period_s(ready_s: float, first_s: float, period_s: float) -> float:
-    """Return the seconds that a worker waits for the next of the times first_s, first_s + period_s, and so on."""
-    periods = (ready_s - first_s) / period_s
+def _wait_for_slowest_s(ready_s: float, first_finish_s: float, finish_period_s: float) -> float:
+    """Return the seconds that a worker waits until the slowest worker finishes one of its next steps."""
+    periods = (ready_s - first_finish_s) / finish_period_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0
-    return max(0.0, first_s + max(0, ceil(periods)) * period_s - ready_s)
+    return max(0.0, first_finish_s + max(0, ceil(periods)) * finish_period_s - ready_s)

@@ -14,7 +14,7 @@ class Gba(Synchroniser):
     recommendation models", NeurIPS 2022. A worker gets its reply at once; its own gradient may not be in those
     parameters yet. We differ in two points. A gradient that is too stale is dropped and does not count towards the
     global batch; in the paper it counts with weight 0. So every update covers the same number of samples, except the
-    last ones after workers have left. Staleness is counted in updates, not in tokens.
+    last ones after workers have left. Staleness is counted in updates, not in the paper's tokens.
     """
 
     kind: Literal["gba"] = "gba"
@@ -23,7 +23,7 @@ class Gba(Synchroniser):
         None, description="maximum staleness in updates; a staler gradient is dropped; default: no maximum"
     )
 
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - no worker waits
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - no worker waits
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:

@@ -8,7 +8,7 @@ from services.parameter_server.synchronisers.base import Synchroniser, Synchroni
 
 
 class Ssp(Synchroniser):
-    """Stale synchronous parallel: no worker starts a step more than `staleness` steps ahead of the slowest.
+    """Stale synchronous parallel: no worker starts a step more than `staleness` steps ahead of the slowest worker.
 
     Q. Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NeurIPS 2013. The
     bound holds when a step starts; finished steps can be one more apart. A push is answered with the newest parameters,
@@ -16,12 +16,10 @@ class Ssp(Synchroniser):
     """
 
     kind: Literal["ssp"] = "ssp"
-    staleness: NonNegativeInt = Field(
-        description="steps that a worker may be ahead of the slowest worker when it starts a step"
-    )
+    staleness: NonNegativeInt = Field(description="steps a worker may be ahead of the slowest when it starts a step")
 
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:
-        return step - steps_of_slowest <= self.staleness
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
+        return step - slowest_worker_steps <= self.staleness
 
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count if self.staleness == 0 else 1

@@ -1,4 +1,4 @@
-"""Common base of the synchronisers that do not wait for stragglers."""
+"""Base class of synchronisers with which workers do not wait for stragglers (workers that are too slow)."""
 
 from pydantic import Field
 
@@ -6,13 +6,11 @@ from services.parameter_server.synchronisers.base import StragglerCriterion, Syn
 
 
 class StragglerAwareSynchroniser(Synchroniser):
-    """Synchronous training that does not wait for stragglers while there are any."""
+    """Synchronous training in which workers do not wait for stragglers (workers that are too slow)."""
 
-    stragglers: StragglerCriterion = Field(
-        default=StragglerCriterion(), description="criterion by which a worker is a straggler"
-    )
+    stragglers: StragglerCriterion = Field(StragglerCriterion(), description="criterion for being a straggler")
 
-    def may_start_step(self, step: int, steps_of_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
+    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:

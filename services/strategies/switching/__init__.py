@@ -1,1 +1,1 @@
-"""Strategies with two training phases: the switch between the phases, its rules, and the hand-over of the model."""
+"""Strategies with two training phases: rules for the time of the switch, the strategy switch, and state transfer."""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
-from services.schema.component import Component
+from services.schema.component import ScenarioComponent
 
 MIN_DIVISOR = sys.float_info.min  # smallest divisor of a relative change: a loss may be 0
 LossSource: TypeAlias = Literal["validation", "train"]
@@ -24,7 +24,7 @@ USE_NEVER = "for a run without a switch use kind: never"
 
 @dataclass(frozen=True)
 class EvaluationPoint:
-    """Point of a run at which losses are measured and the switch rule is evaluated."""
+    """Point of a run at which losses are measured and the switch rule decides whether to switch the strategy."""
 
     number: int  # from 1
     step: int  # number of finished steps
@@ -52,7 +52,7 @@ class SwitchRuleState(NamedTuple):
 
 
 class SwitchRuleDecision(NamedTuple):
-    """Decision of a switch rule at an evaluation point; all fields are logged."""
+    """Decision of a switch rule whether to switch the strategy now, with its reasons; all fields are logged."""
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
     value: float | None  # compared with the threshold; None: too few losses so far
@@ -62,7 +62,7 @@ class SwitchRuleDecision(NamedTuple):
     gives_up: bool = False  # whether to abort the run: training has diverged, too many losses were not finite
 
 
-class SwitchRule(Component):
+class SwitchRule(ScenarioComponent):
     """Rule that decides when a strategy switches to its second training phase."""
 
     @property
@@ -70,23 +70,23 @@ class SwitchRule(Component):
         """Loss that the rule uses: the validation loss or the training loss."""
         return "validation"
 
-    def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Return the step before which the rule fires; None if it never fires or if that depends on losses."""
+    def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
+        """Return the step before which the strategy switches; None if it never does, or if losses decide."""
         return None
 
-    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """Return a key whose value does not fit the number of steps, and the reason; None if all values fit."""
+    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
+        """Return a key of this rule that does not fit the number of training steps, and the reason; None if all fit."""
         return None
 
     @abstractmethod
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
 
 class PlateauRule(SwitchRule):
-    """Rule that fires at a plateau of the loss: the mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window is at most a threshold.
+    """Switch rule that fires at a plateau of the loss: mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window is at most a threshold.
 
     N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025, with the numbers of a
     public implementation: six losses, so five changes, and a threshold of 0.01. If a loss decays to zero as exp(-t/τ),
@@ -95,18 +95,13 @@ class PlateauRule(SwitchRule):
     """
 
     kind: Literal["plateau"] = "plateau"
-    window: int = Field(
-        6, ge=2, description="number of last losses that are compared; one more than the changes that are averaged"
-    )
-    threshold: float = Field(
-        0.01, gt=0, description="mean relative change of the loss at or below which the rule fires"
-    )
+    window: int = Field(6, ge=2, description="number of last losses compared; one more than the changes averaged")
+    threshold: float = Field(0.01, gt=0, description="mean relative change of the loss up to which the rule fires")
     loss: LossSource = Field(
         "validation", description="loss of the held-out samples (validation), or mean training loss of an epoch (train)"
     )
     aggregate: Literal["mean", "max"] = Field(
-        "mean",
-        description="aggregation of the workers' training losses: mean over all samples, or maximum over workers",
+        "mean", description="aggregation of the workers' training losses: mean over all samples or maximum over workers"
     )
     min_points: PositiveInt = Field(6, description="number of evaluation points before which the rule never fires")
     force_at: PositiveInt | None = Field(
@@ -118,17 +113,17 @@ class PlateauRule(SwitchRule):
     def loss_source(self) -> LossSource:
         return self.loss
 
-    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return `force_at` and the reason if it is not before the last epoch; None if it is."""
-        epochs = budget_steps // steps_per_epoch
+    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+        """Return the key `force_at` and a reason if its epoch is not before the last one; None if it is."""
+        epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        loss = evaluation_point.loss(self.loss, self.aggregate)
+        loss = point.loss(self.loss, self.aggregate)
         points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
         if not isfinite(loss):
             skipped = rule_state.skipped + 1
@@ -138,9 +133,8 @@ class PlateauRule(SwitchRule):
         losses = (*rule_state.losses, loss)[-self.window :]
         value = mean_relative_change(losses) if len(losses) == self.window else None
         fires = forced or (value is not None and points >= self.min_points and value <= self.threshold)
-        return SwitchRuleDecision(loss, value, self.threshold, fires, rule_state.skipped), SwitchRuleState(
-            losses, points, rule_state.skipped
-        )
+        decision = SwitchRuleDecision(loss, value, self.threshold, fires, rule_state.skipped)
+        return decision, SwitchRuleState(losses, points, rule_state.skipped)
 
 
 def mean_relative_change(losses: Sequence[float]) -> float:
@@ -150,7 +144,7 @@ def mean_relative_change(losses: Sequence[float]) -> float:
 
 
 class AtStepRule(SwitchRule):
-    """Rule that fires at a step that is known before the run; 0 is before the first step.
+    """Switch rule that fires before a step that is known before the run; step 0 is the first step.
 
     The step can be given as a fraction of the budget, which is the timing policy of S. Li, O. Mangoubi, L. Xu, T. Guo,
     "Sync-Switch", ICDCS 2021.
@@ -158,58 +152,54 @@ class AtStepRule(SwitchRule):
 
     kind: Literal["at"] = "at"
     step: int | None = Field(None, ge=0, description="step of the budget, from 0, before which the rule fires")
-    fraction: float | None = Field(
-        None, ge=0, le=1, description="part of the budget's steps after which the rule fires; 1: never"
-    )
+    fraction: float | None = Field(None, ge=0, le=1, description="part of the budget before the rule fires; 1: never")
     epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
-    def _check_exactly_one_moment(self) -> Self:
+    def _check_exactly_one_key(self) -> Self:
         if sum(moment is not None for moment in (self.step, self.fraction, self.epoch)) != 1:
             raise ValueError("write exactly one of step, fraction and epoch")
         return self
 
-    def planned_step(self, budget_steps: int, steps_per_epoch: int) -> int | None:
-        step = self._declared_step(budget_steps, steps_per_epoch)
-        return step if step < budget_steps else None
+    def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:
+        step = self._declared_switch_step(total_steps, steps_per_epoch)
+        return step if step < total_steps else None
 
-    def budget_conflict(self, budget_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the key and the reason if the step is after the last step of the run; None otherwise.
+    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+        """Return the declared key and a reason if the switch would come after the last step of the run; else None.
 
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
-        if self.step is not None and self.step >= budget_steps:
-            return (
-                "step",
-                f"{self.step} is never reached; the steps of the budget are 0 to {budget_steps - 1}; {USE_NEVER}",
-            )
-        if self.epoch is not None and self.epoch * steps_per_epoch >= budget_steps:
-            epochs = budget_steps // steps_per_epoch
+        if self.step is not None and self.step >= total_steps:
+            reason = f"{self.step} is never reached; the steps of the budget are 0 to {total_steps - 1}; {USE_NEVER}"
+            return "step", reason
+        if self.epoch is not None and self.epoch * steps_per_epoch >= total_steps:
+            epochs = total_steps // steps_per_epoch
             return "epoch", f"{self.epoch} is not before the end of the budget of {epochs} epochs; {USE_NEVER}"
         return None
 
-    def _declared_step(self, budget_steps: int, steps_per_epoch: int) -> int:
-        """Return the step before which the rule fires; it may be after the last step of the run."""
+    def _declared_switch_step(self, total_steps: int, steps_per_epoch: int) -> int:
+        """Return the declared step before which the strategy switches; it may be after the last step of the run."""
         if self.fraction is not None:
-            return round(self.fraction * budget_steps)
+            return round(self.fraction * total_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        """Return a decision that does not fire: the plan contains the step of the switch."""
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
+        """Return a decision not to switch: for this rule the plan contains the step of the switch."""
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
 
 
 class NeverRule(SwitchRule):
-    """Rule that never fires: the result is bitwise that of the first phase alone."""
+    """Switch rule that never fires: training gives bitwise the result of the first training phase alone."""
 
     kind: Literal["never"] = "never"
 
-    def decide(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+    def decide_switch(
+        self, point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
 
 
 AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]

@@ -13,33 +13,28 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, PositiveFloat
 
-from services.collectives import NetworkAndModelFacts
+from services.collectives import NetworkAndModelSizes
 from services.parameter_server.synchronisers import Asp
 from services.schema.conflicts import Conflict, prefix_conflict_paths
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import ScenarioFacts, Strategy, TrainingPhases
+from services.strategies.base import ScenarioProperties, Strategy, TrainingPhases
 from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
-from services.strategies.switching.switch import OptimiserStatePolicy, Switch
+from services.strategies.switching.switch import OptimiserStatePolicy, PhaseSwitch
 
 SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
 DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
 
 class StrategySwitch(Strategy):
-    """Strategy `before` until the rule `when` fires, then strategy `after`."""
+    """Strategy that trains with strategy `before` until the switch rule `when` fires, then with strategy `after`."""
 
     kind: Literal["strategy_switch"] = "strategy_switch"
-    before: SwitchablePhase = Field(
-        default=AllReduce(), description="strategy before the switch: all_reduce or parameter_server"
-    )
-    after: SwitchablePhase = Field(
-        default=DEFAULT_SECOND_PHASE, description="strategy after the switch: all_reduce or parameter_server"
-    )
+    before: SwitchablePhase = Field(AllReduce(), description="before the switch: all_reduce or parameter_server")
+    after: SwitchablePhase = Field(DEFAULT_SECOND_PHASE, description="after the switch: all_reduce or parameter_server")
     when: AnySwitchRule = Field(
-        default=PlateauRule(),
-        description="rule that decides when to switch: at a plateau of the loss, at a step, or never",
+        PlateauRule(), description="rule that decides when to switch: at a plateau of the loss, at a step, or never"
     )
     rate: Literal["keep_per_sample", "keep"] | PositiveFloat = Field(
         default="keep_per_sample",
@@ -56,7 +51,7 @@ class StrategySwitch(Strategy):
         has_fraction = getattr(self.when, "fraction", None) is not None
         return TrainingPhases(
             self.before,
-            Switch(
+            PhaseSwitch(
                 self.before,
                 self.after,
                 rule=self.when,
@@ -70,19 +65,16 @@ class StrategySwitch(Strategy):
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
-            return _learning_rate_share(self.after, worker_count) / _learning_rate_share(self.before, worker_count)
+            return _learning_rate_scale(self.after, worker_count) / _learning_rate_scale(self.before, worker_count)
         return self.rate
 
-    def resolve_choices(
-        self, collective_site: NetworkAndModelFacts, cost_model: CostModel
-    ) -> tuple[Self, dict[str, float]]:
-        """Return the strategy with the choices of both phases resolved, and predicted exchange times by alternative.
+    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes, cost: CostModel) -> tuple[Self, dict[str, float]]:
+        """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
         (before, first), (after, second) = (
-            self.before.resolve_choices(collective_site, cost_model),
-            self.after.resolve_choices(collective_site, cost_model),
+            phase.resolve_auto_values(trial_sizes, cost) for phase in (self.before, self.after)
         )
         exchange_s = first or second
         if first and second:
@@ -90,11 +82,14 @@ class StrategySwitch(Strategy):
             exchange_s |= {f"{kind} after": seconds for kind, seconds in second.items()}
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
         yield from switch_conflicts(
-            self.before, self.after, scenario_facts, self._learning_rate_conflict_reason(scenario_facts.workers)
+            self.before,
+            self.after,
+            scenario_properties,
+            self._learning_rate_conflict_reason(scenario_properties.workers),
         )
-        if conflict := self.when.budget_conflict(scenario_facts.steps, scenario_facts.steps_per_epoch):
+        if conflict := self.when.step_count_conflict(scenario_properties.steps, scenario_properties.steps_per_epoch):
             key, why = conflict
             yield Conflict(("when", key), why)
 
@@ -108,7 +103,7 @@ class StrategySwitch(Strategy):
                 "switch; leave out rate in after"
             )
         algorithm = self.after.server_algorithm()
-        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.computing_worker_count(worker_count)
+        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.gradient_worker_count(worker_count)
         divides = _staleness_divides_learning_rate(self.after) and not _staleness_divides_learning_rate(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
@@ -119,81 +114,73 @@ class StrategySwitch(Strategy):
 
 
 def switch_conflicts(
-    phase_before: SwitchablePhase,
-    phase_after: SwitchablePhase,
-    scenario_facts: ScenarioFacts,
-    learning_rate_conflict_reason: str | None,
+    before: SwitchablePhase,
+    after: SwitchablePhase,
+    scenario_properties: ScenarioProperties,
+    learning_rate_conflict: str | None,
 ) -> Iterator[Conflict]:
-    """Yield the conflicts of a switch between two training phases; the one of the learning rates comes first."""
-    if phase_before == phase_after:
+    """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
+    if before == after:
         yield Conflict((), "before and after are the same strategy; change one of them")
-    elif learning_rate_conflict_reason:
-        yield Conflict((), learning_rate_conflict_reason)
-    conflicts_after = (
-        phase_after.conflicts_after_switch if isinstance(phase_after, ParameterServer) else phase_after.conflicts
-    )
+    elif learning_rate_conflict:
+        yield Conflict((), learning_rate_conflict)
+    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.conflicts
     conflicts = [
-        *prefix_conflict_paths("before", phase_before.conflicts(scenario_facts)),
-        *prefix_conflict_paths("after", conflicts_after(scenario_facts)),
+        *prefix_conflict_paths("before", before.conflicts(scenario_properties)),
+        *prefix_conflict_paths("after", conflicts_after(scenario_properties)),
     ]
     yield from conflicts
-    shard_reason = _shard_conflict_reason(phase_before, phase_after, scenario_facts.workers)
-    reason = shard_reason or _hand_over_conflict_reason(phase_before, scenario_facts.workers)
+    shard_reason = _shard_mismatch_reason(before, after, scenario_properties.workers)
+    reason = shard_reason or _state_transfer_conflict(before, scenario_properties.workers)
     if reason and not conflicts:
         yield Conflict((), reason)
 
 
-def _shard_conflict_reason(
-    phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
-) -> str | None:
-    """Return why two phases with servers differ in their shards or shard owners; None if there is no difference."""
-    if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
+def _shard_mismatch_reason(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
+    """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
+    if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
         return None
-    if phase_before.servers != phase_after.servers:
+    if before.servers != after.servers:
         return (
-            f"before has {phase_before.servers} servers and after has {phase_after.servers}, but a switch can't change "
+            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change "
             "the number; declare the same number in both"
         )
-    if phase_before.placement.shard_proportions(
-        worker_count, phase_before.servers
-    ) != phase_after.placement.shard_proportions(worker_count, phase_after.servers):
+    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (before, after)]
+    if parts[0] != parts[1]:
         return (
-            f"before has placement {phase_before.placement.kind} and after has {phase_after.placement.kind}, but a "
+            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a "
             "switch can't move shards; use the same placement in both"
         )
     return None
 
 
-def _hand_over_conflict_reason(phase_before: SwitchablePhase, worker_count: int) -> str | None:
-    """Return why shards of different servers may contain different updates at the switch; None if they can't."""
-    if not isinstance(phase_before, ParameterServer) or phase_before.phase_properties().is_synchronous:
+def _state_transfer_conflict(before: SwitchablePhase, worker_count: int) -> str | None:
+    """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
+    if not isinstance(before, ParameterServer) or before.training_properties().is_synchronous:
         return None
-    algorithm = phase_before.server_algorithm()
-    drops = not (
-        phase_before.synchrony.accepts_staleness(maxsize) and phase_before.staleness.accepts_staleness(maxsize)
-    )
-    if len(algorithm.shard_ranges(worker_count, entries=1)) == 1 or (
-        algorithm.gradients_per_update(worker_count) == 1 and not drops
-    ):
+    algorithm = before.server_algorithm()
+    drops = not (before.synchrony.accepts_staleness(maxsize) and before.staleness.accepts_staleness(maxsize))
+    may_differ = drops or algorithm.gradients_per_update(worker_count) != 1
+    if len(algorithm.shard_ranges(worker_count, entry_count=1)) == 1 or not may_differ:
         return None
     action = "drop late gradients" if drops else "choose the gradients of an update"
     return (
         f"before has several servers, and each may {action} differently, so their shards may not form one consistent "
-        "model to hand over; use one server (servers: 1)"
+        "model at the switch; use one server (servers: 1)"
     )
 
 
-def _learning_rate_share(phase: SwitchablePhase, worker_count: int) -> float:
-    """Return the factor on the synchronous learning rate at which a sample has the same weight in this phase.
+def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> float:
+    """Return the factor on the learning rate with which a sample counts as much as in synchronous training.
 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """
-    algorithm = phase.server_algorithm()
-    if algorithm is None or _staleness_divides_learning_rate(phase):
+    algorithm = training_phase.server_algorithm()
+    if algorithm is None or _staleness_divides_learning_rate(training_phase):
         return 1.0
-    return algorithm.gradients_per_update(worker_count) / algorithm.computing_worker_count(worker_count)
+    return algorithm.gradients_per_update(worker_count) / algorithm.gradient_worker_count(worker_count)
 
 
-def _staleness_divides_learning_rate(phase: SwitchablePhase) -> bool:
+def _staleness_divides_learning_rate(training_phase: SwitchablePhase) -> bool:
     """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
-    return isinstance(phase, ParameterServer) and phase.staleness.divides_rate_by_workers
+    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_learning_rate

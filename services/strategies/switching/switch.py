@@ -1,6 +1,6 @@
-"""Switch from one training phase to the next: its rule, the learning rate, the optimiser's state, and the hand-over.
+"""Strategy switch between two training phases: its rule, learning rate, optimiser's state, and state transfer.
 
-A switch happens during the run: no node restarts, and no gradient is lost or counted twice.
+A strategy switch happens during the run: no node restarts, and no gradient is lost or counted twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from services.strategies.switching.rules import AnySwitchRule
 OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
 
 
-class HandOverTransfer(NamedTuple):
-    """Content and receivers of the messages that nodes send in a hand-over."""
+class StateTransfer(NamedTuple):
+    """State transfer at a strategy switch: which vectors nodes send (parameters, optimiser's state), and to whom."""
 
     receivers: Literal["servers", "workers", "none"]
     includes_params: bool = False  # whether parameters are sent
@@ -26,8 +26,8 @@ class HandOverTransfer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Switch:
-    """Switch from the first training phase to the second."""
+class PhaseSwitch:
+    """Strategy switch: its two training phases, its rule, and its effects on learning rate and optimiser's state."""
 
     first: SinglePhaseStrategy
     second: SinglePhaseStrategy
@@ -37,20 +37,20 @@ class Switch:
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
     def batch_weights_after_switch(self, worker_count: int) -> tuple[int, ...]:
-        """Return the weight of each worker's share of the batch after the switch; 0 for a promoted worker."""
+        """Return each worker's weight in the division of the batch after the switch; 0 if it is promoted to server."""
         algorithm = self.second.server_algorithm()
-        computing = algorithm.computing_worker_count(worker_count) if algorithm else worker_count
+        computing = algorithm.gradient_worker_count(worker_count) if algorithm else worker_count
         return (1,) * computing + (0,) * (worker_count - computing)
 
     def optimiser_after_switch(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
-        """Return the optimiser after the switch: with the learning rate of the second phase."""
-        first = self.first.adapted_optimiser(declared_optimiser, worker_count)
+        """Return the optimiser after the strategy switch, with the learning rate of the second training phase."""
+        first = self.first.scale_learning_rate(declared_optimiser, worker_count)
         return first.model_copy(update={"rate": first.rate * self.learning_rate_factor(worker_count)})
 
     def optimiser_state_after_switch(
         self, optimiser: AnyOptimiser, params: Vector, state_before: OptimiserState
     ) -> OptimiserState:
-        """Return the optimiser's state after the switch, by the state policy.
+        """Return the optimiser's state after the strategy switch: carried over, set to zero, or reset.
 
         carry: unchanged. zero: its vectors are zero and its count of updates continues (so Adam's bias correction does
         not start again). reset: the state before the first update.
@@ -60,54 +60,53 @@ class Switch:
         initial = optimiser.init_state(params)
         if self.state_policy == "reset":
             return initial
-        return OptimiserState(
-            state_before.update_count, tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
-        )
+        zeros = tuple(array_namespace(params).zeros_like(slot) for slot in initial.slots)
+        return OptimiserState(state_before.update_count, zeros)
 
     @property
-    def hand_over_transfer(self) -> HandOverTransfer:
-        """Vectors that are sent in a hand-over, and their receivers; no node receives a vector that it already has."""
+    def state_transfer(self) -> StateTransfer:
+        """State transfer at the strategy switch: vectors and receivers; no node receives a vector that it has."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
-            return HandOverTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.phase_properties().is_synchronous, carries and not to_servers
+            return StateTransfer("servers", includes_params=True, includes_slots=carries)
+        params, slots = not self.first.training_properties().is_synchronous, carries and not to_servers
         if not from_servers or not (params or slots):
-            return HandOverTransfer("none")
-        return HandOverTransfer("workers", params, slots)
+            return StateTransfer("none")
+        return StateTransfer("workers", params, slots)
 
-    def hand_over_bytes(self, worker_count: int, entries: int, dtype: str, slot_count: int) -> BytesPerStep:
-        """Return the largest number of payload bytes that each node sends in a hand-over.
+    def state_transfer_bytes(
+        self, worker_count: int, parameter_count: int, dtype: str, slot_count: int
+    ) -> BytesPerStep:
+        """Return the largest number of payload bytes that each node sends in the state transfer of a strategy switch.
 
         Args:
             worker_count: number of workers.
-            entries: entries of the parameter vector.
+            parameter_count: length of the parameter vector.
             dtype: data type of the parameters.
             slot_count: number of vectors in the optimiser's state.
         """
-        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.hand_over_transfer
-        names = [f"{number}" for number in range(worker_count + (algorithm.server_count if algorithm else 0))]
+        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.state_transfer
+        names = [f"{number}" for number in range(worker_count + (algorithm.dedicated_server_count if algorithm else 0))]
         sent = dict.fromkeys(names, 0)
         if algorithm:
-            owners = algorithm.shard_owners(names[:worker_count], names[worker_count:])
+            workers = names[:worker_count]
+            owners = algorithm.shard_owners(workers, names[worker_count:])
             vectors = transfer.includes_params + slot_count * transfer.includes_slots
-            for number, (owner, shard) in enumerate(
-                zip(owners, algorithm.shard_ranges(worker_count, entries), strict=True)
+            for k, (owner, shard) in enumerate(
+                zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True)
             ):
                 size_bytes = shard.size * np.dtype(dtype).itemsize * vectors
                 if transfer.receivers == "workers":
-                    sent[owner] += size_bytes * sum(worker != owner for worker in names[:worker_count])
-                if (
-                    transfer.receivers == "servers"
-                    and (sender := shard_sender(number, owners, names[:worker_count])) != owner
-                ):
+                    sent[owner] += size_bytes * sum(worker != owner for worker in workers)
+                if transfer.receivers == "servers" and (sender := shard_sender(k, owners, workers)) != owner:
                     sent[sender] += size_bytes
         counts = tuple(sent.values())
         return BytesPerStep(workers=counts[:worker_count], servers=counts[worker_count:])
 
 
 def shard_sender(shard_number: int, shard_owners: Sequence[str], worker_names: Sequence[str]) -> str:
-    """Return the name of the worker that sends a shard to the shard owner in a hand-over.
+    """Return the name of the worker that sends a shard's vectors to the shard owner at a strategy switch.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
 
@@ -116,8 +115,5 @@ def shard_sender(shard_number: int, shard_owners: Sequence[str], worker_names: S
         shard_owners: names of all shard owners, by shard.
         worker_names: names by rank; the workers have equal replicas.
     """
-    return (
-        shard_owners[shard_number]
-        if shard_owners[shard_number] in worker_names
-        else worker_names[shard_number % len(worker_names)]
-    )
+    owner = shard_owners[shard_number]
+    return owner if owner in worker_names else worker_names[shard_number % len(worker_names)]

@@ -19,11 +19,11 @@ from pydantic import Field
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
 from services.schema.conflicts import Conflict
-from services.strategies.base import ScenarioFacts, Strategy, TrainingPhases
+from services.strategies.base import ScenarioProperties, Strategy, TrainingPhases
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AtStepRule
 from services.strategies.switching.strategy_switch import switch_conflicts
-from services.strategies.switching.switch import Switch
+from services.strategies.switching.switch import PhaseSwitch
 
 SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
     "keep": Bsp(),
@@ -33,28 +33,23 @@ SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
 
 
 class SyncSwitch(Strategy):
-    """Parameter server with `bsp` for a fraction of the budget's steps, then with `asp` on the same servers."""
+    """Parameter server, synchronous (bsp) for a fraction of the steps, then asynchronous (asp) on the same servers."""
 
     kind: Literal["sync_switch"] = "sync_switch"
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
-    fraction: float = Field(
-        default=0.125, ge=0, le=1, description="part of the steps that is synchronous; 1: all steps"
-    )
+    fraction: float = Field(0.125, ge=0, le=1, description="part of the steps that is synchronous; 1: all steps")
     stragglers: Literal["keep", "elastic", "greedy"] = Field(
         default="keep",
         description="policy for stragglers before the switch. keep: all workers wait for stragglers; elastic: no "
         "worker waits for stragglers; greedy: training is asynchronous while there is a straggler",
     )
-    compress: AnyCompressor = Field(
-        default=IdentityCompressor(), description="number format of pushes; replies are not compressed"
-    )
+    compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes, not of replies")
 
     def training_phases(self) -> TrainingPhases:
         before, after = self._strategies_before_and_after()
         rule = AtStepRule(fraction=self.fraction)
-        return TrainingPhases(
-            before, Switch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
-        )
+        switch = PhaseSwitch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
+        return TrainingPhases(before, switch)
 
     def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
         synchroniser = SYNCHRONISER_BY_STRAGGLER_POLICY[self.stragglers]
@@ -65,7 +60,7 @@ class SyncSwitch(Strategy):
         before, after = (part.server_algorithm() for part in self._strategies_before_and_after())
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
-    def conflicts(self, scenario_facts: ScenarioFacts) -> Iterator[Conflict]:
+    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
         """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
-        conflicts = switch_conflicts(*self._strategies_before_and_after(), scenario_facts, None)
+        conflicts = switch_conflicts(*self._strategies_before_and_after(), scenario_properties, None)
         yield from dict.fromkeys(Conflict(path[1:], why) for path, why in conflicts)

@@ -43,7 +43,7 @@ def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity 
     """Make the server listen on exactly this address: with mutual TLS if an identity is given, else unencrypted.
 
     Raises:
-        Unreachable: the address is not available.
+        PeerUnreachable: the address is not available.
     """
     try:
         if identity is None:

@@ -9,8 +9,8 @@ from services.runtime.control import (
     EpochDecision,
     EpochReport,
     FinalState,
-    HandOverDecision,
-    HandOverState,
+    StrategySwitchDecision,
+    StrategySwitchState,
 )
 from services.runtime.identity import NodeIdentity
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
@@ -31,7 +31,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.JoinRequest(node_name=self._node_name, plan_sha256=self._plan.sha256)
         return float((await self._call(self._stub.Join, request, self._plan.timeouts.start)).start_s)
 
-    async def report_step(self, step: int) -> None:
+    async def report_step_start(self, step: int) -> None:
         request = wire.StepReport(node_name=self._node_name, step=step)
         await self._call(self._stub.ReportStep, request, self._plan.timeouts.step)
 
@@ -44,15 +44,15 @@ class GrpcCoordinatorClient(CoordinatorClient):
         decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
         return EpochDecision(str(decision.stop_reason), bool(decision.must_hand_over))
 
-    async def await_hand_over_call(self) -> bool:
+    async def await_strategy_switch(self) -> bool:
         request = wire.WaitRequest(node_name=self._node_name)
         return bool((await self._call(self._stub.AwaitHandOver, request, self._plan.timeouts.run)).must_hand_over)
 
-    async def report_hand_over(self, hand_over_state: HandOverState) -> HandOverDecision:
+    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
         # The coordinator waits for the other nodes for one step timeout, so the caller waits a little longer.
         timeout_s = 2 * self._plan.timeouts.step
-        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(hand_over_state)), timeout_s)
-        return HandOverDecision(
+        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(switch_state)), timeout_s)
+        return StrategySwitchDecision(
             action=decision.action,
             abort_reason=str(decision.abort_reason),
             first_step=int(decision.first_step),
@@ -61,7 +61,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
             updates=int(decision.updates),
         )
 
-    async def await_stop(self) -> str:
+    async def await_run_stop(self) -> str:
         request = wire.WaitRequest(node_name=self._node_name)
         return str((await self._call(self._stub.AwaitStop, request, self._plan.timeouts.run)).stop_reason)
 

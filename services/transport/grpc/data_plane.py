@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import grpc
 
 from services.cluster.addresses import Address
-from services.cluster.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
+from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
@@ -22,7 +22,7 @@ from services.transport.grpc.channels import (
     open_channel,
     translate_grpc_errors,
 )
-from services.transport.send_order import SmallFirstLock
+from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.shaping import TransportShaping
 from services.transport.socket_transport import SocketTransport
 from services.wire.data_pb2 import StreamReceipt
@@ -32,12 +32,12 @@ IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
 class _GrpcSendStream:
-    """Open gRPC stream to one neighbour for one message at a time; cancelling a message ends the stream."""
+    """Outgoing gRPC stream to one neighbour, for one message at a time; cancelling a message ends the stream."""
 
     def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
         self.channel = channel
         self.call = call
-        self.write_lock = SmallFirstLock()
+        self.write_lock = SmallMessagesFirstLock()
         self.deadline_timer = DeadlineTimer(timeout_wall_s, self._cancel_write)
         self.sent_messages = 0
         self.writing_task: asyncio.Task[Any] | None = None
@@ -50,7 +50,7 @@ class _GrpcSendStream:
 
 
 class GrpcTransport(SocketTransport):
-    """One node's end of the data plane over gRPC."""
+    """Transport of one node over gRPC: sends messages to other nodes and receives theirs."""
 
     message_lengths: ClassVar[MessageSizeLimits] = GRPC_MESSAGE_SIZE_LIMITS
 
@@ -92,9 +92,9 @@ class GrpcTransport(SocketTransport):
         """Stop the gRPC server at once, so that it logs no errors when the process ends."""
         await self._server.stop(None)
 
-    async def _close_stream(self, peer_name: str, stream: _GrpcSendStream) -> None:
+    async def _close_stream(self, peer: str, stream: _GrpcSendStream) -> None:
         try:
-            async with translate_grpc_errors(peer_name), asyncio.timeout(self._timeout_wall_s):
+            async with translate_grpc_errors(peer), asyncio.timeout(self._timeout_wall_s):
                 await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
                 if stream.call.cancelled():  # because a message was broken off at this node
                     await stream.channel.close()
@@ -104,11 +104,9 @@ class GrpcTransport(SocketTransport):
                     await stream.call.done_writing()
                 receipt = await stream.call
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
-            ) from None
+            raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
         if receipt.messages < stream.sent_messages:
-            raise PeerUnreachable(f"{peer_name} received {receipt.messages} of {stream.sent_messages} sent messages")
+            raise PeerUnreachable(f"{peer} received {receipt.messages} of {stream.sent_messages} sent messages")
         await stream.channel.close()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:
@@ -156,14 +154,13 @@ class GrpcTransport(SocketTransport):
         self._streams[target] = _GrpcSendStream(channel, call, self._timeout_wall_s)
         return self._streams[target]
 
-    async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], context: Any) -> StreamReceipt:
+    async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
         """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
         try:
-            source = self._identity.verify_identity_proof(
-                dict(context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
-            )
+            proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
+            source = self._identity.verify_identity_proof(proof)
         except AuthenticationError as error:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+            await grpc_context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         message_count, has_ended = 0, False
         try:
             async for encoded_message in encoded_messages:
@@ -174,5 +171,5 @@ class GrpcTransport(SocketTransport):
                     message_count += 1
         finally:
             if not has_ended:  # gRPC ends the iteration without an error when the sender is gone
-                self._mailbox.fail_source(source, PeerUnreachable(f"{source} broke off its stream"))
+                self._mailbox.mark_source_failed(source, PeerUnreachable(f"{source} broke off its stream"))
         return StreamReceipt(messages=message_count)

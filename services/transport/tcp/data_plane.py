@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from services.cluster.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
+from services.cluster.links.message_lengths import TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.runtime.transport import Buffer, Message, MessageKind, MessageTag, SendFuture
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.codec import PREFIX_BYTES, encode_message_prefix
-from services.transport.send_order import SmallFirstLock
+from services.transport.send_order import SmallMessagesFirstLock
 from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
 from services.transport.tcp.receiver import StreamReceiver
@@ -18,25 +18,21 @@ from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_strea
 
 @dataclass
 class _TcpSendStream:
-    """Stream to one neighbour; one message at a time is written to it."""
+    """Outgoing TCP stream to one neighbour, to which one message at a time is written."""
 
     sender_task: asyncio.Task[StreamSender]  # opens the stream once, for all messages
-    write_lock: SmallFirstLock = field(default_factory=SmallFirstLock)
+    write_lock: SmallMessagesFirstLock = field(default_factory=SmallMessagesFirstLock)
     sent_messages: int = 0
     is_broken: bool = False  # no more messages can be written
 
     @property
     def is_open(self) -> bool:
         """Whether messages can be written: the neighbour has accepted the stream, and every message was complete."""
-        return (
-            not self.is_broken
-            and self.sender_task.done()
-            and not self.sender_task.cancelled()
-            and self.sender_task.exception() is None
-        )
+        task = self.sender_task
+        return not self.is_broken and task.done() and not task.cancelled() and task.exception() is None
 
     def finish_write(self, *, is_broken_off: bool) -> None:
-        """Release the stream for the next message after one has been written or has failed."""
+        """Release the stream for the next message, after a message has been written or has failed."""
         if is_broken_off:
             self.close_after_failure()
         else:
@@ -51,7 +47,7 @@ class _TcpSendStream:
 
 
 class TcpTransport(SocketTransport):
-    """One node's end of the data plane over bare TCP."""
+    """Transport of one node over bare TCP: sends messages to other nodes and receives theirs."""
 
     message_lengths: ClassVar[MessageSizeLimits] = TCP_MESSAGE_SIZE_LIMITS
 
@@ -73,9 +69,7 @@ class TcpTransport(SocketTransport):
                 async with asyncio.timeout(self._stream_lifetime_wall_s):
                     await self._open_stream(name).sender_task
             except (TimeoutError, OSError) as error:
-                raise PeerUnreachable(
-                    f"can't open a stream to {name}: {error or 'it was not accepted in time'}"
-                ) from error
+                raise PeerUnreachable(f"can't open a stream to {name}: {error or 'not accepted in time'}") from error
 
     async def stop(self) -> None:
         for peer_name, stream in self._streams.items():
@@ -90,7 +84,7 @@ class TcpTransport(SocketTransport):
         for receiver in tuple(self._receivers):
             receiver.abort()
 
-    async def _close_stream(self, peer_name: str, stream: _TcpSendStream) -> None:
+    async def _close_stream(self, peer: str, stream: _TcpSendStream) -> None:
         """Send the end-of-stream message and check the number of messages that the neighbour has received."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
@@ -99,15 +93,13 @@ class TcpTransport(SocketTransport):
                     return
                 sender = await stream.sender_task
                 await sender.write(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
-                (received_messages,) = COUNT_FORMAT.unpack(await sender.read(COUNT_FORMAT.size))
+                (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"{peer_name} did not confirm the end of the stream within {self._timeout_s:g} s"
-            ) from None
+            raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
         except OSError as error:
-            raise PeerUnreachable(f"the stream to {peer_name} broke off: {error}") from error
+            raise PeerUnreachable(f"the stream to {peer} broke off: {error}") from error
         if received_messages < stream.sent_messages:
-            raise PeerUnreachable(f"{peer_name} received {received_messages} of {stream.sent_messages} sent messages")
+            raise PeerUnreachable(f"{peer} received {received_messages} of {stream.sent_messages} sent messages")
         sender.close()
 
     async def _write_to_stream(self, target: str, message: Message) -> None:

@@ -33,25 +33,21 @@ class StreamReceiver(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self,
-        identity: NodeIdentity,
-        mailbox: Mailbox,
-        deliver_shaped: DeliverMessage | None,
-        open_receivers: set["StreamReceiver"],
+        self, identity: NodeIdentity, mailbox: Mailbox, deliver: DeliverMessage | None, receivers: set["StreamReceiver"]
     ) -> None:
         """Create the receiver of a stream that is not connected yet.
 
         Args:
             identity: of this node.
             mailbox: of this node.
-            deliver_shaped: delays a message as the emulated network would, then delivers it; None without shaping.
-            open_receivers: receivers of all open streams; this one is a member from its handshake to its end.
+            deliver: delays a message as the emulated network would, then delivers it; None without shaping.
+            receivers: receivers of all open streams; this one is a member from its handshake to its end.
         """
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         self._mailbox = mailbox
-        self._deliver_shaped = deliver_shaped
-        self._open_receivers = open_receivers
+        self._deliver_shaped = deliver
+        self._open_receivers = receivers
         self._stream_parser = self._parse_stream()
         self._unfilled = next(self._stream_parser)  # rest of the buffer that the parser waits for
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
@@ -74,7 +70,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         return self._unfilled if len(self._unfilled) >= READ_AHEAD_BYTES else self._read_ahead
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process the received bytes, and those that arrived meanwhile.
+        """Process the bytes just received, and bytes that have arrived in the meantime.
 
         Another read from the socket costs less than another turn of the event loop.
         """
@@ -107,14 +103,14 @@ class StreamReceiver(asyncio.BufferedProtocol):
     def _consume_bytes(self, size_bytes: int) -> None:
         """Pass `size_bytes` received bytes to the stream parser; small parts are copied from the read buffer."""
         if len(self._unfilled) >= READ_AHEAD_BYTES:
-            self._mark_filled(size_bytes)
+            self._mark_buffer_filled(size_bytes)
             return
         received = self._read_ahead[:size_bytes]
         while received and not self._transport.is_closing():
             size = min(len(received), len(self._unfilled))
             self._unfilled[:size] = received[:size]
             received = received[size:]
-            self._mark_filled(size)
+            self._mark_buffer_filled(size)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a stream without its end has broken off
         self._handshake_timer.cancel()
@@ -127,7 +123,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         """Close the connection at once."""
         self._transport.abort()
 
-    def _mark_filled(self, size_bytes: int) -> None:
+    def _mark_buffer_filled(self, size_bytes: int) -> None:
         """Mark `size_bytes` bytes of the current buffer as filled; resume the parser when the buffer is full."""
         self._unfilled = self._unfilled[size_bytes:]
         if self._unfilled:
@@ -137,7 +133,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         except StopIteration:  # bytes after the end of the stream are ignored
             self._unfilled = memoryview(bytearray(READ_AHEAD_BYTES))
         except AuthenticationError as error:
-            self._reply_to_proof(str(error))
+            self._reply_to_identity_proof(str(error))
             self._transport.close()
         except ProtocolError:
             self._transport.abort()
@@ -146,17 +142,17 @@ class StreamReceiver(asyncio.BufferedProtocol):
         """Parse the stream from its first byte to its last; yield each buffer to fill.
 
         Raises:
-            Refused: the sender's proof of identity is not valid.
+            AuthenticationError: the sender's proof of identity is not valid.
             ProtocolError: the bytes are not a message.
         """
         length, prefix = bytearray(LENGTH_FORMAT.size), bytearray(PREFIX_BYTES)
         yield memoryview(length)
-        proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
+        proof = _allocate_payload(_check_identity_proof_length(*LENGTH_FORMAT.unpack(length)))
         if proof:
             yield proof
         self._source = self._identity.verify_identity_proof(bytes(proof) or None)
         self._handshake_timer.cancel()
-        self._reply_to_proof("")
+        self._reply_to_identity_proof("")
         message_count = 0
         while not self._has_ended:
             yield memoryview(prefix)
@@ -172,13 +168,13 @@ class StreamReceiver(asyncio.BufferedProtocol):
                 message_count += 1
         self._transport.write(COUNT_FORMAT.pack(message_count))
 
-    def _reply_to_proof(self, rejection: str) -> None:
-        """Send the reply to the proof of identity: empty if it is accepted, else the reason of the rejection."""
+    def _reply_to_identity_proof(self, rejection: str) -> None:
+        """Reply to a sender's proof of identity: empty if the proof is accepted, else the reason of the rejection."""
         text = rejection.encode()
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
     def _deliver(self, message: Message) -> None:
-        """Deliver a message, after shaping if there is any.
+        """Put a message into the mailbox, after the delay of the emulated network if this process emulates it.
 
         While shaping delays a message, this node stops reading: later messages wait in the kernel, then at the sender.
         """
@@ -188,11 +184,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._shaping_queue.append(message)
         if self._shaping_task is None:
             self._transport.pause_reading()
-            self._shaping_task = asyncio.get_running_loop().create_task(
-                self._deliver_queued_messages(self._deliver_shaped)
-            )
+            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_queue(self._deliver_shaped))
 
-    async def _deliver_queued_messages(self, deliver_shaped: DeliverMessage) -> None:
+    async def _deliver_queue(self, deliver_shaped: DeliverMessage) -> None:
         """Deliver the queued messages one after the other, then continue to read."""
         while self._shaping_queue:
             await deliver_shaped(self._source, self._shaping_queue.popleft())
@@ -203,29 +197,27 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _finish_stream(self) -> None:
-        """Mark the stream as closed; fail the sender's pending messages if the stream ended unexpectedly."""
+        """Mark the stream as closed; if it ended unexpectedly, report an error to calls that wait for its sender."""
         if self._source and not self._has_ended:
-            self._mailbox.fail_source(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
+            self._mailbox.mark_source_failed(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
         self._open_receivers.discard(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
 
-def _check_proof_length(proof_bytes: int) -> int:
-    """Check the length of a proof of identity that a still unknown sender announces, and return the length.
+def _check_identity_proof_length(length: int) -> int:
+    """Return the announced length of an unknown sender's proof of identity; raise an error if it is too long.
 
     Raises:
-        Refused: the length exceeds the limit.
+        AuthenticationError: the length exceeds the limit.
     """
-    if proof_bytes > MAX_PROOF_BYTES:
-        raise AuthenticationError(
-            f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
-        )
-    return proof_bytes
+    if length > MAX_PROOF_BYTES:
+        raise AuthenticationError(f"the stream's identity has {length} bytes; at most {MAX_PROOF_BYTES} are allowed")
+    return length
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:
-    """Return aligned, uninitialised memory of `size_bytes` bytes; the allocator keeps and reuses it."""
+    """Return uninitialised memory for a payload of this length, at an aligned address; NumPy may reuse old memory."""
     memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
     start = -memory.__array_interface__["data"][0] % PAYLOAD_ALIGNMENT_BYTES
     return memory[start : start + size_bytes].data

@@ -39,8 +39,8 @@ class StreamSender(ABC):
         return buffers
 
     @abstractmethod
-    async def read(self, size_bytes: int) -> bytes:
-        """Return the next `size_bytes` bytes that the receiver sends.
+    async def read_reply(self, size_bytes: int) -> bytes:
+        """Return the next `size_bytes` bytes that the other node sends back on this stream.
 
         Raises:
             OSError: the stream has ended.
@@ -52,7 +52,7 @@ class StreamSender(ABC):
 
 
 class PlainStreamSender(StreamSender):
-    """Stream over an unencrypted socket: payloads go from their array to the kernel without any other copy."""
+    """Outgoing stream over an unencrypted socket: the kernel copies payloads directly from their array."""
 
     def __init__(self, connected_socket: socket.socket) -> None:
         self._socket = connected_socket
@@ -67,12 +67,12 @@ class PlainStreamSender(StreamSender):
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         while views:
             try:
-                views = _unsent_views(views, self._socket.sendmsg(views))
+                views = _unsent_buffers(views, self._socket.sendmsg(views))
             except BlockingIOError:
                 break
         return views
 
-    async def read(self, size_bytes: int) -> bytes:
+    async def read_reply(self, size_bytes: int) -> bytes:
         loop, data = asyncio.get_running_loop(), b""
         while len(data) < size_bytes:
             received = await loop.sock_recv(self._socket, size_bytes - len(data))
@@ -95,7 +95,7 @@ class PlainStreamSender(StreamSender):
 
 
 class TlsStreamSender(StreamSender):
-    """Stream over a TLS connection, which copies all data anyway."""
+    """Outgoing stream over a TLS connection; TLS copies all data."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -106,7 +106,7 @@ class TlsStreamSender(StreamSender):
             self._writer.write(bytes(buffer))  # a copy: TLS keeps data that it can't write yet
         await self._writer.drain()
 
-    async def read(self, size_bytes: int) -> bytes:
+    async def read_reply(self, size_bytes: int) -> bytes:
         try:
             return await self._reader.readexactly(size_bytes)
         except asyncio.IncompleteReadError as error:
@@ -117,28 +117,28 @@ class TlsStreamSender(StreamSender):
 
 
 async def open_stream(
-    address: Address, peer_name: str, tls_context: ssl.SSLContext | None, proof: bytes
+    address: Address, peer: str, tls_context: ssl.SSLContext | None, identity_proof: bytes
 ) -> StreamSender:
     """Open a stream to a node that listens, or will soon; return it when the node has accepted the proof of identity.
 
     The stream is unencrypted if `tls_context` is None.
 
     Raises:
-        Refused: the node rejects the proof, or one of the two nodes rejects the other's certificate.
+        AuthenticationError: the node rejects the proof, or one of the two nodes rejects the other's certificate.
         OSError: the stream broke off.
     """
     connected = await _connect_socket(address)
     try:
-        sender = await _make_stream_sender(connected, peer_name, tls_context)
-        await sender.write(LENGTH_FORMAT.pack(len(proof)), proof)
-        (length,) = LENGTH_FORMAT.unpack(await sender.read(LENGTH_FORMAT.size))
-        rejection = await sender.read(length)
+        sender = await _make_stream_sender(connected, peer, tls_context)
+        await sender.write(LENGTH_FORMAT.pack(len(identity_proof)), identity_proof)
+        (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
+        rejection = await sender.read_reply(length)
     except BaseException:
         connected.close()
         raise
     if rejection:
         sender.close()
-        raise AuthenticationError(f"{peer_name} rejected this node: {rejection.decode(errors='replace')}")
+        raise AuthenticationError(f"{peer} rejected this node: {rejection.decode(errors='replace')}")
     return sender
 
 
@@ -162,25 +162,21 @@ async def _connect_socket(address: Address) -> socket.socket:
             return stream
 
 
-async def _make_stream_sender(
-    connected_socket: socket.socket, peer_name: str, tls_context: ssl.SSLContext | None
-) -> StreamSender:
+async def _make_stream_sender(connection: socket.socket, peer: str, tls_context: ssl.SSLContext | None) -> StreamSender:
     if tls_context is None:
-        return PlainStreamSender(connected_socket)
+        return PlainStreamSender(connection)
     try:
-        reader, writer = await asyncio.open_connection(
-            sock=connected_socket, ssl=tls_context, server_hostname=peer_name
-        )
+        reader, writer = await asyncio.open_connection(sock=connection, ssl=tls_context, server_hostname=peer)
     except ssl.SSLError as error:
-        raise AuthenticationError(f"TLS handshake with {peer_name} failed: {error.reason or error}") from error
+        raise AuthenticationError(f"TLS handshake with {peer} failed: {error.reason or error}") from error
     return TlsStreamSender(reader, writer)
 
 
-def _unsent_views(views: list[memoryview], sent_bytes: int) -> list[memoryview]:
-    """Return the parts of `views` that remain after the first `sent_bytes` bytes of them have been sent."""
-    while views and sent_bytes >= len(views[0]):
-        sent_bytes -= len(views.pop(0))
-    return [views[0][sent_bytes:], *views[1:]] if views else []
+def _unsent_buffers(buffers: list[memoryview], sent_bytes: int) -> list[memoryview]:
+    """Return the parts of a list of buffers that remain after their first `sent_bytes` bytes have been sent."""
+    while buffers and sent_bytes >= len(buffers[0]):
+        sent_bytes -= len(buffers.pop(0))
+    return [buffers[0][sent_bytes:], *buffers[1:]] if buffers else []
 
 
 def _mark_future_done(future: "asyncio.Future[None]") -> None:

@@ -21,11 +21,11 @@ def make_server_tls_context(identity: NodeIdentity) -> ssl.SSLContext:
     return context
 
 
-def _load_own_certificate(context: ssl.SSLContext, identity: NodeIdentity) -> None:
+def _load_own_certificate(tls_context: ssl.SSLContext, identity: NodeIdentity) -> None:
     """Load the node's certificate and key through a file in memory: the ssl module reads only files."""
     file = os.memfd_create("identity")
     try:
         os.write(file, identity.certificate + identity.private_key)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
+        tls_context.load_cert_chain(f"/proc/self/fd/{file}")
     finally:
         os.close(file)

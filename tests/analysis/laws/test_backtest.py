@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from analysis.laws import AmdahlLaw, BestBatchLaw, CompositeLaw, ResidualNoise, SeriesColumns
+from analysis.laws import AmdahlLaw, BestBatchLaw, ResidualNoise, SeriesColumns, TrainingTimeLaw
 from analysis.laws.backtest import (
-    BacktestRecord,
     HoldoutError,
+    LawBacktestErrors,
     LawComparison,
-    backtest,
-    estimate_noise,
+    backtest_law,
+    estimate_residual_noise,
     score_forecasts,
     split_series,
 )
-from analysis.laws.parts import best_global_batch
+from analysis.laws.training_time import best_global_batch
 
 WORKERS = np.array([4.0, 8, 16, 64, 512])
 
@@ -75,7 +75,7 @@ def test_the_right_law_predicts_better_than_amdahls() -> None:
 
 
 def test_a_backtest_cuts_a_series_at_every_size() -> None:
-    found = backtest(BestBatchLaw(), split_series(SERIES["one"], "workers", 64)[0])
+    found = backtest_law(BestBatchLaw(), split_series(SERIES["one"], "workers", 64)[0])
 
     assert [miss.workers for miss in found.holdout_errors] == [16, 64, 64]  # from two sizes, then from three
     assert found.holdout_errors[1].log_distance == pytest.approx(np.log(64 / 8))
@@ -85,9 +85,9 @@ def test_a_backtest_cuts_a_series_at_every_size() -> None:
 @pytest.mark.parametrize(("error", "drift"), [(0.05, 0.02), (1.0, 0.7)])
 def test_drift_is_what_errors_exceed_their_variance_by(error: float, drift: float) -> None:
     """Five series that all miss by a factor of e at ten times the size have drifted by about 1 / sqrt(ln 10)."""
-    record = BacktestRecord(0.01, 2, (HoldoutError(64, error, 0.01, np.log(10)),))
+    record = LawBacktestErrors(0.01, 2, (HoldoutError(64, error, 0.01, np.log(10)),))
 
-    found = estimate_noise([record] * 5)
+    found = estimate_residual_noise([record] * 5)
 
     assert found.sd == pytest.approx(np.sqrt(0.01 / 2))
     assert found.degrees_of_freedom == 10
@@ -95,7 +95,7 @@ def test_drift_is_what_errors_exceed_their_variance_by(error: float, drift: floa
 
 
 def test_without_other_series_any_drift_is_as_likely() -> None:
-    assert np.median(estimate_noise([]).drift_sds) == pytest.approx(0.5, abs=0.01)
+    assert np.median(estimate_residual_noise([]).drift_sds) == pytest.approx(0.5, abs=0.01)
 
 
 def test_bands_widen_with_the_distance_from_what_was_seen() -> None:
@@ -106,7 +106,7 @@ def test_bands_widen_with_the_distance_from_what_was_seen() -> None:
         fit.prediction_band({"workers": np.array([8192.0])}),
     )
 
-    assert fit.log_distance_beyond_data({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
+    assert fit.log_distance_beyond_range({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
         [np.log(2), 0, 0, np.log(2)]
     )
     assert beyond.high / beyond.low > 2 * inside.high / inside.low
@@ -117,10 +117,11 @@ def test_the_best_batch_is_where_time_is_least() -> None:
     batch = best_global_batch(theta, workers)
 
     at_best, at_given = (
-        CompositeLaw(batch=how).predict_output(theta, {"workers": workers, "batch": batch}) for how in ("best", "given")
+        TrainingTimeLaw(batch=how).predict_output(theta, {"workers": workers, "batch": batch})
+        for how in ("best", "given")
     )
     nearby = [
-        CompositeLaw().predict_output(theta, {"workers": workers, "batch": factor * batch}) for factor in (0.9, 1.1)
+        TrainingTimeLaw().predict_output(theta, {"workers": workers, "batch": factor * batch}) for factor in (0.9, 1.1)
     ]
 
     assert at_best == pytest.approx(at_given)

@@ -32,9 +32,9 @@ def test_three_kinds_of_systems_are_three_stable_clusters_from_small_to_large() 
     found = cluster_systems(systems(*THREE))
 
     assert found is not None
-    assert found.best_partition.k == 3
-    assert found.best_partition.labels == (0,) * 5 + (1,) * 5 + (2,) * 5
-    assert found.best_partition.silhouette > 0.9
+    assert found.best_assignment.k == 3
+    assert found.best_assignment.labels == (0,) * 5 + (1,) * 5 + (2,) * 5
+    assert found.best_assignment.silhouette > 0.9
 
 
 def test_systems_without_clusters_are_called_unstable() -> None:
@@ -42,15 +42,15 @@ def test_systems_without_clusters_are_called_unstable() -> None:
     found = cluster_systems(systems(*((2**place, 1000 / 2 ** (0.8 * place)) for place in range(20))))
 
     assert found is not None
-    assert [each.k for each in found.partitions] == [2, 3, 4, 5, 6]
-    assert not all(each.is_stable for each in found.partitions)
+    assert [each.k for each in found.assignments] == [2, 3, 4, 5, 6]
+    assert not all(each.is_stable for each in found.assignments)
 
 
 def test_the_clusters_of_the_shipped_workloads_are_not_all_stable_and_the_study_says_which() -> None:
     """Nothing here depends on the host: seeds are fixed."""
     found = {each.benchmark: cluster_systems(each.systems) for each in make_study(read_results_csv()).workloads}
 
-    assert {name: each.best_partition.is_stable for name, each in found.items() if each} == {
+    assert {name: each.best_assignment.is_stable for name, each in found.items() if each} == {
         "bert": True, "llama2_70b_lora": False, "ssd": False, "stable_diffusion": True,
     }  # fmt: skip
 

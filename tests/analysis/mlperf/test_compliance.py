@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
-from analysis.mlperf.reading.compliance import WORKLOAD_RULES, ValueRule
+from analysis.mlperf.reading.compliance import WORKLOAD_RULES, LoggedValueRule
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.scoring import judge_run
+from analysis.mlperf.reading.scoring import check_run_log
 from analysis.reading import mllog
 
 Line = dict[str, Any]
@@ -31,7 +31,7 @@ ODD = [None, "", "sgd", -1, 0, 1, 0.1, 0.5, 0.72, 0.925, 2.7, 1e9, float("nan"),
 DURING = {"epoch_count": 1, "first_epoch_num": 1, "epoch_num": 1, "samples_count": 8}
 
 
-def fitting(allowed: ValueRule, candidates: list[Any]) -> Any:
+def fitting(allowed: LoggedValueRule, candidates: list[Any]) -> Any:
     """The first that keeps the rule."""
     return next(value for value in candidates if allowed.accepts(value))
 
@@ -91,7 +91,7 @@ def official(text: str, benchmark: str) -> float | str | None:
 
 def agrees(text: str, benchmark: str) -> None:
     """Ours counts what theirs counts, with the same minutes; what stops theirs costs us the one run."""
-    run, theirs = judge_run(mllog.parse_log_lines(text.splitlines())), official(text, benchmark)
+    run, theirs = check_run_log(mllog.parse_log_lines(text.splitlines())), official(text, benchmark)
     if isinstance(theirs, float):
         assert (run.rejection_reason, run.minutes) == ("", pytest.approx(theirs, abs=1e-9)), text
     else:
@@ -103,7 +103,7 @@ def test_a_log_with_all_that_is_asked_counts_in_both(benchmark: str) -> None:
     text = written(sound(benchmark))
 
     agrees(text, benchmark)
-    assert judge_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""
+    assert check_run_log(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""
 
 
 def dropped(lines: list[Line], at: int, _value: Any) -> list[Line]:
@@ -185,9 +185,9 @@ def test_an_abort_above_the_target_counts_and_a_success_below_does_not() -> None
 
     agrees(aborted, "ssd")
     agrees(below, "ssd")
-    assert judge_run(mllog.parse_log_lines(aborted.splitlines())).rejection_reason == ""
+    assert check_run_log(mllog.parse_log_lines(aborted.splitlines())).rejection_reason == ""
     assert (
-        judge_run(mllog.parse_log_lines(below.splitlines())).rejection_reason
+        check_run_log(mllog.parse_log_lines(below.splitlines())).rejection_reason
         == "has no eval_accuracy from 0.34 to below 1"
     )
 
@@ -197,7 +197,7 @@ def test_a_log_of_the_open_division_does_not_count_here() -> None:
     lines = [each | {"value": "open"} if each["key"] == "submission_division" else each for each in sound("ssd")]
 
     assert isinstance(official(written(lines), "ssd"), float)
-    assert judge_run(mllog.parse_log_lines(written(lines).splitlines())).rejection_reason == (
+    assert check_run_log(mllog.parse_log_lines(written(lines).splitlines())).rejection_reason == (
         "has submission_division 'open', allowed is closed"
     )
 
@@ -207,7 +207,7 @@ def test_metadata_that_is_no_object_is_damage_here() -> None:
     text = written([line("tracked_stats") | {"metadata": ["step"]}, *sound("ssd")])
 
     assert isinstance(official(text, "ssd"), float)
-    assert judge_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == "has 1 damaged line"
+    assert check_run_log(mllog.parse_log_lines(text.splitlines())).rejection_reason == "has 1 damaged line"
 
 
 def test_a_run_that_ends_before_it_starts_does_not_count_here() -> None:
@@ -217,7 +217,7 @@ def test_a_run_that_ends_before_it_starts_does_not_count_here() -> None:
     theirs = official(text, "ssd")
     assert isinstance(theirs, float)
     assert theirs < 0
-    assert judge_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == "ends before it starts"
+    assert check_run_log(mllog.parse_log_lines(text.splitlines())).rejection_reason == "ends before it starts"
 
 
 @pytest.mark.parametrize("failed", [0, 4])
@@ -259,4 +259,4 @@ def test_a_line_without_a_value_stops_their_scorer_and_nothing_here() -> None:
     text = written([bare, *sound("ssd")])
 
     assert isinstance(official(text, "ssd"), str)
-    assert judge_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""
+    assert check_run_log(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""

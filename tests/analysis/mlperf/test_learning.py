@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.figures.drawing.style import figure_style
-from analysis.mlperf.chapters.balance import balance_chapter
+from analysis.figures.drawing.style import figure_style_context
+from analysis.mlperf.chapters.balance import balance_points_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
 from analysis.mlperf.chapters.factors import efficiency_factors_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.run_samples import find_study_series, read_run_samples
+from analysis.mlperf.reading.run_samples import find_scaling_series, read_run_samples
 from analysis.mlperf.study import make_study
 from analysis.reading import mllog
 
@@ -115,7 +115,7 @@ def test_one_odd_log_of_a_round_costs_no_other(round_of: Round, told: str, inste
 
     found = make_study(read_round_folder(root))
 
-    assert [size.accelerators for series in find_study_series(found) for size in series.sizes] == [4, 8]
+    assert [size.accelerators for series in find_scaling_series(found) for size in series.sizes] == [4, 8]
     sound, touched = found.results.rows
     assert sound.note == ""
     assert note in touched.note
@@ -126,14 +126,14 @@ def test_a_round_is_read_once_for_all_chapters(round_of: Round) -> None:
     """What is fit to a series is kept by the series' identity."""
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)})))
 
-    assert find_study_series(found) is find_study_series(found)
+    assert find_scaling_series(found) is find_scaling_series(found)
 
 
 def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
     """Four times the accelerators and twice the speed with 1.5 times the samples: 0.5 = 0.75 x 2/3."""
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
-    (series,) = find_study_series(found)
+    (series,) = find_scaling_series(found)
 
     assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
     assert [size.batch for size in series.sizes] == [8, 8, 16]
@@ -147,8 +147,8 @@ def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
 def test_chapters_read_any_round(round_of: Round) -> None:
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
-    with figure_style():
-        split, points = efficiency_factors_chapter(found), balance_chapter(found)
+    with figure_style_context():
+        split, points = efficiency_factors_chapter(found), balance_points_chapter(found)
 
     assert split is not None
     assert points is not None
@@ -160,7 +160,7 @@ def test_laws_are_asked_about_any_round(round_of: Round) -> None:
     """Three sizes are enough for laws; 512 accelerators are what they are judged by."""
     found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
 
-    with figure_style():
+    with figure_style_context():
         fits, forecasts = scaling_laws_chapter(found), extrapolation_chapter(found)
 
     assert fits is not None
@@ -173,7 +173,7 @@ def test_laws_are_asked_about_any_round(round_of: Round) -> None:
 
 def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) -> None:
     """Two sizes have no knee between them."""
-    points = balance_chapter(make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)}))))
+    points = balance_points_chapter(make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)}))))
 
     assert points is not None
     rows = points.tables[0].data.set_index("rule")
@@ -184,4 +184,4 @@ def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) ->
 
 
 def test_one_size_is_no_series(round_of: Round) -> None:
-    assert find_study_series(make_study(read_round_folder(round_of({4: (1, 1)})))) == ()
+    assert find_scaling_series(make_study(read_round_folder(round_of({4: (1, 1)})))) == ()

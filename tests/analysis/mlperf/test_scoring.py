@@ -15,7 +15,7 @@ from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.results import MlperfResults
-from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, judge_run, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, check_run_log, score_runs
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -162,7 +162,7 @@ def test_each_published_log_takes_the_minutes_that_mlcommons_finds(samples: list
     for path in samples:
         start, stop = mlcommons._query_run_start_stop(mlcommons._read_result_file(str(path), "training", RULESET))
 
-        run = judge_run(mllog.read_log(path))
+        run = check_run_log(mllog.read_log(path))
 
         assert run.rejection_reason == ""
         assert run.minutes == pytest.approx((stop - start) / 60_000, abs=MINUTES_APART)
@@ -353,7 +353,7 @@ def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_c
     lines: list[str], why_not: str
 ) -> None:
     """Anything else is not known to have reached its target."""
-    run = judge_run(mllog.parse_log_lines([WORKLOAD, *lines]))
+    run = check_run_log(mllog.parse_log_lines([WORKLOAD, *lines]))
 
     assert run.rejection_reason == why_not
     assert run.minutes == (math.inf if why_not else 3.0)
@@ -361,7 +361,7 @@ def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_c
 
 def test_a_log_that_names_no_workload_does_not_count() -> None:
     """Nobody knows what it had to reach."""
-    assert judge_run(mllog.parse_log_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
+    assert check_run_log(mllog.parse_log_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
 
 
 minutes = st.floats(0.01, 1e4)

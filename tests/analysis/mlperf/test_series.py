@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures.drawing.style import figure_style
-from analysis.laws import CompositeLaw, CriticalBatchLaw
+from analysis.figures.drawing.style import figure_style_context
+from analysis.laws import CriticalBatchLaw, TrainingTimeLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
-from analysis.laws.parts import LogNormalPrior
+from analysis.laws.training_time import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
-from analysis.mlperf.chapters.balance import _balance_point_cells, balance_chapter
+from analysis.mlperf.chapters.balance import _balance_point_cells, balance_points_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
 from analysis.mlperf.chapters.factors import efficiency_factors_chapter
-from analysis.mlperf.chapters.families import compare_within_families
+from analysis.mlperf.chapters.families import compare_family_results
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
@@ -40,7 +40,7 @@ from analysis.mlperf.series import (
 )
 from analysis.mlperf.study import MlperfStudy, make_study
 from analysis.report.wording import NO_VALUE, format_number, format_percentage, format_signed_percentage
-from analysis.statistics.balance import BalanceRuleChoice, choose_worker_counts
+from analysis.statistics.worker_count_rules import WorkerCountByRule, choose_worker_counts
 
 SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 
@@ -149,7 +149,7 @@ def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
 def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
     """Times and samples beyond what a law may see are spoilt; predictions and bands stay to the bit."""
     series = {each.benchmark: each for each in read_shipped_series()}
-    told = {name: dict(each.columns_for_law_fits) for name, each in series.items()}
+    told = {name: dict(each.law_fit_columns) for name, each in series.items()}
     spoilt = {name: spoil(each) for name, each in told.items()}
 
     here, there = (
@@ -186,7 +186,7 @@ def test_the_noise_that_is_supposed_is_that_of_small_systems() -> None:
 
 def test_columns_are_in_seconds() -> None:
     """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
-    columns = SERIES["bert"].columns_for_law_fits
+    columns = SERIES["bert"].law_fit_columns
 
     assert columns["seconds"][0] == pytest.approx(590.16)
     assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
@@ -223,7 +223,7 @@ def test_a_series_is_described_by_all_of_its_sizes() -> None:
 
 
 def test_balance_points_come_with_rule_and_interval() -> None:
-    chapter = balance_chapter(make_study(read_results_csv()))
+    chapter = balance_points_chapter(make_study(read_results_csv()))
 
     assert chapter is not None
     table = chapter.tables[0].data
@@ -239,14 +239,14 @@ def test_without_draws_there_is_no_interval() -> None:
     found = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
     assert {_balance_point_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
-    assert _balance_point_cells("built", BalanceRuleChoice("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _balance_point_cells("built", WorkerCountByRule("knee", 2, (2, 2)))["built_interval"] == "2"
     assert _balance_point_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
     (bert,) = [workload for workload in make_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    references = {own[0].reference.accelerator: own for own in compare_within_families(bert)}
+    references = {own[0].reference.accelerator: own for own in compare_family_results(bert)}
 
     assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
     assert max(each.efficiency for each in references["NVIDIA H100-SXM5-80GB"]) < 1.1  # 24 by the study's reference
@@ -271,7 +271,7 @@ def chapter() -> Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]:
     """Writes a chapter on what ships."""
 
     def write(asked: Callable[[MlperfStudy], Chapter | None]) -> Chapter:
-        with figure_style():
+        with figure_style_context():
             found = asked(make_study(read_results_csv()))
         assert found is not None
         return found
@@ -304,10 +304,10 @@ def test_other_priors_would_have_said_much_the_same(
     noise: float, fixed: float, width: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are judgements, so neither may be what makes the laws right."""
-    known, name = CompositeLaw(), f"parts of other priors: {noise}, {fixed}, {width}"
+    known, name = TrainingTimeLaw(), f"parts of other priors: {noise}, {fixed}, {width}"
     by_noise = LogNormalPrior(known.noise_ratio.median * noise, known.noise_ratio.sd * width)
     by_fixed = LogNormalPrior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
-    monkeypatch.setitem(LAWS, name, CompositeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
+    monkeypatch.setitem(LAWS, name, TrainingTimeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
 
     (found,) = evaluate_laws(read_shipped_series(), (name,)).law_scores
 
@@ -426,7 +426,7 @@ def test_balance_points_at_an_end_are_bounds_and_those_of_the_grid_are_about(ben
 
 def test_the_finding_on_balance_tells_how_far_rules_are_apart_in_both_columns(benchmark_rows: pd.DataFrame) -> None:
     """BERT's picks among systems built are 64, 64 and 3,472."""
-    chapter = balance_chapter(make_study(read_results_csv()))
+    chapter = balance_points_chapter(make_study(read_results_csv()))
 
     assert chapter is not None
     by_workload = benchmark_rows.dropna(subset=["built"]).groupby("workload").built
@@ -438,6 +438,6 @@ def test_the_finding_on_balance_tells_how_far_rules_are_apart_in_both_columns(be
 @pytest.fixture(scope="module")
 def benchmark_rows() -> pd.DataFrame:
     """The table of balance points of the shipped series."""
-    chapter = balance_chapter(make_study(read_results_csv()))
+    chapter = balance_points_chapter(make_study(read_results_csv()))
     assert chapter is not None
     return chapter.tables[0].data

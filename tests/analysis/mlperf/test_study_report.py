@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN_TEXT, sources_chapter
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, read_results_csv
-from analysis.mlperf.report import make_chapters, write_study_report
+from analysis.mlperf.report import make_chapters, write_mlperf_report
 from analysis.mlperf.study import make_study
 from analysis.reading import parallel as cores
 from analysis.reading.parallel import ProcessPool
@@ -103,12 +103,12 @@ def test_tables_and_figures_hold_the_numbers_with_all_their_digits(told: tuple[s
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report can be compared with the one before, also of a host with another number of cores."""
-    monkeypatch.setattr(cores, "_usable_cores", lambda: 2)
-    few = make_study(MlperfResults(read_results_csv().rows_of("ssd"), "some.csv"))
+    monkeypatch.setattr(cores, "_usable_core_count", lambda: 2)
+    few = make_study(MlperfResults(read_results_csv().results_of("ssd"), "some.csv"))
 
-    write_study_report(few, make_chapters(few), tmp_path / "once")
+    write_mlperf_report(few, make_chapters(few), tmp_path / "once")
     with ProcessPool() as team:
-        write_study_report(few, make_chapters(few), tmp_path / "again", team)
+        write_mlperf_report(few, make_chapters(few), tmp_path / "again", team)
 
     once = {path.relative_to(tmp_path / "once"): path.read_bytes() for path in (tmp_path / "once").rglob("*.*")}
     assert len(once) >= 14
@@ -121,7 +121,7 @@ def test_a_name_from_somewhere_else_is_text_on_the_page(tmp_path: Path) -> None:
     row = read_results_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
     strange = make_study(MlperfResults((row,), "some.csv", ("a <i>folder</i>: division open",)))
 
-    page = write_study_report(strange, make_chapters(strange), tmp_path).read_text()
+    page = write_mlperf_report(strange, make_chapters(strange), tmp_path).read_text()
 
     assert "&lt;b&gt;We&lt;/b&gt;" in page
     assert "<b>We" not in page
@@ -160,7 +160,7 @@ def test_the_origin_of_the_shipped_results_is_told_however_their_path_is_spelled
 
 
 def test_one_result_is_no_results() -> None:
-    one = MlperfResults(read_results_csv().rows_of("ssd")[:1], "mine.csv")
+    one = MlperfResults(read_results_csv().results_of("ssd")[:1], "mine.csv")
 
     assert sources_chapter(make_study(one)).finding == "Read from mine.csv: 1 result, 0 left out."
 
@@ -172,7 +172,7 @@ def test_the_shipped_results_leave_no_question_open(told: tuple[str, Path, float
 def test_stable_clusters_of_one_workload_are_called_by_its_name() -> None:
     (finding,) = (
         chapter.finding
-        for chapter in make_chapters(make_study(MlperfResults(read_results_csv().rows_of("bert"), "some.csv")))
+        for chapter in make_chapters(make_study(MlperfResults(read_results_csv().results_of("bert"), "some.csv")))
         if chapter.title == "Clusters"
     )
 

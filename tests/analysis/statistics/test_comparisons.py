@@ -11,7 +11,7 @@ from scipy.stats import ttest_ind, ttest_rel, wilcoxon
 
 from analysis.statistics.convergence_check import compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired import compare_paired_times
+from analysis.statistics.paired_comparison import compare_paired_times
 
 CHANCES = arrays(float, st.integers(1, 8), elements=st.floats(0, 1))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap
 
-from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS, centre_interval, ratio_interval, resample_olympic_means
-from analysis.statistics.centre import median_by_rank, olympic_mean
+from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS, confidence_interval, ratio_interval, resample_olympic_means
+from analysis.statistics.centre import median_or_infinity, olympic_mean
 
 TIMES = arrays(float, st.integers(2, 8), elements=st.floats(0.5, 50))
 
@@ -25,8 +25,8 @@ def matters(runs: np.ndarray) -> bool:
 @given(values=TIMES, factor=st.floats(0.1, 10))
 @example(values=np.array([1.0, *[1.54184539] * 5]), factor=0.1015625)
 def test_an_interval_lies_within_the_runs_and_knows_no_unit(values: np.ndarray, factor: float) -> None:
-    found = centre_interval(values)
-    in_other_units = centre_interval(values * factor)
+    found = confidence_interval(values)
+    in_other_units = confidence_interval(values * factor)
 
     assert found is not None
     assert in_other_units is not None
@@ -89,21 +89,21 @@ def test_runs_of_the_same_seeds_are_drawn_together() -> None:
 
 def test_a_missed_run_is_kept_as_an_infinite_end() -> None:
     """Of four, the olympic mean drops one miss; a draw may hold two."""
-    low, high = centre_interval(np.array([1.0, 2.0, 3.0, math.inf])) or (0.0, 0.0)
+    low, high = confidence_interval(np.array([1.0, 2.0, 3.0, math.inf])) or (0.0, 0.0)
 
     assert 1 <= low < 3
     assert math.isinf(high)
 
 
 def test_one_run_says_nothing_of_others() -> None:
-    assert centre_interval(np.array([3.0])) is None
+    assert confidence_interval(np.array([3.0])) is None
     assert ratio_interval(np.array([3.0]), np.array([1.0])) is None
     assert ratio_interval(np.array([3.0]), np.array([1.0, 2.0, 1.5])) is not None
 
 
 def test_the_median_counts_misses_by_rank() -> None:
-    assert median_by_rank(np.array([3.0, math.inf, 1.0])) == 3
-    assert math.isinf(median_by_rank(np.array([1.0, math.inf])))
+    assert median_or_infinity(np.array([3.0, math.inf, 1.0])) == 3
+    assert math.isinf(median_or_infinity(np.array([1.0, math.inf])))
     assert olympic_mean(np.array([3.0, math.inf, 1.0])) == 3
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.shaper.changes import NOT_APPLIED, ChangeSchedule
+from services.shaper.changes import NOT_APPLIED, LinkChangeSchedule
 
 Append = Callable[..., Future[dict[str, Any]]]
 PROMPT_S = 5.0
@@ -21,12 +21,12 @@ def written(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def changes() -> ChangeSchedule:
-    return ChangeSchedule(lambda _: None)
+def changes() -> LinkChangeSchedule:
+    return LinkChangeSchedule(lambda _: None)
 
 
 @pytest.fixture
-def append(written: Path, changes: ChangeSchedule) -> Append:
+def append(written: Path, changes: LinkChangeSchedule) -> Append:
     """`append(number, in_s, text)`: a change that appends a text after so many seconds from now."""
 
     def plan(number: int, in_s: float, text: str) -> Future[dict[str, Any]]:
@@ -44,7 +44,7 @@ def test_changes_come_in_the_order_of_their_moments(append: Append, written: Pat
     assert sorted(moments, reverse=True) == moments
 
 
-def test_two_changes_of_one_moment_do_not_overtake_each_other(changes: ChangeSchedule, written: Path) -> None:
+def test_two_changes_of_one_moment_do_not_overtake_each_other(changes: LinkChangeSchedule, written: Path) -> None:
     moment = time.monotonic() + 0.1
     slow, quick = f"sleep 0.1; cat >> {written}", f"cat >> {written}"
 
@@ -65,16 +65,18 @@ def test_the_newer_of_one_number_takes_the_place_of_the_older(append: Append, wr
     assert written.read_text().split() == ["newer"]
 
 
-def test_what_comes_after_the_end_is_forgotten(append: Append, changes: ChangeSchedule, written: Path) -> None:
+def test_what_comes_after_the_end_is_forgotten(append: Append, changes: LinkChangeSchedule, written: Path) -> None:
     append(3, 0.0, "before").result(PROMPT_S)
     after = append(4, 60.0, "after")
 
-    assert changes.cancel_all() == {"last": 3}
+    assert changes.cancel_all_changes() == {"last": 3}
     assert after.result(PROMPT_S) == NOT_APPLIED
     assert written.read_text().split() == ["before"]
 
 
-def test_a_program_that_fails_is_an_error_and_the_next_change_is_made(changes: ChangeSchedule, append: Append) -> None:
+def test_a_program_that_fails_is_an_error_and_the_next_change_is_made(
+    changes: LinkChangeSchedule, append: Append
+) -> None:
     failing = changes.add(0, 0.0, [(["sh", "-c", "echo no such class >&2; exit 2"], "")], {})
 
     with pytest.raises(RuntimeError, match="no such class"):

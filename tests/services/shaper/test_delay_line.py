@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.shaper import nfqueue
-from services.shaper.delay_line import DelayQueue, make_delay_queue
+from services.shaper.delay_line import PacketDelayQueue, make_delay_queue
 
 PATH = {"source": "a", "target": "b", "delay_s": 0.005, "jitters": [], "losses": []}
 
 
 def test_a_packet_goes_on_when_its_time_has_come_and_not_before() -> None:
-    queue = DelayQueue(3, repeat(0.005))
+    queue = PacketDelayQueue(3, repeat(0.005))
 
     queue.add_packet(1.0, 7)
 
@@ -24,7 +24,7 @@ def test_a_packet_goes_on_when_its_time_has_come_and_not_before() -> None:
 
 def test_one_verdict_lets_all_go_that_are_due() -> None:
     """A message per packet would cost as much as the packets."""
-    queue = DelayQueue(0, repeat(0.001))
+    queue = PacketDelayQueue(0, repeat(0.001))
     for packet in range(10):
         queue.add_packet(packet * 1e-4, packet)
 
@@ -34,7 +34,7 @@ def test_one_verdict_lets_all_go_that_are_due() -> None:
 @given(st.lists(st.floats(0, 0.01), min_size=2, max_size=50))
 def test_jitter_keeps_the_order(delays: list[float]) -> None:
     """TCP would take a packet that overtakes another for a loss."""
-    queue = DelayQueue(0, iter(delays))
+    queue = PacketDelayQueue(0, iter(delays))
 
     for packet in range(len(delays)):
         queue.add_packet(packet * 1e-4, packet)
@@ -44,19 +44,19 @@ def test_jitter_keeps_the_order(delays: list[float]) -> None:
 
 
 def test_a_lost_packet_is_decided_at_once_and_waits_for_nobody() -> None:
-    queue = DelayQueue(2, repeat(0.005), (iter([True, False]),))
+    queue = PacketDelayQueue(2, repeat(0.005), (iter([True, False]),))
 
-    assert queue.add_packet(0.0, 1) == nfqueue.encode_verdict(2, 1, nfqueue.DROP)
+    assert queue.add_packet(0.0, 1) == nfqueue.encode_packet_verdict(2, 1, nfqueue.DROP)
     assert queue.add_packet(0.0, 2) == b""
     assert queue.next_due_s == 0.005
 
 
 def test_new_laws_leave_the_packets_that_wait_as_they_are() -> None:
     """What is under way stays under way when a link changes; and nothing overtakes it."""
-    queue = DelayQueue(0, repeat(0.05))
+    queue = PacketDelayQueue(0, repeat(0.05))
     queue.add_packet(0.0, 1)
 
-    queue.copy_settings(DelayQueue(0, repeat(0.001)))
+    queue.copy_settings_from(PacketDelayQueue(0, repeat(0.001)))
     queue.add_packet(0.01, 2)
 
     assert [due for due, _ in queue._waiting_packets] == [0.05, 0.05]
@@ -88,7 +88,7 @@ def test_bursts_of_losses_follow_their_law() -> None:
 
 def test_messages_are_the_kernels() -> None:
     """linux/netfilter/nfnetlink_queue.h: length, kind, flags; family, version, queue; attributes."""
-    message = nfqueue.encode_verdict(5, 0x01020304, nfqueue.DROP)
+    message = nfqueue.encode_packet_verdict(5, 0x01020304, nfqueue.DROP)
 
     assert message.hex() == "20000000010301000000000000000000000000050c0002000000000001020304"
 

@@ -10,14 +10,14 @@ import pytest
 
 from compose.runs.certificates import issue_certificates
 from services.cluster.addresses import Address
-from services.cluster.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.cluster.network import Network, NetworkPath
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.errors import AuthenticationError, DeadlineExceeded, NetworkError, PeerUnreachable
-from services.strategies.switching.hand_over import HandOverTimeout, send_model_vectors
+from services.strategies.switching.state_transfer import StrategySwitchTimeout, send_model_vectors
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data_plane import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
@@ -409,9 +409,9 @@ def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> Non
     vector = np.zeros(8 << 20)
 
     async def talk(nodes: Transports) -> tuple[bytes, int]:
-        nodes["a"].max_piece_bytes, limit = vector.nbytes, HandOverTimeout(WallClock(), 0.0)
+        nodes["a"].max_piece_bytes, limit = vector.nbytes, StrategySwitchTimeout(WallClock(), 0.0)
         await nodes["a"].connect(["b"])
-        with pytest.raises(DeadlineExceeded, match="the hand-over did not finish"):
+        with pytest.raises(DeadlineExceeded, match="the strategy switch did not finish"):
             async with limit.enforce(limit.deadline_s):
                 await send_model_vectors(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))

@@ -159,7 +159,7 @@ def test_the_end_of_a_sender_wakes_whoever_waits_for_it(in_virtual_time: Run) ->
         mailbox = Mailbox(timeout_s=100.0)
         mailbox.deliver("a", Message(LEAVE))
         loop = asyncio.get_running_loop()
-        loop.call_later(1.0, mailbox.fail_source, "a", PeerUnreachable("a is gone"))
+        loop.call_later(1.0, mailbox.mark_source_failed, "a", PeerUnreachable("a is gone"))
         loop.call_later(2.0, mailbox.deliver, "b", Message(PUSH))
         waiting = [
             mailbox.receive("a", PUSH),

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable
 
 from services.runtime.transport import (
-    Cancellable,
     Message,
     MessageKind,
     MessageTag,
+    PendingOperation,
     ReceiveCallback,
     ReceiveOutcome,
     SendFuture,
@@ -43,7 +43,7 @@ class Inner(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> Cancellable | None:
+    ) -> PendingOperation | None:
         self.asked.append(("recv", source))
         callback(WORD)
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.transport.send_order import SMALL_MESSAGE_BYTES, SmallFirstLock
+from services.transport.send_order import SMALL_MESSAGE_BYTES, SmallMessagesFirstLock
 
 Run = Callable[[Any], Any]
 
@@ -19,7 +19,7 @@ def test_small_messages_pass_large_ones_that_wait(sizes: list[int], in_virtual_t
     """Pieces of a vector wait together; a small message waits for one of them at most. Otherwise first come."""
 
     async def main() -> list[int]:
-        turns, served = SmallFirstLock(), []
+        turns, served = SmallMessagesFirstLock(), []
 
         async def write(number: int, size: int) -> None:
             await turns.acquire(size)
@@ -48,7 +48,7 @@ def test_whoever_gives_up_waiting_holds_nobody_up(
     """Also at the very moment at which the turn was handed over: a stream that nobody may use is a run that hangs."""
 
     async def main() -> tuple[int, int]:
-        turns, most, inside = SmallFirstLock(), 0, 0
+        turns, most, inside = SmallMessagesFirstLock(), 0, 0
 
         async def write(size: int) -> None:
             nonlocal most, inside

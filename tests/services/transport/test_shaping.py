@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cluster.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter
-from services.cluster.impairments import LognormalJitter
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter
+from services.cluster.links.impairments import LognormalJitter
 from services.cluster.network import Network, NetworkPath, SharedLink
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.transport.virtual import VirtualFabric

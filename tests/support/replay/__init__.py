@@ -12,7 +12,7 @@ from math import inf
 
 from replay import elastic, pushes, sums
 from replay.base import Arrivals, Course, Model
-from services.collectives import Schedule
+from services.collectives import TransferSchedule
 from services.learning.datasets import TrainTestData
 from services.learning.optimisers import AnyOptimiser
 from services.plan import Plan
@@ -32,7 +32,7 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
     phases = strategy.training_phases()
-    compressor, switch = phases.first.phase_properties().compressor, phases.switch
+    compressor, switch = phases.first.training_properties().compressor, phases.switch
     if compressor.init_state(1) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
     params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
@@ -58,7 +58,7 @@ def _part(
     plan: Plan,
     strategy: SinglePhaseStrategy,
     optimiser: AnyOptimiser,
-    schedule: Schedule,
+    schedule: TransferSchedule,
     data: TrainTestData,
     arrivals: Sequence[Arrivals],
     steps: tuple[int, int],

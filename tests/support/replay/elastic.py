@@ -12,7 +12,7 @@ from replay.base import Arrivals, Row, by_version, gradient, name
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
-from services.parameter_server.update_rules import Contribution, ElasticAveragingRule, elastic_move
+from services.parameter_server.update_rules import ElasticAveragingRule, WorkerContribution, elastic_averaging_move
 from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
@@ -107,15 +107,15 @@ class _Replay:
             if len(worker.centre) == len(self.rules):
                 self._met(rank)
 
-    def _contribution(self, row: Row, held: VectorRange) -> Contribution:
+    def _contribution(self, row: Row, held: VectorRange) -> WorkerContribution:
         vector = held.view(self.workers[row["worker"]].params)
-        return Contribution(row["worker"], row["samples"], row["staleness"], vector)
+        return WorkerContribution(row["worker"], row["samples"], row["staleness"], vector)
 
     def _met(self, rank: int) -> None:
         """All shards have answered: the worker moves, too, and goes on."""
         worker = self.workers[rank]
         centre = np.concatenate([worker.centre[shard] for shard in range(len(self.rules))])
-        worker.params = worker.params - elastic_move(self.rules[0].moving_rate, worker.params, centre)
+        worker.params = worker.params - elastic_averaging_move(self.rules[0].moving_rate, worker.params, centre)
         worker.centre = {}
         worker.meetings += 1
         self._trains(rank)

@@ -12,7 +12,7 @@ from services.compressors import bytes_to_vector, payload_to_bytes
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
-from services.parameter_server.update_rules import Contribution, GradientRule
+from services.parameter_server.update_rules import GradientUpdateRule, WorkerContribution
 from services.plan import Plan
 from services.schema.arrays import HostArray
 from services.schema.errors import ProtocolError
@@ -30,7 +30,7 @@ class _Computed(NamedTuple):
 class _Shard:
     """One shard as it is replayed; versions are kept as long as somebody has yet to read them."""
 
-    rule: GradientRule
+    rule: GradientUpdateRule
     updates: list[list[Row]]  # a list of rows per update, those to come
     reads: dict[Name, int]  # the version that a push was computed from
     version: int
@@ -39,7 +39,7 @@ class _Shard:
     def __post_init__(self) -> None:
         self.versions = {self.version: self.rule.params}
 
-    def made(self, contributions: Sequence[Contribution]) -> None:
+    def made(self, contributions: Sequence[WorkerContribution]) -> None:
         """Make the next update; forget versions that nobody reads any more."""
         self.rule.update(contributions)
         self.version += 1
@@ -126,12 +126,12 @@ class _Replay:
     def _compute(self, push: Name) -> _Computed:
         worker, step = push
         read = tuple(shard.versions[shard.reads.pop(push)] for shard in self.shards)
-        computing = self.strategy.server_algorithm().computing_worker_count(self.plan.workers)
+        computing = self.strategy.server_algorithm().gradient_worker_count(self.plan.workers)
         shares = (1,) * computing + (0,) * (self.plan.workers - computing)
         mean, _ = gradient(self.plan, self.data, np.concatenate(read), worker, step, shares)
         return _Computed(mean, read)
 
-    def _contribution(self, number: int, row: Row) -> Contribution:
+    def _contribution(self, number: int, row: Row) -> WorkerContribution:
         """What arrived of a push: through the number format and back."""
         push, shard = name(row), self.plan.shards[number]
         if push not in self._computed:
@@ -139,12 +139,12 @@ class _Replay:
         computed = self._computed[push]
         payload, _ = self.strategy.compress.compress(shard.view(computed.gradient), None)
         vector = bytes_to_vector(self.strategy.compress, payload_to_bytes(payload), shard.size, self.plan.dtype)
-        return Contribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
+        return WorkerContribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
 
 
 def _rule(
     plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, held: VectorRange, begins: Model
-) -> GradientRule:
+) -> GradientUpdateRule:
     """A server's rule, with its range of what the part begins with."""
     rule = strategy.server_algorithm().make_update_rule(optimiser, held.view(begins.params), plan.workers)
     rule.state = OptimiserState(begins.state.update_count, tuple(held.view(slot) for slot in begins.state.slots))

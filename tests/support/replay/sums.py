@@ -4,8 +4,8 @@ import asyncio
 from math import inf
 
 from replay.base import Model, gradient
-from services.cluster.fluid_link import RateLimiter
-from services.collectives import Schedule
+from services.cluster.links.fluid_link import RateLimiter
+from services.collectives import TransferSchedule
 from services.collectives.execution.executor import all_reduce
 from services.learning.datasets import TrainTestData
 from services.learning.optimisers import AnyOptimiser
@@ -20,7 +20,7 @@ def replay(
     plan: Plan,
     strategy: AllReduce,
     optimiser: AnyOptimiser,
-    schedule: Schedule,
+    schedule: TransferSchedule,
     data: TrainTestData,
     steps: tuple[int, int],
     begins: Model,
@@ -34,7 +34,7 @@ async def _steps(
     plan: Plan,
     strategy: AllReduce,
     optimiser: AnyOptimiser,
-    schedule: Schedule,
+    schedule: TransferSchedule,
     data: TrainTestData,
     steps: tuple[int, int],
     begins: Model,
@@ -64,7 +64,7 @@ def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step
 
 
 async def _sum(
-    fabric: VirtualFabric, schedule: Schedule, step: int, summands: list[HostArray], strategy: AllReduce
+    fabric: VirtualFabric, schedule: TransferSchedule, step: int, summands: list[HostArray], strategy: AllReduce
 ) -> HostArray:
     """What every rank ends with."""
     names = list(fabric.mailboxes)

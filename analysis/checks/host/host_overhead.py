@@ -1,0 +1,51 @@
+"""Check that training steps took no longer than the declared links and workers need: no overhead of this host."""
+
+from analysis.checks.engine_kind import ran_in_virtual_time
+from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
+from analysis.reading.run_table import TrialTable
+from analysis.reading.training_phases import TrainingPhase, training_phases
+
+
+def check_host_overhead(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if this host made the median training step longer than predicted.
+
+    The excess over the prediction is compared with a threshold: it is what this host's cores need for messages.
+    Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps
+    are valid, because some predictions are upper bounds. Steps without a prediction are valid.
+    """
+    if reason := _explain_unpredicted_step(trial):
+        return valid_verdict(f"the step time is not predicted: {reason}")
+    synchronous = [phase for phase in training_phases(trial) if phase.synchrony == "synchronous"]
+    if not synchronous:
+        return valid_verdict("the step time is not predicted: workers do not wait for each other")
+    verdicts = (_check_phase_overhead(trial, phase) for phase in synchronous)
+    return max(verdicts, key=lambda verdict: list(VerdictLevel).index(verdict.level))
+
+
+def _check_phase_overhead(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
+    measured_s, predicted_s = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
+    if phase.steps.empty or not predicted_s:
+        return valid_verdict("the step time is not predicted, or no step was logged")
+    excess, limit = measured_s / predicted_s - 1, trial.plan.fidelity.host_share
+    when = f" {phase.name} the switch" if phase.name else ""
+    times = (
+        f"the median step{when} took {measured_s * 1e3:.3g} ms; the declared links and devices need "
+        f"{predicted_s * 1e3:.3g} ms"
+    )
+    if excess <= limit:
+        return valid_verdict(f"{times} ({excess:+.0%})")
+    return degraded_verdict(f"{times}: this host added {excess:.0%} (limit {limit:.0%}); raise the dilation")
+
+
+def _explain_unpredicted_step(trial: TrialTable) -> str:
+    """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
+    plan = trial.plan
+    workers = [node for node in plan.nodes if node.role == "worker"]
+    reasons = {
+        "virtual time does not depend on the host": ran_in_virtual_time(trial),
+        "a worker is not paced": any(node.throughput is None for node in workers),
+        "the speeds of workers vary": any(node.variation for node in workers),
+        "events change links or devices": bool(plan.events),
+        "packets are lost or have jitter": any(path.losses or path.jitters for path in plan.network.paths),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")

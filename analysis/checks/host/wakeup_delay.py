@@ -1,0 +1,23 @@
+"""Check that the host ran threads on time, by the canary: a thread that only sleeps and measures how late it wakes."""
+
+from analysis.checks.engine_kind import ran_in_virtual_time
+from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
+from analysis.reading.run_table import TrialTable
+
+
+def check_wakeup_delay(trial: TrialTable) -> CheckVerdict:
+    """Return a degraded verdict if the canary thread woke later than the trial's threshold at the 99th percentile.
+
+    The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which
+    `check_missed_deadlines` finds.
+    """
+    if ran_in_virtual_time(trial):
+        return valid_verdict("virtual time does not depend on the host")
+    late_ms = (trial.status.get("host") or {}).get("canary_late_ms") or {}
+    if "p99" not in late_ms:
+        return degraded_verdict("the wake-up delay of the canary thread was not recorded")
+    limit_ms = 1e3 * trial.plan.fidelity.canary
+    measured = f"a thread that only sleeps woke {late_ms['p99']:.2g} ms late at the 99th percentile"
+    if late_ms["p99"] > limit_ms:
+        return degraded_verdict(f"{measured} (limit {limit_ms:g} ms); stop other programs on this host")
+    return valid_verdict(measured)

@@ -1,0 +1,112 @@
+"""Text table that compares two runs: a row per strategy, swept values and number of workers of both runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.checks.verdict import worst_level
+from analysis.reading.run_folder import RunFolder
+from analysis.report.wording import NO_VALUE, format_count, format_number, format_worker_count
+from analysis.results.analyse_run import analyse_run
+from analysis.results.excluded_trials import count_unreadable_trials
+from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TrialGroup, restrict_to_shared_seeds
+
+TABLE_HEADER = (
+    *("strategy", "workers", "step ms", "step ms", "ratio"),
+    *("to target s", "to target s", "ratio", "repeats", "verdicts"),
+)
+NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condition on as many workers in both runs"
+
+
+def compare_runs(before_folder: Path, after_folder: Path) -> str:
+    """Return a text table that compares the times of two runs. Ratios are after / before: below 1 means faster."""
+    return format_run_changes(summarise_run(before_folder), summarise_run(after_folder))
+
+
+def summarise_run(run_folder: Path) -> RunSummary:
+    """Compute the summary of a run from its logs.
+
+    Raises:
+        UserError: `run_folder` is not the folder of a run.
+    """
+    return analyse_run(RunFolder(run_folder))[1]
+
+
+def format_run_changes(before: RunSummary, after: RunSummary) -> str:
+    """Return a text table that compares two runs, followed by the strategies that only one of the runs has."""
+    heading = "".join(
+        f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
+        for label, summary in (("before:", before), ("after:", after))
+    )
+    footer = _describe_unmatched_trials("before", before, after) + _describe_unmatched_trials("after", after, before)
+    shared_rows = run_change_rows(before, after)
+    table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
+    return f"{heading}\n{table}{footer}"
+
+
+def _describe_unmatched_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
+    """Return as text the strategies and numbers of workers that only one of two runs has; empty if there are none.
+
+    The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
+    """
+    other_keys = {_trial_group_key(group) for group in other_summary.trial_groups}
+    unshared_keys = [key for group in summary.trial_groups if (key := _trial_group_key(group)) not in other_keys]
+    if not unshared_keys:
+        return ""
+    groups = ", ".join(
+        f"{' '.join(filter(None, (strategy, condition)))} on {format_worker_count(worker_count)}"
+        for strategy, condition, worker_count in unshared_keys
+    )
+    unreadable = count_unreadable_trials(other_summary)
+    note = f"; {format_count(unreadable, 'trial')} of the other run can't be read" if unreadable else ""
+    return f'\nonly in "{run_label}": {groups}{note}'
+
+
+def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
+    """Return a table row per strategy, swept values and number of workers that both runs have.
+
+    Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
+    """
+    old_groups = {_trial_group_key(group): group for group in before.trial_groups}
+    return [
+        _change_row(old_groups[key], group)
+        for group in after.trial_groups
+        if (key := _trial_group_key(group)) in old_groups
+    ]
+
+
+def format_text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Format table rows as text. Each column is as wide as its widest cell. Only the first column is left-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells))
+        for cells in ([*zip(row, widths, strict=True)] for row in rows)
+    )
+
+
+def _trial_group_key(trial_group: TrialGroup) -> tuple[str, str, int]:
+    return trial_group.strategy, trial_group.condition, trial_group.workers
+
+
+def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
+    before, after, repeats = _select_common_repeats(before, after)
+    name = f"{after.strategy} {after.condition}".strip()
+    step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
+    target_s = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
+    verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (before, after))
+    return (name, str(after.workers), *_format_with_ratio(*step_ms), *_format_with_ratio(*target_s), repeats, verdicts)
+
+
+def _select_common_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
+    """Return two groups of trials with only the repeats to compare, and the text of the table column `repeats`."""
+    counts = f"{len(before.trials)}, {len(after.trials)}"
+    shared_seeds = before.seeds & after.seeds
+    if not shared_seeds:
+        return before, after, f"{counts}: other seeds"
+    if before.seeds == after.seeds:
+        return before, after, str(len(shared_seeds)) if len(before.trials) == len(after.trials) else counts
+    return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
+
+
+def _format_with_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
+    return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

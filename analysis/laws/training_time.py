@@ -1,0 +1,99 @@
+"""Law of the training time on N workers with batch size B, composed of laws of the samples and of the step time.
+
+S = S_min (1 + B/B_noise)    samples to target (`critical_batch`)
+t = t0 + c B/N               seconds of a step (`step_time`), observed as seconds x batch / samples
+T = S/B x t
+"""
+
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from analysis.laws.base import ScalingLaw, SeriesColumns
+from analysis.laws.critical_batch import CriticalBatchLaw
+from analysis.laws.step_time import StepTimeLaw
+from analysis.statistics.centre import Floats
+
+SAMPLES_LAW, STEP_LAW = CriticalBatchLaw(), StepTimeLaw()
+
+
+class LogNormalPrior(NamedTuple):
+    """Log-normal prior distribution of the ratio of a parameter to a measured value."""
+
+    median: float
+    sd: float  # of its logarithm
+
+
+class TrainingTimeLaw(ScalingLaw):
+    """Law of the training time, (samples to target / batch) x step time, with a fitted law for either factor.
+
+    The batch of each size is `given` in the series, or is the `best` batch for the fitted parameters.
+
+    Priors relate to the smallest system of the series, whose batch its builders chose. Before any data, that batch is
+    taken to be below the noise scale B_noise (else samples would be wasted) and above a hundredth of it (else a larger
+    batch would be free). The fixed part of a step is taken to be between 0.5 % and 50 % of the part that grows with its
+    samples.
+    """
+
+    kind: Literal["parts"] = "parts"
+    formula: ClassVar[str] = "T = S_min (1 + B/B_noise) / B x (t0 + c B/N)"
+    parameter_names: ClassVar[tuple[str, ...]] = ("S_min", "B_noise", "t0", "c")
+    inputs: ClassVar[tuple[str, ...]] = ("workers", "batch", "samples")
+    output: ClassVar[str] = "seconds"
+    noise_terms: ClassVar[int] = 2  # samples and seconds of a step
+
+    batch: Literal["given", "best"] = "given"
+    noise_ratio: LogNormalPrior = LogNormalPrior(10, 1.15)  # B_noise / batch of the smallest system; 95 %: factor 10
+    fixed_ratio: LogNormalPrior = LogNormalPrior(0.05, 1.15)  # t0 / (c x local batch of the smallest system)
+
+    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
+        workers = input_columns["workers"]
+        batch = input_columns["batch"] if self.batch == "given" else best_global_batch(parameters, workers)
+        batch_columns = {"batch": batch, "local_batch": batch / workers}
+        samples = SAMPLES_LAW.predict_output(parameters[..., :2], batch_columns)
+        return samples / batch * STEP_LAW.predict_output(parameters[..., 2:], batch_columns)
+
+    def observation_logarithms(self, series: SeriesColumns) -> Floats:
+        steps = add_step_time_columns(series)
+        return np.concatenate([SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(steps)])
+
+    def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
+        log_samples = SAMPLES_LAW.prediction_logarithms(parameters[..., :2], series)
+        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_step_time_columns(series))
+        return np.concatenate([log_samples, log_step_s], axis=-1)
+
+    def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
+        log_prior_means, _ = self.log_parameter_prior(series)
+        steps = add_step_time_columns(series)
+        parameters = np.concatenate(
+            [SAMPLES_LAW.initial_fit_parameters(series), STEP_LAW.initial_fit_parameters(steps)]
+        )
+        parameters[1] = np.exp(log_prior_means[1])
+        return parameters
+
+    def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
+        """Return prior mean and sd of the logarithms of S_min, B_noise, t0 and c; an infinite sd means no prior.
+
+        Only B_noise and t0 have priors, since a few different batches constrain them badly.
+        """
+        smallest = int(np.argmin(series["workers"]))
+        step_seconds = add_step_time_columns(series)["step_seconds"][smallest]
+        fixed_share = self.fixed_ratio.median / (1 + self.fixed_ratio.median)
+        medians = [1, self.noise_ratio.median * series["batch"][smallest], fixed_share * step_seconds, 1]
+        return np.log(medians), np.array([np.inf, self.noise_ratio.sd, self.fixed_ratio.sd, np.inf])
+
+
+def add_step_time_columns(series: SeriesColumns) -> SeriesColumns:
+    """Return a series of measurements with two more columns: `local_batch` (samples per worker) and `step_seconds`."""
+    local_batch = series["batch"] / series["workers"]
+    step_seconds = series["seconds"] * series["batch"] / series["samples"]
+    return {**series, "local_batch": local_batch, "step_seconds": step_seconds}
+
+
+def best_global_batch(parameters: Floats, worker_counts: Floats) -> Floats:
+    """Return the global batch with the least training time, sqrt(t0 N B_noise / c), derived in `best_batch`.
+
+    `parameters` are those of `TrainingTimeLaw`, shape (..., 4).
+    """
+    noise_batch, fixed_s, sample_s = (parameters[..., index, None] for index in (1, 2, 3))
+    return np.sqrt(fixed_s * worker_counts * noise_batch / sample_s)

@@ -1,0 +1,317 @@
+"""Result of a switch between two strategies within a trial: whether it took place, what it saved, and why.
+
+Times are per global batch: the seconds that all workers together take for as many samples as one synchronous step has.
+For a synchronous strategy this is the step. For an asynchronous one, worker r computes m_r samples in s_r seconds of
+its own steps, so a batch of B samples takes B / Σ(m_r/s_r).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.metrics.step_seconds import mean_or_median_step_s
+from analysis.reading.plan_view import PlanView
+from analysis.reading.run_table import TrialTable
+from analysis.reading.training_phases import TrainingPhase, training_phases
+from analysis.report.wording import format_number
+
+
+@dataclass(frozen=True)
+class TrainingPhaseTimes:
+    """Times of a trial before or after it switched strategies, in virtual seconds."""
+
+    samples: int
+    seconds: float
+    batch_s: float  # measured seconds per global batch: the sum of the next three
+    computing_s: float  # compute, and waiting for other workers' compute
+    exchanging_s: float  # the rest of the steps
+    finishing_s: float  # between steps, and at the end while other workers still train
+    predicted_step_s: float | None
+    step_s: float  # measured, `mean_or_median_step_s` over workers and steps
+
+
+@dataclass(frozen=True)
+class StrategySwitchGain:
+    """Seconds per global batch that a strategy switch saved, by cause; negative values are seconds that it cost.
+
+    `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
+    `bandwidth_s` are the difference between the closed forms of both strategies. `queueing_s` is the rest of
+    `exchange_s`: waiting in a server's queue, links shared unevenly, this host. `finish_s`: asynchronous workers finish
+    at different times. `shares_s`: where workers were promoted to servers, fewer workers share a batch.
+    """
+
+    batch_s: float
+    straggler_s: float
+    exchange_s: float
+    latency_s: float
+    bandwidth_s: float
+    queueing_s: float
+    finish_s: float
+    shares_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class StrategySwitchResult:
+    """Result of a planned strategy switch, with the times before and after it."""
+
+    outcome: str  # "switched", "never switched" or "aborted: " and the reason
+    value: float | None  # of the switch rule when it fired, else at its last evaluation; None without enough data
+    threshold: float | None
+    points: int  # evaluations that the rule received
+    step: int | None = None  # first step of the strategy after the switch
+    share: float | None = None  # samples before the switch / all samples
+    hand_over_s: float | None = None
+    before: TrainingPhaseTimes | None = None
+    after: TrainingPhaseTimes | None = None
+    gain: StrategySwitchGain | None = None
+    break_even_workers: float | None = None  # number that saturates the servers' links, by the closed form
+    saved_s: float | None = None  # compared with no switch, less the time of the switch itself
+    stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
+    verdict: str = "unknown"  # whether it paid, compared with trials without a switch: see `SwitchVerdict`
+    quality: str = ""  # how the model's quality decided the verdict, as text
+
+    @property
+    def has_paid_off(self) -> bool:
+        """Whether training to the same model quality took less time than without the strategy switch."""
+        return self.verdict == "paid"
+
+    @property
+    def has_lost_model_quality(self) -> bool:
+        """Whether the model is worse than after training without the strategy switch."""
+        return self.verdict == "quality was lost"
+
+    @property
+    def has_switched(self) -> bool:
+        """Whether the planned strategy switch took place, so that training went on with the second strategy."""
+        return self.outcome == "switched"
+
+
+def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
+    """Measure how a strategy switch changed the times of a trial; None where no switch was planned."""
+    plan, record = trial.plan, trial.switch_record
+    if plan.second_phase is None or record is None:
+        return None
+    points = record.rule_points
+    valued = [point for point in points if point.get("value") is not None]
+    deciding = next((point for point in points if point["fires"]), valued[-1] if valued else {})
+    uncommitted = StrategySwitchResult(record.outcome, deciding.get("value"), deciding.get("threshold"), len(points))
+    if not record.committed:
+        return uncommitted
+    times = {phase.name: _training_phase_times(phase, plan) for phase in training_phases(trial)}
+    before, after = times.get("before"), times.get("after")
+    gain = _strategy_switch_gain(before, after, plan) if before and after else None
+    hand_over_s = float(record.committed["seconds"])
+    samples = sum(phase_times.samples for phase_times in times.values())
+    return replace(
+        uncommitted,
+        step=int(record.committed["step"]),
+        share=int(record.committed["samples"]) / samples if samples else None,
+        hand_over_s=hand_over_s,
+        before=before,
+        after=after,
+        gain=gain,
+        break_even_workers=plan.saturation_workers,
+        saved_s=gain.batch_s * after.samples / plan.batch - hand_over_s if gain and after and plan.batch else None,
+    )
+
+
+def staleness_cost_s(
+    switch_result: StrategySwitchResult, samples_needed: int, needed_without_switch: int
+) -> float | None:
+    """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
+
+    The cost is that of learning from stale gradients, after the switch. It is negative where the trial that switched
+    needs fewer samples, and None where the target was reached before the switch.
+
+    Args:
+        switch_result: a switch with times before and after it.
+        samples_needed: samples to the target of the trial that switched.
+        needed_without_switch: samples to the target of a trial with the same seed that did not switch.
+    """
+    if switch_result.before is None or switch_result.after is None or samples_needed <= switch_result.before.samples:
+        return None
+    return (
+        switch_result.after.batch_s
+        * (samples_needed - needed_without_switch)
+        / (samples_needed - switch_result.before.samples)
+    )
+
+
+def _training_phase_times(training_phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
+    """Return the times per global batch of the part of a trial before or after its strategy switch.
+
+    Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
+    first one stops for the switch does so within the switch, not within the phase. In a synchronous step, compute
+    and waiting last until the last worker exchanges.
+    """
+    steps = training_phase.steps
+    until_exchange_s = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
+    per_batch = plan.batch / training_phase.sample_count if training_phase.sample_count else 0.0
+    stepping_s = _seconds_per_global_batch(steps, steps["step_s"], plan.batch)
+    synchronous_s = float(until_exchange_s.groupby(steps["step"]).max().sum()) * per_batch
+    is_synchronous = training_phase.synchrony == "synchronous"
+    computing_s = synchronous_s if is_synchronous else _seconds_per_global_batch(steps, until_exchange_s, plan.batch)
+    finishing_s = max(0.0, training_phase.seconds * per_batch - stepping_s)
+    return TrainingPhaseTimes(
+        samples=training_phase.sample_count,
+        seconds=training_phase.seconds,
+        batch_s=stepping_s + finishing_s,
+        computing_s=computing_s,
+        exchanging_s=stepping_s - computing_s,
+        finishing_s=finishing_s,
+        predicted_step_s=training_phase.predicted.median_step_s,
+        step_s=mean_or_median_step_s(steps, plan),
+    )
+
+
+def _seconds_per_global_batch(step_rows: pd.DataFrame, spent_s: "pd.Series[float]", batch_samples: int) -> float:
+    """Return the seconds that parallel workers need for a global batch of B samples: B / Σ(samples / seconds)."""
+    by_worker = pd.DataFrame({"samples": step_rows["samples"], "spent_s": spent_s}).groupby(step_rows["rank"]).sum()
+    busy = by_worker[by_worker["samples"] > 0]
+    if busy.empty or not (busy["spent_s"] > 0).all():
+        return 0.0
+    return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
+
+
+def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: PlanView) -> StrategySwitchGain:
+    """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
+    second = plan.second_phase
+    assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
+    exchange_s = before.exchanging_s - after.exchanging_s
+    latency_before_s, latency_after_s = second.latencies_s
+    latency_s = latency_before_s - latency_after_s
+    bandwidth_s = (plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
+    remaining_workers = plan.workers - len(second.promoted_workers)
+    shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
+    return StrategySwitchGain(
+        batch_s=before.batch_s - after.batch_s,
+        shares_s=shares_s,
+        straggler_s=before.computing_s - after.computing_s - shares_s,
+        exchange_s=exchange_s,
+        latency_s=latency_s,
+        bandwidth_s=bandwidth_s,
+        queueing_s=exchange_s - latency_s - bandwidth_s,
+        finish_s=before.finishing_s - after.finishing_s,
+    )
+
+
+def median_switch_result(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
+    """Return the strategy switch of the repeat that saved the median time; the first repeat if none has a time.
+
+    Repeats whose switch did not pay rank below all repeats whose switch paid.
+    """
+    measured = (switch for switch in switch_results if switch.saved_s is not None)
+    ranked = sorted(measured, key=lambda switch: (switch.has_paid_off, switch.saved_s or 0.0))
+    return ranked[(len(ranked) - 1) // 2] if ranked else switch_results[0]
+
+
+def describe_median_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
+    """Return which repeat of a strategy switch is described, such as "the median of 5 repeats"."""
+    if len(switch_results) == 1:
+        return "one repeat"
+    measured = [switch for switch in switch_results if switch.saved_s is not None]
+    return f"the {'median' if measured else 'first'} of {len(measured or switch_results)} repeats"
+
+
+def describe_switch_outcomes(switch_results: Sequence[StrategySwitchResult]) -> str:
+    """Return in how many repeats a strategy switch took place and saved time; empty where all repeats agree."""
+    switched = [switch for switch in switch_results if switch.has_switched]
+    judged = [switch for switch in switched if switch.gain]  # a switch before the first step has no times to compare
+    paid = sum(switch.has_paid_off for switch in judged)
+    unswitched = f"{len(switch_results) - len(switched)} of {len(switch_results)} repeats never switched"
+    parts = [unswitched] * (0 < len(switched) < len(switch_results))
+    parts += [f"it paid in {paid} of {len(judged)}"] * (0 < paid < len(judged))
+    return ", ".join(parts)
+
+
+def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
+    """Return a clause that states whether a strategy switch took place, whether it saved time, and why."""
+    if not switch.has_switched:
+        return f"{switch.outcome}{_describe_switch_rule_value(switch)}"
+    if switch.gain is None or switch.before is None or switch.after is None or switch.saved_s is None:
+        place = "after the last" if switch.before else "before the first"
+        return f"switched {place} step: there is nothing to compare with"
+    after, before = (f"{format_number(1e3 * times.batch_s)} ms" for times in (switch.after, switch.before))
+    if after == before and not switch.has_paid_off:
+        quality = f"; {switch.quality}" if switch.quality else ""
+        return f"the switch did not pay: a batch takes {after} as before{quality}"
+    batch_change = f"a batch takes {after} instead of {before}"
+    cause = describe_main_cause_of_gain(switch.gain, switch, workers)
+    return f"the switch {_describe_switch_verdict(switch, switch.saved_s, batch_change, cause)}"
+
+
+def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch_text: str, cause: str) -> str:
+    """Return the predicate of a sentence on a strategy switch, such as "paid, because …".
+
+    The change of the batch time is given as the reason only where it agrees with the verdict.
+    """
+    if switch.has_paid_off and saved_s > 0:
+        return f"paid, because {batch_text}: {cause}"
+    if switch.has_paid_off:
+        return f"paid: {batch_text}, but {switch.quality}"
+    if saved_s > 0 and switch.verdict == "unknown":
+        return f"saved time, because {batch_text}: {cause}; whether the model is as good as without it is unknown"
+    if switch.after and switch.before and switch.after.batch_s >= switch.before.batch_s:
+        quality = f"; {switch.quality}" if switch.has_lost_model_quality else ""
+        return f"did not pay, because {batch_text}: {cause}{quality}"
+    hand_over = f"the switch itself took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
+    return f"did not pay: {batch_text}, but {switch.quality or hand_over}"
+
+
+def describe_main_cause_of_gain(gain: StrategySwitchGain, switch_result: StrategySwitchResult, workers: int) -> str:
+    """Return the main reason why a strategy switch saved or cost time, with the milliseconds per batch.
+
+    Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
+    """
+    straggler = _choose_by_sign(gain.straggler_s, "no wait for the slowest", "waits for the slowest")
+    finish = _choose_by_sign(gain.finish_s, "workers finish together", "workers finish at different times")
+    measured = (
+        (gain.straggler_s, straggler),
+        (gain.shares_s, "fewer workers share a batch"),
+        (gain.exchange_s, ""),
+        (gain.finish_s, finish),
+    )
+    latency = _choose_by_sign(gain.latency_s, "fewer messages in a row", "more messages in a row")
+    links_carry_more = _describe_link_saturation(switch_result, workers, "links carry more")
+    gradients_queue = _describe_link_saturation(switch_result, workers, "gradients queue")
+    exchange = (
+        (gain.latency_s, latency),
+        (gain.bandwidth_s, _choose_by_sign(gain.bandwidth_s, "links carry less", links_carry_more)),
+        (gain.queueing_s, _choose_by_sign(gain.queueing_s, "less queueing", gradients_queue)),
+    )
+    sign = 1 if gain.batch_s >= 0 else -1
+    largest = _largest_cause_of_gain(measured, sign)
+    saved_s, cause = largest if largest[1] else _largest_cause_of_gain(exchange, sign)
+    return f"{cause} ({'+' * (saved_s >= 0)}{format_number(1e3 * saved_s)} ms saved)"
+
+
+def _largest_cause_of_gain(saved_s_and_causes: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
+    """Return the cause that saved most seconds if `sign` is 1, or cost most seconds if it is -1."""
+    return max(saved_s_and_causes, key=lambda part: sign * part[0])
+
+
+def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> str:
+    return text_if_saved if saved_s >= 0 else text_if_lost
+
+
+def _describe_link_saturation(switch_result: StrategySwitchResult, workers: int, text_if_not_saturated: str) -> str:
+    """Return a clause that the servers' links are saturated, or `text_if_not_saturated` if they are not."""
+    saturating_workers = switch_result.break_even_workers
+    if saturating_workers is None or workers <= saturating_workers:
+        return text_if_not_saturated
+    return f"the servers' links are saturated: {saturating_workers:.3g} workers fill them, {workers} run"
+
+
+def _describe_switch_rule_value(switch_result: StrategySwitchResult) -> str:
+    if switch_result.value is None or switch_result.threshold is None:
+        return ""
+    return f" (last value of the switch rule: {switch_result.value:.3g}, threshold: {switch_result.threshold:.3g})"
+
+
+def strategy_switch_table_row(switch: StrategySwitchResult) -> dict[str, Any]:
+    """Return the result of a strategy switch as one row of a table of trials."""
+    gain = vars(switch.gain) if switch.gain else {}
+    outcome = {"outcome": switch.outcome, "share": switch.share, "hand_over_s": switch.hand_over_s}
+    return {**outcome, **gain, "stale_s": switch.stale_s, "verdict": switch.verdict if switch.gain else None}

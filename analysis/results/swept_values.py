@@ -1,0 +1,116 @@
+"""Effect of swept values on each strategy: how much longer training on the same number of samples takes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from analysis.report.wording import format_number, join_names
+from analysis.results.summary import RunSummary
+from analysis.results.trial_result import TrialGroup
+
+COMPARED_CONDITION_COUNT = 2  # a ConditionEffect compares two conditions
+MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a sentence lists only two
+
+
+@dataclass(frozen=True)
+class SweptValuesEffect:
+    """How much a change of swept values, such as of the link rate, slows down one strategy."""
+
+    before: TrialGroup
+    after: TrialGroup
+
+    @property
+    def strategy(self) -> str:
+        """Label of the affected strategy in the scenario."""
+        return self.before.strategy
+
+    @property
+    def time_ratio(self) -> float:
+        """Time for the same number of samples with the second swept values / time with the first."""
+        return seconds_per_sample(self.after) / seconds_per_sample(self.before)
+
+
+def groups_by_swept_values(summary: RunSummary) -> list[list[TrialGroup]]:
+    """Return for each strategy its trials on the most workers, one group per combination of swept values.
+
+    The groups are in the scenario's order. A strategy with one combination of swept values is left out.
+    """
+    group_lists = []
+    for strategy in summary.strategies:
+        of_strategy = [group for group in summary.trial_groups if group.strategy == strategy]
+        most_workers = max((group.workers for group in of_strategy), default=0)
+        largest = [group for group in of_strategy if group.workers == most_workers]
+        if len(largest) > 1:
+            group_lists.append(sorted(largest, key=lambda group: summary.swept_values.index(group.condition)))
+    return group_lists
+
+
+def swept_effects(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> list[SweptValuesEffect]:
+    """Return how much the swept values slow down each strategy, the smallest effect first.
+
+    All effects are between the same two combinations: those with the largest ratio of times for any strategy.
+    """
+    timed = (groups for groups in groups_by_strategy if all(seconds_per_sample(group) for group in groups))
+    pairs = [_fastest_and_slowest_group(groups) for groups in timed]
+    if not pairs:
+        return []
+    fastest, slowest = max(pairs, key=lambda pair: SweptValuesEffect(*pair).time_ratio)
+    effects = _effects_between_values(groups_by_strategy, fastest.condition, slowest.condition)
+    return sorted(effects, key=lambda effect: effect.time_ratio)
+
+
+def describe_swept_effects(summary: RunSummary) -> str:
+    """Return a clause on how much the swept values slow down training; empty if nothing can be compared.
+
+    Example: "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat".
+    """
+    effects = swept_effects(groups_by_swept_values(summary))
+    if not effects:
+        return ""
+    if len(effects) == 1 and len(groups := _most_swept_strategy_groups(summary)) > COMPARED_CONDITION_COUNT:
+        return _describe_all_swept_values(groups)
+    smallest, *larger = effects
+    parts = [f"{format_number(smallest.time_ratio)} times as long with {smallest.strategy}"]
+    listed_effects, rest = (larger, "") if len(larger) < MAX_LISTED_STRATEGIES else (larger[-1:], ", others in between")
+    parts += [f"{format_number(effect.time_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
+    return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
+
+
+def _most_swept_strategy_groups(summary: RunSummary) -> list[TrialGroup]:
+    return max(groups_by_swept_values(summary), key=len)
+
+
+def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
+    """Return a clause that compares the times of one strategy for all swept values with those for the first."""
+    first, *others = trial_groups
+    ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
+    conditions = join_names(shorten_swept_values(group.condition for group in others))
+    return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
+
+
+def shorten_swept_values(swept_values: Iterable[str]) -> list[str]:
+    """Shorten swept values for a list: only the first keeps the key if all have the same: "fraction 0.0", "0.125"."""
+    names = list(swept_values)
+    keys = {name.rpartition(" ")[0] for name in names}
+    return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names
+
+
+def seconds_per_sample(trial_group: TrialGroup) -> float:
+    """Return the seconds per sample of all workers together: the olympic mean over repeated trials."""
+    return trial_group.mean_time_s("time_to_samples")
+
+
+def _fastest_and_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, TrialGroup]:
+    ranked = sorted(trial_groups, key=seconds_per_sample)
+    return ranked[0], ranked[-1]
+
+
+def _effects_between_values(
+    groups_by_strategy: Sequence[Sequence[TrialGroup]], first_values: str, last_values: str
+) -> Iterator[SweptValuesEffect]:
+    """Yield the effect of changing between two combinations of swept values on each strategy that ran with both."""
+    for groups in groups_by_strategy:
+        by_condition = {group.condition: group for group in groups}
+        if not {first_values, last_values} <= by_condition.keys():
+            continue
+        if seconds_per_sample(by_condition[first_values]):
+            yield SweptValuesEffect(by_condition[first_values], by_condition[last_values])

@@ -1,0 +1,344 @@
+"""Check whether this host is fast enough for a scenario, and which dilation (slow-down of the clock) it needs.
+
+A dilation of D makes a trial D times slower in wall-clock time and leaves its virtual time as it is. A trial fits this
+host under a dilation D if all of these hold:
+
+- every shaped rate, divided by D, is one that this host can enforce,
+- the rates of all links together, divided by D, are at most what this host can move,
+- the CPU time of a step is at most 40 % of the time of all cores during the step,
+- the CPU time of the workers' compute is at most 40 % of the time of all cores while the declared devices compute.
+
+Within these limits, workers whose compute time is set by the scenario keep their deadlines within 2 to 3 % (16 workers
+of 1 ms in steps of 20 ms on two cores); beyond, they do not.
+
+With `dilation: auto`, the dilation is also so large that messages and updates use at most a tenth of the cores' time,
+because they seldom overlap with the time of transfers: in a ring of eight at 25 Gbit/s and a dilation of 24, whose
+transfers took as long as the cores, steps took 1.9 times as long. Messages of asynchronous workers arrive while other
+workers compute: 1.5 % of compute phases of 20 ms (wall clock) ended late, and 0.2 to 0.7 % of those of 40 ms (eight
+workers on two cores), so 40 ms is the shortest compute phase that `auto` allows.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import ceil, inf
+from typing import NamedTuple
+
+from pydantic import Field
+
+from compose.calibration.capacity import HostCapacity
+from compose.host.compute_speed import ComputeSpeed
+from services.cluster.events import LinkChange
+from services.collectives import TransferSchedule
+from services.learning.data_order import split_proportionally
+from services.plan import NodePlan, Plan, SecondPhasePlan
+from services.runtime.pacing import MAX_LATE_STEP_SHARE
+from services.scenario.scenario import AUTO, Scenario
+from services.schema.component import FrozenRecord
+from services.schema.errors import UserError
+from services.strategies.cost_model import Flow
+
+USUAL_DILATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+MAX_CPU_SHARE = 0.4  # share of the cores' time that a step may use
+MAX_OVERHEAD_SHARE = 0.1  # share of the cores' time for messages and updates
+MIN_ASYNC_COMPUTE_S = 0.04  # wall seconds; shortest compute phase of an asynchronous worker
+MAX_CORE_SHARE = 0.8  # share of one core that the compute of one worker may use
+ROUNDING_TOLERANCE = 1e-9
+
+
+class TrialHostDemand(FrozenRecord):
+    """What one trial needs of this host: need in words -> smallest dilation (slow-down of the clock) that meets it."""
+
+    trial: str
+    declared: float | None  # declared dilation; None: auto
+    needs: dict[str, float]  # need in words -> smallest dilation under which this host can meet it
+    wishes: dict[str, float] = Field(default={})  # needs for precise steps, in the same form; they count for auto only
+    gradient_cpu_s: float  # measured CPU seconds of one gradient, wall clock
+    cpu_s: float  # CPU seconds of a step over all nodes, wall clock
+    messages: int  # per step
+
+    @property
+    def dilation_by_need(self) -> dict[str, float]:
+        """Needs that determine the trial's dilation: need in words -> smallest dilation that meets it."""
+        return self.needs | (self.wishes if self.declared is None else {})
+
+    @property
+    def bottleneck_need(self) -> str:
+        """Description of the need that requires the largest dilation."""
+        return max(self.dilation_by_need, key=self.dilation_by_need.__getitem__, default="nothing that this host lacks")
+
+    @property
+    def required_dilation(self) -> float:
+        """Smallest dilation in `USUAL_DILATIONS` at which this host is fast enough for the trial; inf if none is."""
+        smallest = max(self.dilation_by_need.values(), default=1.0)
+        return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
+
+    @property
+    def exceeds_declared_dilation(self) -> bool:
+        """Whether the declared dilation is too small for this host."""
+        return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - ROUNDING_TOLERANCE
+
+
+class ComputePhase(NamedTuple):
+    """Compute time of one worker in one step: on this host's CPU, and on the device that the scenario declares."""
+
+    cpu_s: float  # CPU seconds on this host
+    device_s: float  # virtual seconds on the declared device
+
+
+class StepHostLoad(NamedTuple):
+    """Messages and CPU time of one training step on this host."""
+
+    messages: int
+    compute_phases: tuple[ComputePhase, ...]  # of workers on a CPU
+    overhead_cpu_s: float  # CPU seconds of messages, sums and updates over all nodes
+    step_s: float  # predicted, virtual
+    is_asynchronous: bool  # workers do not wait for each other
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of the step over all nodes."""
+        return self.overhead_cpu_s + sum(phase.cpu_s for phase in self.compute_phases)
+
+    @property
+    def step_duration_text(self) -> str:
+        """Duration of a training step as text for error messages, such as `a step of 20 ms`."""
+        return f"a step of {1e3 * self.step_s:.3g} ms"
+
+    @property
+    def slowest_compute_text(self) -> str:
+        """Text on the worker that this host slows down most, such as `3 ms of compute in 1 ms`, for error messages."""
+        cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
+        others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
+        return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
+
+    def min_dilation_for_compute(self, core_count: int) -> float:
+        """Return the smallest dilation under which this host finishes the compute of all workers in time.
+
+        In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
+        computes on one core.
+        """
+        allowed_late_s = MAX_LATE_STEP_SHARE * self.step_s
+        core_shares = [phase.cpu_s / (phase.device_s + allowed_late_s) for phase in self.compute_phases]
+        return max(sum(core_shares) / (MAX_CPU_SHARE * core_count), max(core_shares) / MAX_CORE_SHARE)
+
+
+class CapacityCheck(FrozenRecord):
+    """Result of the check whether this host is fast enough for a run: the dilation, and what each trial needs."""
+
+    capacity: HostCapacity | None  # None: virtual time needs none
+    dilation: float  # of trials with dilation: auto
+    demands: tuple[TrialHostDemand, ...]
+
+    @property
+    def message_alpha_s(self) -> float:
+        """Latency α of a message for predictions, in wall seconds; 0 if this host is not calibrated."""
+        return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
+
+    @property
+    def most_demanding_trial(self) -> TrialHostDemand | None:
+        """Needs of the trial that requires the largest dilation; None if the run has no trials."""
+        return max(self.demands, key=lambda demand: max(demand.dilation_by_need.values(), default=0.0), default=None)
+
+
+def check_plans(
+    scenario: Scenario, plans: Sequence[Plan], host_capacity: HostCapacity, speed: ComputeSpeed
+) -> CapacityCheck:
+    """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
+
+    Args:
+        scenario: scenario to check.
+        plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
+        host_capacity: messages and rates that this host can carry.
+        speed: CPU seconds of gradients and updates on this host.
+
+    Raises:
+        UserError: a trial does not fit; the message names the largest need and the dilation that would be enough.
+    """
+    is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
+    demands = tuple(
+        host_demand_of_trial(plan, host_capacity, speed, dilation=None if auto else plan.dilation)
+        for plan, auto in zip(plans, is_auto, strict=True)
+    )
+    if impossible := [demand for demand in demands if demand.required_dilation == inf]:
+        raise UserError(_host_too_slow_error(impossible[0], host_capacity))
+    if too_small := [demand for demand in demands if demand.exceeds_declared_dilation]:
+        raise UserError(_low_dilation_error(max(too_small, key=lambda demand: demand.required_dilation), host_capacity))
+    auto_dilations = [demand.required_dilation for demand in demands if demand.declared is None]
+    return CapacityCheck(capacity=host_capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
+
+
+def host_demand_of_trial(
+    plan: Plan, host_capacity: HostCapacity, speed: ComputeSpeed, dilation: float | None
+) -> TrialHostDemand:
+    """Return the smallest dilation per need of a trial, such as a link rate; the dilation of the plan is ignored."""
+    has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
+    loads = [_host_load_of_step(plan, phase, host_capacity, speed) for phase in _training_phases(plan)]
+    needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _usable_link_rates_bps(plan)}
+    if total_bps := _total_payload_bps(plan):
+        needs[f"all links together, {_format_rate_gbit(total_bps)}"] = total_bps / host_capacity.total_bps
+    wishes: dict[str, float] = {}
+    cores = host_capacity.fingerprint.cores
+    for load in loads if has_paced_workers else ():
+        overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
+        _add_host_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
+        cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
+        cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
+        _add_host_need(needs, cpu_need, load.cpu_s / cpu_limit_s)
+        if load.compute_phases:
+            _add_host_need(needs, load.slowest_compute_text, load.min_dilation_for_compute(cores))
+        if load.compute_phases and load.is_asynchronous:
+            shortest_s = min(phase.device_s for phase in load.compute_phases)
+            compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
+            _add_host_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+    largest_load = max(loads, key=lambda load: load.cpu_s)
+    return TrialHostDemand(
+        trial=plan.trial,
+        declared=dilation,
+        needs=needs,
+        wishes=wishes,
+        gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
+        cpu_s=largest_load.cpu_s,
+        messages=largest_load.messages,
+    )
+
+
+def _add_host_need(dilation_by_need: dict[str, float], description: str, min_dilation: float) -> None:
+    """Add a need of a trial and the smallest dilation that meets it; keep the larger one if it is already there."""
+    dilation_by_need[description] = max(min_dilation, dilation_by_need.get(description, 0.0))
+
+
+def _usable_link_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
+    """Yield, for each link with a limited rate, a description and the rate that its nodes can use, in virtual bit/s."""
+    uplinks, downlinks = (
+        {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
+        for direction in ("uplink", "downlink")
+    )
+    flows = [flow for flow_set in _concurrent_flow_sets(plan) for flow in flow_set]
+    for name in uplinks:
+        senders = {source for source, target in flows if target == name}
+        receivers = {target for source, target in flows if source == name}
+        for direction, rate_bps, peers_bps in (
+            ("uplink", uplinks[name], sum(downlinks[receiver] for receiver in receivers)),
+            ("downlink", downlinks[name], sum(uplinks[sender] for sender in senders)),
+        ):
+            if rate_bps < inf and peers_bps:
+                yield f"{name}'s {direction} of {_format_rate_gbit(rate_bps)}", min(rate_bps, peers_bps)
+    for link in plan.network.shared_links:
+        senders = {source for source, target in flows if link.carries_flow(source, target)}
+        if senders:
+            senders_bps = sum(uplinks[sender] for sender in senders)
+            yield f"{link.name} of {_format_rate_gbit(link.rate_bps)}", min(link.rate_bps, senders_bps)
+
+
+def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
+    """Return the highest rate of a node's link during a trial, events included; inf if the link is not shaped."""
+    declared_bps = node.uplink_bps if direction == "uplink" else node.downlink_bps
+    changes = (event.change for event in plan.events if isinstance(event.change, LinkChange))
+    changed_bps = (getattr(change, direction) or 0.0 for change in changes if node.name in change.of)
+    return inf if declared_bps is None else max((declared_bps, *changed_bps))
+
+
+def _concurrent_flow_sets(plan: Plan) -> tuple[list[Flow], ...]:
+    """Return sets of simultaneous flows (sender, receiver): of each collective, pushes, replies to pushes."""
+    workers = plan.cost_model.workers
+    pushes = list(plan.push_node_pairs)
+    replies = [(server, worker) for worker, server in pushes]
+    collectives = [
+        [(workers[source], workers[target]) for source, target in sorted(schedule.rank_pairs)]
+        for schedule in dict.fromkeys(phase.schedule for phase in _training_phases(plan))
+    ]
+    return tuple(flow_set for flow_set in (*collectives, pushes, replies) if flow_set)
+
+
+def _training_phases(plan: Plan) -> tuple[Plan | SecondPhasePlan, ...]:
+    """Return the training phases of a trial: two if the trial changes its strategy, else one."""
+    return (plan, plan.second_phase) if plan.second_phase else (plan,)
+
+
+def _total_payload_bps(plan: Plan) -> float:
+    """Return the total payload rate of all links while the network is the bottleneck, in bit/s of virtual time.
+
+    It is 0 when nothing is shaped.
+    """
+    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _concurrent_flow_sets(plan))
+    return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
+
+
+def _host_load_of_step(
+    plan: Plan, phase: Plan | SecondPhasePlan, host_capacity: HostCapacity, speed: ComputeSpeed
+) -> StepHostLoad:
+    """Return the number of messages and the CPU time of one step in a training phase."""
+    compute_phases = tuple(_worker_compute_phases(plan, phase, speed))
+    size_bytes = sum(phase.bytes_per_step.values())
+    messages = _messages_per_step(plan, phase.schedule, size_bytes)
+    messages_s = messages * host_capacity.message_cpu_s + size_bytes * (host_capacity.byte_cpu_s + host_capacity.sum_s)
+    updates = _parameter_updates_per_step(plan, phase, len(compute_phases))
+    update_s = 0.0
+    if updates:
+        update_s = speed.update_s(plan.dataset, plan.model, plan.dtype, phase.optimiser)
+    return StepHostLoad(
+        messages=messages,
+        compute_phases=compute_phases,
+        overhead_cpu_s=messages_s + updates * update_s,
+        step_s=phase.predicted.step_s,
+        is_asynchronous=bool(phase.predicted.steps_s),
+    )
+
+
+def _parameter_updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replica_count: int) -> float:
+    """Return the number of parameter updates per step on CPUs, by all replicas or by all servers together."""
+    first, *second = plan.strategy.training_phases()
+    strategy = second[0] if isinstance(training_phase, SecondPhasePlan) else first
+    algorithm = strategy.server_algorithm()
+    if algorithm is None or strategy.training_properties().workers_run_optimiser:
+        return replica_count
+    if algorithm.synchroniser.properties().runs_in_rounds:
+        return 1
+    return algorithm.gradient_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
+
+
+def _worker_compute_phases(plan: Plan, phase: Plan | SecondPhasePlan, speed: ComputeSpeed) -> Iterator[ComputePhase]:
+    """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
+    shares = phase.worker_weights if isinstance(phase, SecondPhasePlan) else (1,) * plan.workers
+    for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
+        if node.throughput and samples and node.device != "cuda":
+            cpu_s = speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
+            yield ComputePhase(cpu_s, samples / node.throughput)
+
+
+def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:
+    """Return the number of messages in one step; a message that is sent in pieces counts once per piece.
+
+    Where the transport shapes links, its pieces are smaller. Messages of an exchange are spread over the steps up to
+    the next exchange.
+    """
+    piece_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
+    messages = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(
+        plan.push_node_pairs
+    )
+    pieces = ceil(bytes_per_step * plan.exchange_period / messages / piece_bytes) if messages else 0
+    return ceil(messages * pieces / plan.exchange_period)
+
+
+def _low_dilation_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
+    return (
+        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
+        f"{demand.bottleneck_need}, which this host provides from dilation "
+        f"{demand.needs[demand.bottleneck_need]:.2g} on ({capacity.provenance}). "
+        f"Write dilation: {demand.required_dilation:g} or dilation: auto, or use --engine simulated"
+    )
+
+
+def _host_too_slow_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
+    return (
+        f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial {demand.trial} needs "
+        f"{demand.bottleneck_need} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
+    )
+
+
+def _format_rate_gbit(rate_bps: float) -> str:
+    return f"{rate_bps / 1e9:.3g} Gbit/s"
+
+
+def virtual_time_capacity_check() -> CapacityCheck:
+    """Return the capacity check of a run in virtual time: every host is fast enough for it."""
+    return CapacityCheck(capacity=None, dilation=1.0, demands=())

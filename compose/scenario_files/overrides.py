@@ -1,0 +1,63 @@
+"""Replacement of values of a scenario file by arguments of the command line (`--set KEY=VALUE`)."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from compose.scenario_files.problems import SourcePosition
+from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
+from services.scenario.sweep import KEY_PATH_ALIASES
+from services.schema.conflicts import KeyPath
+from services.schema.errors import UserError
+
+
+def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str, str]) -> YamlDocument:
+    """Return a copy of a scenario document with the values of `--set` arguments; keys set this way are not swept.
+
+    Args:
+        document: scenario file.
+        values_by_key: dotted path, or short name such as `workers` -> value as YAML.
+
+    Raises:
+        UserError: a path does not exist in the document, or a value is not valid YAML.
+    """
+    data, positions = deepcopy(document.data), dict(document.positions)
+    for name, text in values_by_key.items():
+        path, option = KEY_PATH_ALIASES.get(name, name), f"--set {name}={text}"
+        value = parse_yaml(text, option).data
+        positions[_set_value_at_path(data, path, value, option)] = SourcePosition(option)
+        _remove_key_from_sweep(data, path)
+    return YamlDocument(data, positions)
+
+
+def _set_value_at_path(data: Any, dotted_path: str, value: Any, option: str) -> KeyPath:
+    """Set the key or list item at a dotted path of `data`, and return the path as keys and list indices."""
+    *parents, last = dotted_path.split(".")
+    keys: list[str | int] = []
+    for name in parents:
+        keys.append(key := _to_key_or_list_index(data, name, option))
+        data = data.setdefault(key, {}) if isinstance(data, dict) else data[key]
+    keys.append(key := _to_key_or_list_index(data, last, option))
+    data[key] = value
+    return tuple(keys)
+
+
+def _to_key_or_list_index(section: Any, path_part: str, option: str) -> str | int:
+    """Convert one part of a dotted path to the key of a section, or to the index of an existing list item."""
+    if isinstance(section, dict):
+        return path_part
+    if not isinstance(section, list):
+        raise UserError(
+            f"{option}: {path_part!r} can't be set, because the value above it is neither a section nor a list"
+        )
+    if path_part.isdecimal() and int(path_part) < len(section):
+        return int(path_part)
+    allowed = f"items are 0 to {len(section) - 1}" if section else "the list is empty"
+    raise UserError(f"{option}: {path_part!r} is not an item of the list; {allowed}")
+
+
+def _remove_key_from_sweep(data: Any, dotted_path: str) -> None:
+    """Remove the sweep over the key at a dotted path, if the scenario has one."""
+    sweep = data.get("sweep")
+    for name in [name for name in sweep or () if KEY_PATH_ALIASES.get(name, name) == dotted_path]:
+        del sweep[name]

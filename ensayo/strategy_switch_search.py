@@ -1,0 +1,74 @@
+"""Search for the earliest switch to asynchronous training that loses no quality (timing policy of Sync-Switch).
+
+S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021: bisect the fraction of the workload after which training
+becomes asynchronous, and keep the smallest fraction whose mean quality over the repeats is at most β worse than that of
+fully synchronous training. Differences: the quality is the metric of the scenario's target, or of its task, and each
+fraction is measured by an ordinary run with its own report.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from services.scenario.scenario import Scenario
+from services.schema.errors import UserError
+
+FULLY_SYNCHRONOUS = 1.0
+
+
+@dataclass(frozen=True)
+class SwitchFractionResult:
+    """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
+
+    fraction: float
+    quality: float  # mean over the repeats
+    virtual_s: float  # mean over the repeats, virtual seconds
+    is_good_enough: bool
+
+
+def search_fractions(
+    measure_fraction: Callable[[float], tuple[float, float]], max_quality_loss: float, halving_count: int
+) -> Iterator[SwitchFractionResult]:
+    """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
+
+    Args:
+        measure_fraction: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
+        max_quality_loss: how much worse than that of fully synchronous training a quality may be.
+        halving_count: number of times the interval of fractions is halved.
+    """
+    synchronous_quality, seconds = measure_fraction(FULLY_SYNCHRONOUS)
+    yield SwitchFractionResult(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
+    low, high = 0.0, FULLY_SYNCHRONOUS
+    for _ in range(halving_count):
+        fraction = (low + high) / 2
+        quality, seconds = measure_fraction(fraction)
+        is_good_enough = quality >= synchronous_quality - max_quality_loss  # NaN is never good enough
+        low, high = (low, fraction) if is_good_enough else (fraction, high)
+        yield SwitchFractionResult(fraction, quality, seconds, is_good_enough)
+
+
+def earliest_good_fraction_result(fraction_results: list[SwitchFractionResult]) -> SwitchFractionResult:
+    """Return the result of the smallest switch fraction whose quality is good enough."""
+    return min((result for result in fraction_results if result.is_good_enough), key=lambda result: result.fraction)
+
+
+def find_switch_fraction_key(scenario: Scenario) -> tuple[str, str]:
+    """Return the label of the only switching strategy of a scenario and the dotted path of its switch fraction.
+
+    Raises:
+        UserError: no or several strategies switch, the switch has no fraction, or the scenario sweeps another key.
+    """
+    switches = {label: strategy.training_phases().switch for label, strategy in scenario.strategies.items()}
+    switching = {label: switch for label, switch in switches.items() if switch}
+    if len(switching) != 1:
+        raise UserError(
+            f"search-switch needs a scenario with one strategy_switch or sync_switch; {scenario.name} has "
+            f"{len(switching)}: {', '.join(switching) or 'none'}"
+        )
+    ((label, switch),) = switching.items()
+    if switch.fraction_key is None:
+        key = f"strategies.{label}.when"
+        raise UserError(f"search-switch needs {key}.fraction; write for example {key}: {{kind: at, fraction: 0.5}}")
+    fraction_key = ".".join(("strategies", label, *switch.fraction_key))
+    if others := [key for key in scenario.sweep if key != fraction_key]:
+        raise UserError(f"search-switch needs a scenario without a sweep; {scenario.name} sweeps {', '.join(others)}")
+    return label, fraction_key

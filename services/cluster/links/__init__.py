@@ -1,0 +1,1 @@
+"""Links of the emulated cluster: declared properties, fluid model, and conditions that events change."""

@@ -1,0 +1,66 @@
+"""Link events that are active at this moment, and the link rates, delays and partitions that result."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from services.cluster.events import LinkChange, NetworkPartition, PlannedEvent
+
+Direction: TypeAlias = Literal["uplink", "downlink"]
+
+
+@dataclass
+class LinkEventState:
+    """Link events (changes of rate or delay, partitions) that are active at this moment, as known to one node.
+
+    Where two active events change the same rate, the one that began last counts.
+    """
+
+    _active_events: dict[int, PlannedEvent] = field(default_factory=dict)  # by number, in the order of their begin
+    _listeners: list[Callable[[], None]] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def begin_event(self, event: PlannedEvent) -> None:
+        """Mark a link event as active, and call all listeners."""
+        self._active_events[event.number] = event
+        self._notify_listeners()
+
+    def end_event(self, event: PlannedEvent) -> None:
+        """Remove a link event from the active events, which undoes its change, and call all listeners."""
+        del self._active_events[event.number]
+        self._notify_listeners()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Register a function to be called after every begin and end of a link event."""
+        self._listeners.append(listener)
+
+    def rate_bps_set_by_events(self, node_name: str, direction: Direction) -> float | None:
+        """Return the rate in bit/s that active events give a node's access link; None if no event changes the rate."""
+        rates = [getattr(change, direction) for change in self._active_link_changes(node_name)]
+        return next((rate for rate in reversed(rates) if rate is not None), None)
+
+    def delay_s_added_by_events(self, from_node: str, to_node: str) -> float:
+        """Return the virtual seconds that active events add to the one-way delay from `from_node` to `to_node`."""
+        return sum(change.delay or 0.0 for node in (from_node, to_node) for change in self._active_link_changes(node))
+
+    def is_partitioned(self, from_node: str, to_node: str) -> bool:
+        """Return whether an active network partition prevents messages between the two nodes."""
+        changes = (event.change for event in self._active_events.values())
+        partitions = (change for change in changes if isinstance(change, NetworkPartition))
+        return any((from_node in partition.apart) != (to_node in partition.apart) for partition in partitions)
+
+    async def wait_until_connected(self, from_node: str, to_node: str) -> None:
+        """Wait until no active network partition prevents messages between the two nodes."""
+        while self.is_partitioned(from_node, to_node):
+            await self._changed.wait()
+
+    def _active_link_changes(self, node_name: str) -> Iterator[LinkChange]:
+        changes = (event.change for event in self._active_events.values())
+        return (change for change in changes if isinstance(change, LinkChange) and node_name in change.of)
+
+    def _notify_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
+        self._changed.set()
+        self._changed = asyncio.Event()

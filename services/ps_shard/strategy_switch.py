@@ -1,0 +1,146 @@
+"""Server of one shard of the parameter vector in a training run that switches its strategy."""
+
+import asyncio
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.learning.optimisers import AnyOptimiser, OptimiserState
+from services.parameter_server.update_rules import UpdateRule
+from services.ps_shard.runtime import ServerRuntime
+from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchState
+from services.schema.arrays import HostArray
+from services.schema.errors import NetworkError, ProtocolError
+from services.strategies import SinglePhaseStrategy
+from services.strategies.switching.state_transfer import (
+    StrategySwitchTimeout,
+    receive_model_vectors,
+    send_model_vectors,
+    vectors_digest,
+)
+from services.strategies.switching.switch import PhaseSwitch, shard_sender
+
+
+@dataclass
+class StrategySwitchingServer:
+    """Server of one shard of the parameter vector that takes part in a strategy switch during training."""
+
+    node_name: str
+    switch: PhaseSwitch
+    optimiser_after: AnyOptimiser  # of updates after the switch
+    server: ServerRuntime
+    shard_owners: tuple[str, ...]  # node names by shard
+    make_server: Callable[
+        [SinglePhaseStrategy, UpdateRule, int, int], ServerRuntime
+    ]  # the integers are version and samples
+    control: CoordinatorClient
+    time_limit: StrategySwitchTimeout
+    worker_tasks: Collection[
+        asyncio.Task[None]
+    ] = ()  # training task of the worker in the same process, if there is one
+
+    async def serve_and_switch_strategy(self) -> None:
+        """Serve the workers and take part in strategy switches until every worker has left."""
+        is_committed = False
+        while await self._serve_until_strategy_switch(is_committed=is_committed):
+            is_committed |= await self._switch_strategy()
+
+    async def _serve_until_strategy_switch(self, *, is_committed: bool) -> bool:
+        """Serve the workers, or wait if the current strategy has no servers; return whether a switch follows."""
+        if (self.switch.second if is_committed else self.switch.first).server_algorithm():
+            return await self.server.serve_workers()
+        return await self._await_strategy_switch()
+
+    async def _await_strategy_switch(self) -> bool:
+        """Wait until the coordinator starts a strategy switch; return false if there will be none.
+
+        There will be none when the worker in the same process has finished its training.
+        """
+        call_task = asyncio.create_task(self.control.await_strategy_switch())
+        try:
+            await asyncio.wait({call_task, *self.worker_tasks}, return_when=FIRST_COMPLETED)
+            return call_task.done() and call_task.result()
+        finally:
+            call_task.cancel()
+
+    @property
+    def _current_optimiser_state(self) -> OptimiserState:
+        """Optimiser's state in this server's update rule; raises `ProtocolError` if the rule has none."""
+        update_rule = self.server.update_rule
+        if update_rule.state is None:
+            raise ProtocolError(f"update rule {type(update_rule).__name__} has no optimiser state to transfer")
+        return update_rule.state
+
+    async def _switch_strategy(self) -> bool:
+        """Take part in a strategy switch, and return whether all nodes have committed it."""
+        params, state = self.server.update_rule.params, self._current_optimiser_state
+        deadline_s = self.time_limit.deadline_s
+        decision = await self.control.report_switch_state(self._node_state("stopped", params, state))
+        if decision.action == "load":
+            decision, params, state = await self._transfer_shard(decision, params, state, deadline_s)
+        if decision.action == "abort":
+            return False
+        self._start_second_phase(decision, params, state)
+        return True
+
+    def _node_state(self, stage: ReportStage, params: HostArray, state: OptimiserState) -> StrategySwitchState:
+        """Return this server's report at one stage of a strategy switch, with the digests of its shard."""
+        machine = self.server.machine
+        return StrategySwitchState(
+            self.node_name,
+            stage,
+            version=machine.version,
+            samples=machine.samples,
+            updates=state.update_count,
+            params_digests=(vectors_digest([params]),),
+            state_digests=(vectors_digest(state.slots, state.update_count),),
+            is_server=True,
+        )
+
+    async def _transfer_shard(
+        self, decision: StrategySwitchDecision, params: HostArray, optimiser_state: OptimiserState, deadline_s: float
+    ) -> tuple[StrategySwitchDecision, HostArray, OptimiserState]:
+        """Receive or send this server's shard in a strategy switch, and return the next decision and the shard."""
+        try:
+            async with self.time_limit.enforce(deadline_s):
+                if self.switch.state_transfer.receivers == "servers":
+                    params, optimiser_state = await self._receive_shard(decision)
+                else:
+                    await self._send_shard(params, optimiser_state)
+        except NetworkError as error:
+            failure_report = StrategySwitchState(self.node_name, "loaded", failure=str(error), is_server=True)
+            return await self.control.report_switch_state(failure_report), params, optimiser_state
+        next_decision = await self.control.report_switch_state(self._node_state("loaded", params, optimiser_state))
+        return next_decision, params, optimiser_state
+
+    async def _receive_shard(self, decision: StrategySwitchDecision) -> tuple[HostArray, OptimiserState]:
+        """Receive this server's shard from a worker; return the parameters and the optimiser's state."""
+        server = self.server
+        slot_count = len(self._current_optimiser_state.slots) if self.switch.state_transfer.includes_slots else 0
+        vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
+        sender = shard_sender(server.shard_number, self.shard_owners, server.worker_names)
+        await receive_model_vectors(server.transport, sender, decision.first_step, vectors)
+        return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
+
+    async def _send_shard(self, params: HostArray, optimiser_state: OptimiserState) -> None:
+        """Send this server's shard to every worker; the message tags contain the worker's own next step.
+
+        Messages after an abort have the worker's own next step. They would look old if the tags here had a later step.
+        """
+        transfer = self.switch.state_transfer
+        slots = optimiser_state.slots if transfer.includes_slots else ()
+        vectors = [*([params] if transfer.includes_params else ()), *slots]
+        for rank, next_step in self.server.next_steps.items():
+            await send_model_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
+
+    def _start_second_phase(self, decision: StrategySwitchDecision, params: HostArray, state: OptimiserState) -> None:
+        """Start to serve the strategy after the switch; if it has no servers, keep the shard and wait."""
+        algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
+        if algorithm is None:
+            return
+        update_rule = algorithm.make_update_rule(self.optimiser_after, params, workers)
+        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, state)
+        self.server = self.make_server(self.switch.second, update_rule, decision.version, decision.samples)
+        self.server.next_steps = dict.fromkeys(range(algorithm.gradient_worker_count(workers)), decision.first_step)

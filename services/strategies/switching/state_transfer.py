@@ -1,0 +1,94 @@
+"""State transfer at a strategy switch: digests of vectors, messages that carry vectors, and the time limit."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.learning.layout import VectorRange
+from services.runtime.clock import Clock
+from services.runtime.transport import Message, MessageKind, MessageTag, Transport
+from services.runtime.vector_messages import make_vector_messages, receive_remaining_pieces
+from services.schema.arrays import HostArray
+from services.schema.errors import DeadlineExceeded
+
+
+@dataclass(frozen=True)
+class StrategySwitchTimeout:
+    """Time limit of a strategy switch in one node.
+
+    The coordinator has the same time limit and counts it from the first node that stops its training.
+    """
+
+    clock: Clock
+    timeout_s: float  # virtual
+
+    @property
+    def deadline_s(self) -> float:
+        """Virtual time by which a node that stops its training now must have finished the strategy switch."""
+        return self.clock.now() + self.timeout_s
+
+    @asynccontextmanager
+    async def enforce(self, deadline_s: float) -> AsyncIterator[None]:
+        """Cancel the body of the `async with` block at the virtual time `deadline_s`.
+
+        Without a deadline, a message to a node that is cut off would wait for ever.
+
+        Raises:
+            DeadlineExceeded: the body was not finished at the deadline.
+        """
+        try:
+            async with asyncio.timeout(self.clock.to_wall_s(max(0.0, deadline_s - self.clock.now()))):
+                yield
+        except TimeoutError:
+            raise DeadlineExceeded(f"the strategy switch did not finish within {self.timeout_s:g} s") from None
+
+
+def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None) -> str:
+    """Return the SHA-256 digest of vectors; for an optimiser's state, its update count is included."""
+    sha256 = hashlib.sha256(b"" if update_count is None else str(update_count).encode())
+    for vector in vectors:
+        sha256.update(np.ascontiguousarray(vector).tobytes())
+    return sha256.hexdigest()
+
+
+def range_digests(
+    vector_ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
+) -> tuple[str, ...]:
+    """Return one digest per range: the SHA-256 of that range in all of the vectors, which have equal lengths."""
+    return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in vector_ranges)
+
+
+async def send_model_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
+    """Send parameters or optimiser vectors to another node, which already knows their number and lengths.
+
+    If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
+    could carry nothing after half a message.
+
+    Args:
+        transport: of the sender.
+        receiver: name of the node.
+        step: next step of the worker that sends or receives; it identifies the messages.
+        vectors: in the order in which the receiver expects them.
+    """
+    for number, vector in enumerate(vectors):
+        header = Message(MessageTag(step, MessageKind.LOAD, number))
+        for message in make_vector_messages(header, vector, transport.max_piece_bytes):
+            sending = transport.start_send(receiver, message)
+            if sending is not None:
+                await asyncio.shield(sending)
+
+
+async def receive_model_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
+    """Receive parameters or optimiser vectors from the node `sender`, and write them into `vectors`.
+
+    Raises:
+        DeadlineExceeded: a message did not arrive in time.
+        PeerUnreachable: the sender is gone.
+    """
+    for number, vector in enumerate(vectors):
+        first = await transport.receive(sender, MessageTag(step, MessageKind.LOAD, number))
+        await receive_remaining_pieces(transport, sender, first, vector)

@@ -1,0 +1,155 @@
+"""Strategy switch in a worker: compares and transfers the model, then starts the second strategy."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from services.learning.data_order import RankWeights
+from services.learning.layout import VectorRange
+from services.learning.optimisers import OptimiserState
+from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchState
+from services.runtime.transport import Message, MessageKind, MessageTag
+from services.schema.arrays import HostArray
+from services.schema.errors import NetworkError, first_nested_error
+from services.strategies import StepResult, WorkerAlgorithm
+from services.strategies.switching.state_transfer import (
+    StrategySwitchTimeout,
+    range_digests,
+    receive_model_vectors,
+    send_model_vectors,
+)
+from services.strategies.switching.switch import PhaseSwitch, shard_sender
+
+
+@dataclass(frozen=True)
+class ModelSnapshot:
+    """Copy of a worker's parameters and optimiser state in host memory; no state where servers own it."""
+
+    params: HostArray
+    optimiser_state: OptimiserState | None
+
+
+@dataclass(frozen=True)
+class WorkerStrategySwitch:
+    """Switch of a worker from the first training strategy to the second, between two steps."""
+
+    node_name: str
+    switch: PhaseSwitch
+    algorithm_before: WorkerAlgorithm
+    algorithm_after: WorkerAlgorithm
+    batch_weights: RankWeights  # of the workers' shares of a batch after the switch, by rank
+    control: CoordinatorClient
+    time_limit: StrategySwitchTimeout
+
+    async def run(self, next_step: int, result: StepResult, samples: int) -> tuple[StrategySwitchDecision, StepResult]:
+        """Take part in a strategy switch; return the coordinator's decision, and the parameters to continue with.
+
+        After an abort these are those of `result`, otherwise those at the start of the second phase.
+
+        Args:
+            next_step: the step that this worker would do next.
+            result: result of the step before.
+            samples: number of samples used for the parameters, as far as this worker knows.
+        """
+        snapshot = self._take_snapshot(next_step, result)
+        if self.switch.first.server_algorithm():
+            context = self.algorithm_before.context
+            for owner in context.shard_owners:
+                await context.transport.send(owner, Message(MessageTag(next_step, MessageKind.STRATEGY_SWITCH)))
+        deadline_s = self.time_limit.deadline_s
+        state = replace(self._node_state("stopped", snapshot), next_step=next_step, version=next_step, samples=samples)
+        decision = await self.control.report_switch_state(state)
+        if decision.action == "load":
+            decision, snapshot = await self._transfer_model(next_step, decision, snapshot, deadline_s)
+        return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
+
+    def _take_snapshot(self, next_step: int, step_result: StepResult) -> ModelSnapshot:
+        """Return a copy of this worker's model; before the first update it includes the initial optimiser state."""
+        context = self.algorithm_before.context
+        device, optimiser_state = context.device, self.algorithm_before.replicated_optimiser_state(step_result.state)
+        if optimiser_state is None and next_step == 0:
+            optimiser_state = self.algorithm_after.context.optimiser.init_state(step_result.params)
+        if optimiser_state is not None:
+            host_slots = tuple(device.to_host(slot) for slot in optimiser_state.slots)
+            optimiser_state = OptimiserState(optimiser_state.update_count, host_slots)
+        return ModelSnapshot(device.to_host(step_result.params), optimiser_state)
+
+    def _node_state(self, stage: ReportStage, snapshot: ModelSnapshot) -> StrategySwitchState:
+        """Return this worker's report at one stage of a strategy switch, with the digests of its model.
+
+        An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
+        those of all other nodes.
+        """
+        ranges, state = self._shard_ranges(snapshot), snapshot.optimiser_state
+        slots = () if state is None else range_digests(ranges, state.slots, state.update_count)
+        has_own_params = stage == "stopped" and not self.switch.first.training_properties().is_synchronous
+        params = () if has_own_params else range_digests(ranges, [snapshot.params])
+        updates = state.update_count if state else 0
+        return StrategySwitchState(self.node_name, stage, updates=updates, params_digests=params, state_digests=slots)
+
+    def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
+        """Return the range of each shard in the parameter vector; without servers, one range for all of it."""
+        return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
+
+    async def _transfer_model(
+        self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot, deadline_s: float
+    ) -> tuple[StrategySwitchDecision, ModelSnapshot]:
+        """Send or receive shards of the model, report the outcome, and return the coordinator's next decision."""
+        failure_report: StrategySwitchState | None = None
+        try:
+            async with self.time_limit.enforce(deadline_s):
+                snapshot = await self._exchange_shards(next_step, decision, snapshot)
+        except* NetworkError as errors:
+            failure_report = StrategySwitchState(self.node_name, "loaded", failure=str(first_nested_error(errors)))
+        return await self.control.report_switch_state(failure_report or self._node_state("loaded", snapshot)), snapshot
+
+    async def _exchange_shards(
+        self, step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
+    ) -> ModelSnapshot:
+        """Send shards of the model to servers, or receive the shards of all servers; return the model."""
+        if self.switch.state_transfer.receivers == "servers":
+            await self._send_shards(step, snapshot)
+            return snapshot
+        return await self._receive_shards(step, decision, snapshot)
+
+    async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
+        """Send each shard of the model that this worker has to send to the server that will own it."""
+        context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
+        slots = optimiser_state.slots if optimiser_state and self.switch.state_transfer.includes_slots else ()
+        vectors = [snapshot.params, *slots]
+        async with asyncio.TaskGroup() as group:
+            for number, (owner, shard) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
+                if shard_sender(number, context.shard_owners, context.workers) == self.node_name:
+                    shard_vectors = [shard.view(vector) for vector in vectors]
+                    group.create_task(send_model_vectors(context.transport, owner, next_step, shard_vectors))
+
+    async def _receive_shards(
+        self, step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
+    ) -> ModelSnapshot:
+        """Receive the shards of all servers, and return the model that consists of them."""
+        context, transfer, size = self.algorithm_before.context, self.switch.state_transfer, snapshot.params.size
+        optimiser = self.algorithm_after.context.optimiser
+        slot_count = len(optimiser.init_state(snapshot.params).slots) if transfer.includes_slots else 0
+        params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
+        slots = [np.empty(size, snapshot.params.dtype) for _ in range(slot_count)]
+        vectors = [*([params] if transfer.includes_params else ()), *slots]
+        async with asyncio.TaskGroup() as group:
+            for owner, shard in zip(context.shard_owners, context.shards, strict=True):
+                shard_vectors = [shard.view(vector) for vector in vectors]
+                group.create_task(receive_model_vectors(context.transport, owner, step, shard_vectors))
+        received_state = OptimiserState(decision.updates, tuple(slots))
+        return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
+
+    def _start_second_phase(self, decision: StrategySwitchDecision, snapshot: ModelSnapshot) -> StepResult:
+        """Return the parameters and optimiser state with which this worker continues after a strategy switch."""
+        context = self.algorithm_after.context
+        device = context.device
+        state_before = snapshot.optimiser_state or OptimiserState(decision.updates, ())
+        state_after = self.switch.optimiser_state_after_switch(context.optimiser, snapshot.params, state_before)
+        device_slots = tuple(device.to_device(slot) for slot in state_after.slots)
+        params = device.to_device(snapshot.params)
+        state = self.algorithm_after.state_after_switch(
+            params, decision.version, OptimiserState(state_after.update_count, device_slots)
+        )
+        return StepResult(params, state, samples=decision.samples, pending_samples=0)  # all workers have stopped
