@@ -1,4 +1,4 @@
-"""What this host can't carry is refused before anything starts, and the refusal names what would do."""
+"""A trial that this host can't run is rejected before it starts, and the error names a dilation that is enough."""
 
 import json
 from math import ceil
@@ -27,17 +27,17 @@ TREE = {"kind": "tree"}
 GIGABIT = {"uplink": "1gbit", "downlink": "1gbit"}
 
 
-def host(**changes: float) -> HostCapacity:
-    """A host that shapes links of 1 Gbit/s, carries 8, and needs a millisecond per message."""
+def host_capacity(**changes: float) -> HostCapacity:
+    """Return a host that shapes links of 1 Gbit/s, 8 Gbit/s in total, and needs a millisecond of CPU per message."""
     costs = {"alpha_s": 0.0, "shaped_bps": 1e9, "total_bps": 8e9, "message_cpu_s": 1e-3, "byte_cpu_s": 0, "sum_s": 0}
     return HostCapacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
 
 
-mathematics = ComputeSpeed(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # a millisecond, whatever it is
+COMPUTE_1_MS = ComputeSpeed(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # for every model and batch
 
 
-def scenario(
-    strategy: dict[str, Any] = RING, workers: int = 4, dilation: float | str = 1.0, **cluster: Any
+def make_scenario(
+    strategy: dict[str, Any] = RING, workers: int = 4, dilation: float | str = 1.0, **cluster_settings: Any
 ) -> Scenario:
     document = {
         "name": "wanted",
@@ -47,7 +47,7 @@ def scenario(
             "optimiser": {"kind": "adam", "rate": 1e-3},
             "batch_per_worker": 16,
         },
-        "cluster": {"workers": workers, **cluster},
+        "cluster": {"workers": workers, **cluster_settings},
         "strategies": {"it": strategy},
         "baseline": False,
         "dilation": dilation,
@@ -55,22 +55,22 @@ def scenario(
     return Scenario.decode(document)
 
 
-def plans(wanted: Scenario) -> list[Plan]:
-    return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in wanted.trials()]
+def make_plans(tested_scenario: Scenario) -> list[Plan]:
+    return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in tested_scenario.trials()]
 
 
-def decided(wanted: Scenario, **changes: float) -> CapacityCheck:
-    return check_plans(wanted, plans(wanted), host(**changes), mathematics)
+def check(tested_scenario: Scenario, **changes: float) -> CapacityCheck:
+    return check_plans(tested_scenario, make_plans(tested_scenario), host_capacity(**changes), COMPUTE_1_MS)
 
 
 def test_links_that_this_host_shapes_need_no_dilation() -> None:
     """Four links of 1 Gbit/s, at once, below 8."""
-    assert decided(scenario(dilation="auto", worker=GIGABIT)).dilation == 1
+    assert check(make_scenario(dilation="auto", worker=GIGABIT)).dilation == 1
 
 
 def test_a_link_is_slowed_to_what_this_host_shapes() -> None:
     """25 over 1 is 25; the next of the usual dilations is 32."""
-    admission = decided(scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
+    admission = check(make_scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
 
     assert admission.dilation == 32
     assert admission.most_demanding_trial is not None
@@ -82,24 +82,24 @@ def test_a_link_that_nobody_can_fill_does_not_count_beyond_what_arrives() -> Non
     """Four workers of 1 Gbit/s send 4 into a port of 100."""
     wide = {"uplink": "100gbit", "downlink": "100gbit"}
 
-    needs = decided(scenario(STAR, dilation="auto", worker=GIGABIT, server=wide)).demands[0].needs
+    needs = check(make_scenario(STAR, dilation="auto", worker=GIGABIT, server=wide)).demands[0].needs
 
     assert needs["server-0's downlink of 100 Gbit/s"] == pytest.approx(4)
 
 
 def test_all_links_together_count() -> None:
     """A ring of eight uses all of them at once: 8 times 1448/1514 Gbit/s of payload."""
-    (wanted,) = decided(scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
+    (tested_scenario,) = check(make_scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
 
-    assert max(wanted.needs.values()) == pytest.approx(8 * 1448 / 1514)
-    assert wanted.bottleneck_need.startswith("all links together")
+    assert max(tested_scenario.needs.values()) == pytest.approx(8 * 1448 / 1514)
+    assert tested_scenario.bottleneck_need.startswith("all links together")
 
 
 def test_a_server_is_never_sent_more_than_its_link_takes() -> None:
     """Eight workers share one downlink: 1 Gbit/s in all, not 8."""
-    (wanted,) = decided(scenario(STAR, 8, "auto", worker=GIGABIT, server=GIGABIT), total_bps=1e9).demands
+    (tested_scenario,) = check(make_scenario(STAR, 8, "auto", worker=GIGABIT, server=GIGABIT), total_bps=1e9).demands
 
-    assert wanted.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
+    assert tested_scenario.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
 
 
 @pytest.mark.parametrize(("before", "after"), [(RING, STAR), (STAR, RING), (RING, {**RING, "collective": TREE})])
@@ -108,7 +108,7 @@ def test_a_switch_wants_what_each_of_its_strategies_wants(before: dict[str, Any]
     switch = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "epoch": 1}}
     paced = GIGABIT | {"throughput": "1000/s"}
 
-    demands = [decided(scenario(each, 8, "auto", worker=paced)).demands[0] for each in (switch, before, after)]
+    demands = [check(make_scenario(each, 8, "auto", worker=paced)).demands[0] for each in (switch, before, after)]
 
     whole, first, second = demands
     assert whole.wishes == first.wishes | second.wishes
@@ -125,7 +125,7 @@ def test_the_same_mathematics_wants_what_the_strategy_with_shorter_steps_leaves_
     slow = {"uplink": "10mbit", "downlink": "10mbit"}
     cluster = {"worker": slow | {"throughput": "16000/s"}, "server": slow}
 
-    whole, first, second = (demanded(scenario(each, 8, **cluster))[0].needs for each in (switch, before, after))
+    whole, first, second = (demanded(make_scenario(each, 8, **cluster))[0].needs for each in (switch, before, after))
 
     what = "1 ms of compute in 1 ms on one of 8 workers"
     assert first[what] != pytest.approx(second[what], rel=0.1)
@@ -135,9 +135,9 @@ def test_the_same_mathematics_wants_what_the_strategy_with_shorter_steps_leaves_
 def test_a_rate_that_an_event_raises_counts() -> None:
     """For a while the link is 4 Gbit/s: it must be kept then, too."""
     raised = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "4gbit", "downlink": "4gbit"}
-    wanted = scenario(STAR, dilation="auto", worker=GIGABIT, server={"uplink": "8gbit", "downlink": "8gbit"})
+    tested_scenario = make_scenario(STAR, dilation="auto", worker=GIGABIT, server={"uplink": "8gbit", "downlink": "8gbit"})
 
-    needs = decided(Scenario.decode(wanted.encode() | {"events": [raised]})).demands[0].needs
+    needs = check(Scenario.decode(tested_scenario.encode() | {"events": [raised]})).demands[0].needs
 
     assert needs["worker-0's uplink of 4 Gbit/s"] == pytest.approx(4)
     assert needs["worker-1's uplink of 1 Gbit/s"] == pytest.approx(1)
@@ -147,38 +147,38 @@ def test_racks_are_shaped_too() -> None:
     """Their pipes carry what leaves them, at most what their members send: here 2 of 40 Gbit/s."""
     racks = {"kind": "racks", "size": 2, "uplink": "40gbit"}
 
-    (wanted,) = decided(scenario(STAR, 4, "auto", worker=GIGABIT, server=GIGABIT, network=racks)).demands
+    (tested_scenario,) = check(make_scenario(STAR, 4, "auto", worker=GIGABIT, server=GIGABIT, network=racks)).demands
 
-    assert wanted.needs["rack-1 up of 40 Gbit/s"] == pytest.approx(2)
+    assert tested_scenario.needs["rack-1 up of 40 Gbit/s"] == pytest.approx(2)
 
 
 def test_the_mathematics_of_all_workers_must_fit_into_forty_percent_of_the_cores() -> None:
     """Eight workers, 112 messages of a ring, 120 ms of CPU; a step of 16 ms on two cores has 12.8 ms for it."""
-    (wanted,) = decided(scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
+    (tested_scenario,) = check(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert (wanted.messages, wanted.cpu_s) == (112, pytest.approx(0.120))
-    assert max(wanted.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
-    assert wanted.required_dilation == 12
+    assert (tested_scenario.messages, tested_scenario.cpu_s) == (112, pytest.approx(0.120))
+    assert max(tested_scenario.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
+    assert tested_scenario.required_dilation == 12
 
 
 def test_auto_makes_what_messages_cost_the_host_a_tenth_of_the_step() -> None:
     """112 ms of CPU on two cores: the step of 16 ms must hold them ten times."""
-    (wanted,) = decided(scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
-    (declared,) = decided(scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
+    (tested_scenario,) = check(make_scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
+    (declared,) = check(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert max(wanted.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
-    assert wanted.required_dilation == 48
+    assert max(tested_scenario.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
+    assert tested_scenario.required_dilation == 48
     assert declared.required_dilation == 12  # whoever declares one may find it precise enough
 
 
 def test_mathematics_must_fit_into_what_the_devices_take_and_not_only_into_the_step() -> None:
     """Two workers' 1 ms in 1 ms of a device: behind links of 100 Mbit/s cores have time for it, but too late."""
     fast, slow = (
-        scenario(workers=2, worker={"throughput": "16000/s", "uplink": rate, "downlink": rate})
+        make_scenario(workers=2, worker={"throughput": "16000/s", "uplink": rate, "downlink": rate})
         for rate in ("100mbit", "1mbit")
     )
     (late,), (hidden,) = demanded(fast), demanded(slow)
-    (step,) = plans(fast)
+    (step,) = make_plans(fast)
 
     what = "1 ms of compute in 1 ms on one of 2 workers"
     assert late.needs[what] == pytest.approx(2.5 / (1 + 10 * step.predicted.step_s))
@@ -188,9 +188,9 @@ def test_mathematics_must_fit_into_what_the_devices_take_and_not_only_into_the_s
 
 def test_one_worker_computes_on_one_core() -> None:
     """However many there are: 1 ms of mathematics in 1 ms of a device is 0.8 of a core from 1.25 on."""
-    (wanted,) = demanded(scenario(workers=1, worker={"throughput": "16000/s"}), cores=64)
+    (tested_scenario,) = demanded(make_scenario(workers=1, worker={"throughput": "16000/s"}), cores=64)
 
-    assert wanted.needs["1 ms of compute in 1 ms"] == pytest.approx(1.25 / 1.01)
+    assert tested_scenario.needs["1 ms of compute in 1 ms"] == pytest.approx(1.25 / 1.01)
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,14 @@ def test_an_update_costs_whoever_makes_it_as_often_as_a_step_has_updates(
     strategy: dict[str, Any], updates: int
 ) -> None:
     """Three milliseconds on two cores, beside four workers' messages: in a step of 16 ms."""
-    dear = mathematics._replace(update_s=lambda *_: 3e-3)
-    (cheap,), (wanted,) = (
-        demanded(scenario(strategy, dilation="auto", worker={"throughput": "1000/s"}), each)
-        for each in (mathematics, dear)
+    dear = COMPUTE_1_MS._replace(update_s=lambda *_: 3e-3)
+    (cheap,), (tested_scenario,) = (
+        demanded(make_scenario(strategy, dilation="auto", worker={"throughput": "1000/s"}), each)
+        for each in (COMPUTE_1_MS, dear)
     )
 
-    assert wanted.cpu_s - cheap.cpu_s == pytest.approx(updates * 3e-3)
-    assert max(wanted.wishes.values()) - max(cheap.wishes.values()) == pytest.approx(updates * 1.5e-3 / 1.6e-3)
+    assert tested_scenario.cpu_s - cheap.cpu_s == pytest.approx(updates * 3e-3)
+    assert max(tested_scenario.wishes.values()) - max(cheap.wishes.values()) == pytest.approx(updates * 1.5e-3 / 1.6e-3)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_phases_of_workers_that_wait_for_nobody_last_40_ms_on_the_wall(
     synchrony: dict[str, Any], wish: float | None
 ) -> None:
     """Messages of others come while they compute; these last 16 ms. Who is in lockstep computes while nothing comes."""
-    (wanted,) = demanded(scenario(STAR | {"synchrony": synchrony}, dilation="auto", worker={"throughput": "1000/s"}))
+    (tested_scenario,) = demanded(make_scenario(STAR | {"synchrony": synchrony}, dilation="auto", worker={"throughput": "1000/s"}))
 
-    found = [dilation for what, dilation in wanted.wishes.items() if "asynchronous workers" in what]
+    found = [dilation for what, dilation in tested_scenario.wishes.items() if "asynchronous workers" in what]
     assert found == ([] if wish is None else [pytest.approx(wish)])
 
 
@@ -246,40 +246,40 @@ def test_messages_of_seldom_exchanges_are_spread_over_the_steps_between(
     """An exchange has as many as one in every step; a step has what is left of them where one in 23 exchanges."""
     paced = {"throughput": "1000/s"}
 
-    (wanted,), (whole,) = (demanded(scenario(each, 4, worker=paced)) for each in (seldom, often))
+    (tested_scenario,), (whole,) = (demanded(make_scenario(each, 4, worker=paced)) for each in (seldom, often))
 
-    assert wanted.messages == ceil(whole.messages / 23)
+    assert tested_scenario.messages == ceil(whole.messages / 23)
 
 
-def demanded(wanted: Scenario, needed: ComputeSpeed = mathematics, cores: int = 2) -> tuple[TrialHostDemand, ...]:
+def demanded(tested_scenario: Scenario, needed: ComputeSpeed = COMPUTE_1_MS, cores: int = 2) -> tuple[TrialHostDemand, ...]:
     """On a host with so many cores."""
-    big = host().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
-    return check_plans(wanted.model_copy(update={"dilation": "auto"}), plans(wanted), big, needed).demands
+    big = host_capacity().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
+    return check_plans(tested_scenario.model_copy(update={"dilation": "auto"}), make_plans(tested_scenario), big, needed).demands
 
 
 def test_bytes_cost_cpu_time_too() -> None:
     """Sending them and adding them up."""
-    paced = scenario(dilation="auto", worker={"throughput": "1000/s"})
-    (plan,) = plans(paced)
+    paced = make_scenario(dilation="auto", worker={"throughput": "1000/s"})
+    (plan,) = make_plans(paced)
 
-    plain, dear = (decided(paced, byte_cpu_s=cost, sum_s=cost).demands[0].cpu_s for cost in (0.0, 1e-8))
+    plain, dear = (check(paced, byte_cpu_s=cost, sum_s=cost).demands[0].cpu_s for cost in (0.0, 1e-8))
 
     assert dear - plain == pytest.approx(2e-8 * sum(plan.bytes_per_step.values()))
 
 
 def test_workers_as_fast_as_the_host_are_never_refused_for_its_cores() -> None:
     """They take what is there and promise nothing."""
-    (wanted,) = decided(scenario(workers=32), message_cpu_s=10.0).demands
+    (tested_scenario,) = check(make_scenario(workers=32), message_cpu_s=10.0).demands
 
-    assert wanted.needs == {}
+    assert tested_scenario.needs == {}
 
 
 def test_a_dilation_that_is_too_small_is_refused_with_the_one_that_fits() -> None:
     """And with what is overcommitted, by how much, and where that is known from."""
-    wanted = scenario(workers=8, dilation=2, worker={"throughput": "1000/s"})
+    tested_scenario = make_scenario(workers=8, dilation=2, worker={"throughput": "1000/s"})
 
     with pytest.raises(UserError) as refused:
-        decided(wanted)
+        check(tested_scenario)
 
     assert str(refused.value) == (
         "dilation: 2 is too small for this host. Trial 000-it-w8-r0 needs "
@@ -287,21 +287,21 @@ def test_a_dilation_that_is_too_small_is_refused_with_the_one_that_fits() -> Non
         "which this host provides from dilation 9.4 on (not calibrated: made up). "
         "Write dilation: 12 or dilation: auto, or use --engine simulated"
     )
-    assert decided(wanted.model_copy(update={"dilation": 12.0})).demands[0].required_dilation == 12
+    assert check(tested_scenario.model_copy(update={"dilation": 12.0})).demands[0].required_dilation == 12
 
 
 def test_what_no_dilation_can_carry_is_refused_too() -> None:
     """Auto has an end."""
     with pytest.raises(UserError, match=f"no dilation up to {USUAL_DILATIONS[-1]} is enough"):
-        decided(scenario(dilation="auto", worker={"link": "100gbe"}), shaped_bps=1e6)
+        check(make_scenario(dilation="auto", worker={"link": "100gbe"}), shaped_bps=1e6)
 
 
 def test_all_trials_of_a_run_share_the_dilation_of_the_most_demanding() -> None:
     """Otherwise they could not be compared."""
-    wanted = scenario(dilation="auto", worker={"throughput": "1000/s"})
-    swept = Scenario.decode(wanted.encode() | {"sweep": {"workers": [1, 2, 8]}})
+    tested_scenario = make_scenario(dilation="auto", worker={"throughput": "1000/s"})
+    swept = Scenario.decode(tested_scenario.encode() | {"sweep": {"workers": [1, 2, 8]}})
 
-    admission = decided(swept)
+    admission = check(swept)
 
     assert [each.required_dilation for each in admission.demands] == [1, 2, 48]
     assert admission.dilation == 48
@@ -309,7 +309,7 @@ def test_all_trials_of_a_run_share_the_dilation_of_the_most_demanding() -> None:
 
 def test_a_measured_gradient_takes_some_time_and_is_measured_once() -> None:
     """Not none, and not the time of another batch."""
-    (plan,) = plans(scenario())
+    (plan,) = make_plans(make_scenario())
 
     taken = measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16)
 
@@ -347,10 +347,10 @@ def test_a_broken_store_is_no_measurement(text: str, tmp_path: Path, monkeypatch
 
 def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> None:
     """In virtual time: sixteen times slower, a message costs a sixteenth. Six messages of a ring of four."""
-    measured = host(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
-    wanted = scenario(dilation=16.0)
-    guess, known = (check_plans(wanted, plans(wanted), each, mathematics) for each in (host(alpha_s=0.016), measured))
-    (trial,) = wanted.trials()
+    measured = host_capacity(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
+    tested_scenario = make_scenario(dilation=16.0)
+    guess, known = (check_plans(tested_scenario, make_plans(tested_scenario), each, COMPUTE_1_MS) for each in (host_capacity(alpha_s=0.016), measured))
+    (trial,) = tested_scenario.trials()
 
     without, with_it = (
         make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=each.message_alpha_s).predicted.step_s
@@ -430,7 +430,7 @@ def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_th
 
 def test_virtual_time_carries_everything() -> None:
     """Whatever is declared."""
-    wide = scenario(dilation="auto", worker={"link": "100gbe"})
+    wide = make_scenario(dilation="auto", worker={"link": "100gbe"})
 
     admission = check_host_capacity(wide, create_engine("simulated"))
 
