@@ -51,7 +51,7 @@ class NodeIdentity:
             AuthenticationError: the proof is missing, too old, from another run or for another receiver.
         """
         if serialised_proof is None:
-            raise AuthenticationError("the data stream carries no identity proof of its sender")
+            raise AuthenticationError("the stream carries no identity proof of its sender")
         try:
             proof = IdentityProof.FromString(serialised_proof)
             sender_name = self._verify_sender(proof)

@@ -76,10 +76,10 @@ def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
 )
 def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: Any) -> None:
     """A scenario that sweeps its racks needs no second list of them."""
-    assert collective.resolve_fields(SITE).groups == SITE.racks
+    assert collective.resolve_auto_values(SITE).groups == SITE.racks
     for named in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
         mine = collective.model_copy(update=named)
-        found = mine.resolve_fields(SITE)
+        found = mine.resolve_auto_values(SITE)
         assert (found.size, found.groups) == (mine.size, mine.groups)
 
 
