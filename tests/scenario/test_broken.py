@@ -1,6 +1,6 @@
-"""What does a broken scenario say? Each file in tests/broken stands beside its expected message.
+"""Error messages of broken scenarios. Each file in tests/broken has a `.txt` file with the expected message.
 
-`pytest tests/scenario --rewrite` writes the messages anew; they are read in review.
+`pytest tests/scenario --rewrite` rewrites the expected messages; they are read in review.
 """
 
 from pathlib import Path
@@ -14,10 +14,10 @@ BROKEN = sorted(Path(__file__).parents[1].joinpath("broken").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
-def test_a_broken_scenario_says_where_it_is_wrong_and_what_is_allowed(
+def test_a_broken_scenario_error_names_the_place_and_the_allowed_values(
     path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever gets an error must be able to mend the file with nothing but the message."""
+    """A user must be able to repair the file with the message alone."""
     monkeypatch.chdir(pytestconfig.rootpath)
     expected = path.with_suffix(".txt")
 

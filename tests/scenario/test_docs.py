@@ -1,4 +1,4 @@
-"""What the documentation shows must load."""
+"""Examples and tables of the documentation agree with the code."""
 
 import re
 from pathlib import Path
@@ -28,8 +28,8 @@ strategies:
 """
 
 
-def test_every_example_of_a_cluster_makes_a_plan(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    """Whoever copies one must not meet an error, also in virtual time, which every host has."""
+def test_every_cluster_example_makes_a_plan(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """A user who copies an example must get no error, also in virtual time, which works on every host."""
     page = (pytestconfig.rootpath / "docs" / "cluster.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     file = tmp_path / "documented.yaml"
@@ -42,20 +42,24 @@ def test_every_example_of_a_cluster_makes_a_plan(pytestconfig: pytest.Config, tm
             assert make_plan(trial, "run", "simulated", InProcessAddresses()).nodes, yaml.safe_dump(document)
 
 
-def test_the_page_on_collectives_has_a_row_for_every_member(pytestconfig: pytest.Config) -> None:
-    """Whoever chooses must see them all, with what each takes."""
+def test_the_collectives_page_has_a_row_for_every_collective(pytestconfig: pytest.Config) -> None:
+    """A user who chooses a collective must see all of them, each with its closed form."""
     page = (pytestconfig.rootpath / "docs" / "collectives.md").read_text()
-    members = get_args(get_args(AnyCollective)[0])
+    collectives = get_args(get_args(AnyCollective)[0])
 
-    assert [member for member in members if f"| `{member.model_fields['kind'].default}` |" not in page] == []
-    forms = {
-        member: member.closed_form.split(";")[0].split(",")[0] for member in members if member is not AutoCollective
+    assert [
+        collective for collective in collectives if f"| `{collective.model_fields['kind'].default}` |" not in page
+    ] == []
+    closed_forms = {
+        collective: collective.closed_form.split(";")[0].split(",")[0]
+        for collective in collectives
+        if collective is not AutoCollective
     }
-    assert [member for member, form in forms.items() if form not in page] == []
+    assert [collective for collective, closed_form in closed_forms.items() if closed_form not in page] == []
 
 
-def test_the_page_on_clusters_names_every_profile_with_its_value(pytestconfig: pytest.Config) -> None:
-    """A value that changes in the code must change there."""
+def test_the_cluster_page_lists_every_profile_with_its_value(pytestconfig: pytest.Config) -> None:
+    """A value that changes in the code must also change on the page."""
     page = (pytestconfig.rootpath / "docs" / "cluster.md").read_text()
 
     assert [name for name, speed in RELATIVE_THROUGHPUT.items() if f"`{name}` {speed:g}" not in page] == []

@@ -1,4 +1,4 @@
-"""Scenarios and their trials: what is written is what runs."""
+"""Scenarios and the trials that they define."""
 
 from pathlib import Path
 
@@ -27,36 +27,38 @@ SMALL: ScenarioDocument = {
     },
 }
 
-every_shipped = pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
+every_shipped_scenario = pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
 workers = st.lists(st.integers(4, 16), min_size=1, max_size=3, unique=True)
 rates = st.lists(st.integers(1, 9).map("{}mbit".format), min_size=1, max_size=3, unique=True)
 
 
-def small(**changes: object) -> Scenario:
+def small_scenario(**changes: object) -> Scenario:
     return Scenario.decode(SMALL | changes)
 
 
-def swept(**axes: object) -> Scenario:
-    return small(sweep={"workers": [1, 2, 4]} | {name.replace("__", "."): values for name, values in axes.items()})
+def swept_scenario(**axes: object) -> Scenario:
+    return small_scenario(
+        sweep={"workers": [1, 2, 4]} | {name.replace("__", "."): values for name, values in axes.items()}
+    )
 
 
 @settings(deadline=None, max_examples=25)  # each example validates dozens of trials
 @given(workers=workers, rates=rates, repeats=st.integers(1, 3), seed=st.integers(0, 99))
 def test_the_same_scenario_gives_the_same_trials(workers: list[int], rates: list[str], repeats: int, seed: int) -> None:
-    """A run can be repeated only if what runs follows from the file alone."""
+    """A run can be repeated only if its trials follow from the file alone."""
     document = SMALL | {"sweep": {"workers": workers, "cluster.worker.uplink": rates}, "repeats": repeats, "seed": seed}
 
-    once, again = (Scenario.decode(document).trials() for _ in range(2))
+    first, second = (Scenario.decode(document).trials() for _ in range(2))
 
-    assert once == again
-    assert len({trial.id for trial in once}) == len(once) == repeats * len(rates) * (1 + 2 * len(workers))
+    assert first == second
+    assert len({trial.id for trial in first}) == len(first) == repeats * len(rates) * (1 + 2 * len(workers))
 
 
 @settings(deadline=None, max_examples=25)  # each example validates dozens of trials
 @given(workers=workers, rates=rates)
-def test_a_trial_survives_its_own_json(workers: list[int], rates: list[str]) -> None:
-    """Nodes read their plan from a file: nothing may get lost on the way."""
-    scenario = small(sweep={"workers": workers, "cluster.worker.uplink": rates})
+def test_a_trial_is_unchanged_after_a_json_round_trip(workers: list[int], rates: list[str]) -> None:
+    """Nodes read their plan from a file, and the file must lose nothing."""
+    scenario = small_scenario(sweep={"workers": workers, "cluster.worker.uplink": rates})
 
     trial = scenario.trials()[-1]
 
@@ -64,9 +66,9 @@ def test_a_trial_survives_its_own_json(workers: list[int], rates: list[str]) -> 
     assert Scenario.decode(scenario.encode()) == scenario
 
 
-def test_trials_come_as_baselines_then_strategies_then_workers_then_repeats() -> None:
-    """The order is the order of the report; early trials are the ones to compare with."""
-    ids = [trial.id for trial in small(sweep={"workers": [1, 4]}, repeats=2).trials()]
+def test_trials_are_ordered_by_baseline_strategy_workers_and_repeat() -> None:
+    """The report has the same order; later trials are compared with the first ones."""
+    ids = [trial.id for trial in small_scenario(sweep={"workers": [1, 4]}, repeats=2).trials()]
 
     assert ids == [
         "000-none-w1-r0",
@@ -83,33 +85,34 @@ def test_trials_come_as_baselines_then_strategies_then_workers_then_repeats() ->
 
 
 def test_repeats_use_the_same_seeds_under_every_strategy() -> None:
-    """Otherwise luck would be compared instead of strategies."""
+    """With different seeds, the comparison would measure chance instead of strategies."""
     seeds = {
-        (trial.label, trial.repeat): trial.seed for trial in small(seed=7, repeats=2, cluster={"workers": 2}).trials()
+        (trial.label, trial.repeat): trial.seed
+        for trial in small_scenario(seed=7, repeats=2, cluster={"workers": 2}).trials()
     }
 
     assert {seed for (_, repeat), seed in seeds.items() if repeat == 1} == {8}
 
 
-def test_a_trial_holds_its_own_values_and_nothing_left_to_sweep() -> None:
-    """Whoever gets a trial needs nothing else to know what runs."""
-    trial = swept(workload__batch=[32]).trials()[-1]
+def test_a_trial_contains_its_own_values_and_no_sweep() -> None:
+    """A trial alone must define what runs."""
+    trial = swept_scenario(workload__batch=[32]).trials()[-1]
 
     assert trial.labels == {"workers": 4, "workload.batch": 32}
     assert (trial.scenario.cluster.workers, trial.scenario.workload.batch) == (4, 32)
     assert trial.scenario.trials()[0].scenario == trial.scenario
 
 
-def test_a_key_of_one_strategy_is_swept_for_that_strategy_alone() -> None:
-    """Servers mean nothing to a ring: running it again for each number of them would tell nothing."""
-    trials = swept(strategies__ps__servers=[1, 2]).trials()
+def test_a_key_of_one_strategy_is_swept_only_for_that_strategy() -> None:
+    """A ring has no servers: running it for each number of servers would add no information."""
+    trials = swept_scenario(strategies__ps__servers=[1, 2]).trials()
 
     assert [trial.label for trial in trials].count("ring") == 3
     assert [trial.label for trial in trials].count("ps") == 6
 
 
-def test_a_setting_reaches_into_lists(tmp_path: Path) -> None:
-    """Groups, links and events are lists; the third worker is `cluster.groups.0.ranks`."""
+def test_a_setting_can_change_an_item_of_a_list(tmp_path: Path) -> None:
+    """Groups, links and events are lists; `cluster.groups.0` is the first group."""
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(SMALL | {"cluster": {"workers": 4, "groups": SMALL["cluster"]["groups"]}}))
 
@@ -119,8 +122,8 @@ def test_a_setting_reaches_into_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["cluster.groups.1.ranks", "cluster.groups.x.ranks", "seed.more"])
-def test_a_setting_that_leads_nowhere_says_where_it_ends(path: str, tmp_path: Path) -> None:
-    """An item that is not there can't be changed."""
+def test_a_setting_with_an_unknown_path_names_the_unknown_part(path: str, tmp_path: Path) -> None:
+    """A setting can't change an item that does not exist."""
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(SMALL | {"seed": 1}))
 
@@ -128,36 +131,37 @@ def test_a_setting_that_leads_nowhere_says_where_it_ends(path: str, tmp_path: Pa
         load_scenario(file, {path: "1"})
 
 
-def test_an_axis_with_paths_sets_them_together() -> None:
-    """A link has two ends; sweeping them apart would try combinations that nobody builds."""
+def test_a_sweep_axis_with_several_paths_sets_them_together() -> None:
+    """A link has two ends; separate axes would try combinations that do not occur in practice."""
     paths = ["cluster.worker.uplink", "cluster.server.uplink"]
-    trials = small(sweep={"link": {"paths": paths, "values": ["1mbit", "2mbit"]}, "workers": [4]}).trials()
+    trials = small_scenario(sweep={"link": {"paths": paths, "values": ["1mbit", "2mbit"]}, "workers": [4]}).trials()
 
-    assert [(t.labels["link"], t.scenario.cluster.server.uplink) for t in trials[:2]] == [
+    assert [(trial.labels["link"], trial.scenario.cluster.server.uplink) for trial in trials[:2]] == [
         ("1mbit", 1e6),
         ("2mbit", 2e6),
     ]
-    assert all(t.scenario.worker_spec(0).uplink == t.scenario.cluster.server.uplink for t in trials)
+    assert all(trial.scenario.worker_spec(0).uplink == trial.scenario.cluster.server.uplink for trial in trials)
 
 
-def test_a_case_sets_several_keys_and_takes_others_away() -> None:
-    """Strong and weak scaling differ in two keys; a sweep over each of them would try combinations without sense."""
+def test_a_sweep_case_sets_several_keys_and_removes_others() -> None:
+    """Strong and weak scaling differ in two keys; a sweep over each key would also try invalid combinations."""
     strong: dict[str, object] = {"workload.batch": 64}
     weak = {"workload.batch": None, "workload.batch_per_worker": 16}
-    trials = small(
+    trials = small_scenario(
         sweep={"scaling": {"cases": {"strong": strong, "weak": weak}}, "workers": [4]}, baseline=False
     ).trials()
 
-    found = [
-        (t.label, t.labels["scaling"], t.scenario.workload.batch, t.scenario.workload.batch_per_worker) for t in trials
+    actual = [
+        (trial.label, trial.labels["scaling"], trial.scenario.workload.batch, trial.scenario.workload.batch_per_worker)
+        for trial in trials
     ]
-    assert found == [(label, *case) for label in ("ring", "ps") for case in (("strong", 64, None), ("weak", None, 16))]
+    assert actual == [(label, *case) for label in ("ring", "ps") for case in (("strong", 64, None), ("weak", None, 16))]
     assert trials[1].id == "001-ring-w4-weak-r0"
 
 
-def test_groups_shrink_with_the_cluster() -> None:
-    """A sweep over workers starts below the ranks that a group names."""
-    by_workers = {trial.labels["workers"]: trial.scenario for trial in swept().trials()}
+def test_groups_omit_ranks_beyond_the_number_of_workers() -> None:
+    """A sweep over workers starts with fewer workers than the ranks that a group lists."""
+    by_workers = {trial.labels["workers"]: trial.scenario for trial in swept_scenario().trials()}
 
     assert by_workers[1].cluster.groups == ()
     assert by_workers[2].cluster.groups[0].ranks == (1,)
@@ -165,15 +169,15 @@ def test_groups_shrink_with_the_cluster() -> None:
     assert by_workers[4].worker_spec(2).throughput is None
 
 
-def test_weak_scaling_grows_the_batch_with_the_workers() -> None:
-    """`batch_per_worker` keeps each worker's share, `batch` the sum."""
+def test_the_global_batch_grows_with_the_workers_in_weak_scaling() -> None:
+    """`batch_per_worker` fixes the share of each worker, `batch` the sum of all shares."""
     work = {key: value for key, value in SMALL["workload"].items() if key != "batch"} | {"batch_per_worker": 16}
 
-    assert small(workload=work, cluster={}).workload.global_batch_size(4) == 64
+    assert small_scenario(workload=work, cluster={}).workload.global_batch_size(4) == 64
 
 
-def test_a_key_can_be_set_without_another_file(tmp_path: Path) -> None:
-    """Trying one value should not need an editor; a key that is set is not swept."""
+def test_a_setting_replaces_a_key_and_its_sweep_axis(tmp_path: Path) -> None:
+    """A user can try one value without editing the file; a key that is set is not swept."""
     path = tmp_path / "small.yaml"
     path.write_text(
         "# Q?\nname: small\nworkload: {dataset: {kind: digits}, model: {kind: linear}, "
@@ -188,15 +192,15 @@ def test_a_key_can_be_set_without_another_file(tmp_path: Path) -> None:
         load_scenario(path, {"cluster.worker.uplink": "1"})
 
 
-@every_shipped
-def test_every_shipped_scenario_loads_and_answers_one_question(path: Path) -> None:
-    """They are the first thing that anybody runs."""
+@every_shipped_scenario
+def test_every_shipped_scenario_loads_and_states_its_question(path: Path) -> None:
+    """Shipped scenarios are the first ones that a new user runs."""
     scenario = load_scenario(path)
     trials = scenario.trials()
 
     assert scenario.name == path.stem
     assert read_first_comment(path).endswith("?")
     assert path.read_text().startswith("# yaml-language-server: $schema=../docs/scenario.schema.json\n")
-    beyond = max(0, len(scenario.strategies) - 18)  # who compares that many needs a line for each
-    assert len(path.read_text().splitlines()) <= 40 + beyond, "a scenario fits one screen"
+    extra_lines = max(0, len(scenario.strategies) - 18)  # a comparison of many needs a line for each
+    assert len(path.read_text().splitlines()) <= 40 + extra_lines, "a scenario fits one screen"
     assert len({trial.scenario.model_dump_json() for trial in trials}) == len(trials)

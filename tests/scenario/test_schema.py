@@ -12,8 +12,8 @@ from compose.scenario_files.load import shipped_scenario_paths
 from compose.scenario_files.yaml_document import parse_yaml
 
 
-def test_the_committed_schema_is_the_one_of_the_code(pytestconfig: pytest.Config) -> None:
-    """Editors read the file; `pytest --rewrite` writes it anew."""
+def test_the_committed_schema_matches_the_code(pytestconfig: pytest.Config) -> None:
+    """Editors read the file; `pytest --rewrite` rewrites it."""
     file = pytestconfig.rootpath / "docs" / "scenario.schema.json"
     text = json.dumps(scenario_schema(), indent=2, ensure_ascii=False) + "\n"
 
@@ -23,16 +23,16 @@ def test_the_committed_schema_is_the_one_of_the_code(pytestconfig: pytest.Config
 
 
 @pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
-def test_an_editor_accepts_every_shipped_scenario(path: Path) -> None:
-    """A red line under a correct file teaches people to ignore red lines."""
+def test_the_schema_accepts_every_shipped_scenario(path: Path) -> None:
+    """An editor that underlines a correct file teaches users to ignore its warnings."""
     jsonschema.validate(parse_yaml(path.read_text(), path.name).data, scenario_schema())
 
 
 @pytest.mark.parametrize(
-    "broken", ["unknown_key", "bare_number", "wrong_unit", "unknown_kind", "missing_required_keys"]
+    "file_stem", ["unknown_key", "bare_number", "wrong_unit", "unknown_kind", "missing_required_keys"]
 )
-def test_an_editor_underlines_what_loading_would_refuse(broken: str, pytestconfig: pytest.Config) -> None:
-    """The earlier a mistake shows, the cheaper it is."""
-    text = (pytestconfig.rootpath / "tests" / "broken" / f"{broken}.yaml").read_text()
+def test_the_schema_rejects_invalid_scenarios(file_stem: str, pytestconfig: pytest.Config) -> None:
+    """An editor then shows the mistake before the scenario is loaded."""
+    text = (pytestconfig.rootpath / "tests" / "broken" / f"{file_stem}.yaml").read_text()
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(text), scenario_schema())

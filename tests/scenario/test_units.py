@@ -1,4 +1,4 @@
-"""Quantities: whatever is written can be read, and means the same."""
+"""Quantities with units: parsing, formatting and error messages."""
 
 import re
 
@@ -16,27 +16,27 @@ every_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.__name
 
 @every_unit
 @given(value=positive)
-def test_a_written_quantity_reads_back_to_the_same_bits(unit: type[Quantity], value: float) -> None:
-    """resolved.yaml must describe exactly the run that was made."""
+def test_a_quantity_is_unchanged_after_formatting_and_parsing(unit: type[Quantity], value: float) -> None:
+    """resolved.yaml must describe exactly the run that took place."""
     assert unit(str(unit(value))) == value
 
 
 @every_unit
 @given(value=positive)
-def test_json_round_trips_and_obeys_the_schema(unit: type[Quantity], value: float) -> None:
-    """An editor must accept what Ensayo itself writes."""
+def test_a_quantity_round_trips_through_json_and_matches_the_schema(unit: type[Quantity], value: float) -> None:
+    """An editor must accept the values that Ensayo itself writes."""
     adapter: TypeAdapter[Quantity] = TypeAdapter(unit)
 
-    written = adapter.dump_python(unit(value), mode="json")
+    dumped = adapter.dump_python(unit(value), mode="json")
 
-    assert re.search(adapter.json_schema()["pattern"], written)
-    assert adapter.validate_python(written) == value
+    assert re.search(adapter.json_schema()["pattern"], dumped)
+    assert adapter.validate_python(dumped) == value
 
 
 @every_unit
 @given(value=st.one_of(st.integers(), st.floats(allow_nan=False)))
-def test_a_bare_number_is_refused_with_the_right_form(unit: type[Quantity], value: float) -> None:
-    """A number without a unit means something else to everybody who reads it."""
+def test_a_number_without_a_unit_is_refused_with_an_example(unit: type[Quantity], value: float) -> None:
+    """A number without a unit is ambiguous."""
     with pytest.raises(ValidationError, match=f"has no unit.*{unit.example}"):
         TypeAdapter(unit).validate_python(value)
 
@@ -45,8 +45,8 @@ def test_a_bare_number_is_refused_with_the_right_form(unit: type[Quantity], valu
 @pytest.mark.parametrize(
     "text", ["", "5", "5 parsecs", "-5ms", "0s", "0bit", "0B", "0/s", "1e999s", "1e999bit", "5\nms"]
 )
-def test_what_is_no_positive_quantity_names_the_units(unit: type[Quantity], text: str) -> None:
-    """Zero, negative, infinite and foreign quantities would each mean something nobody asked for."""
+def test_the_error_of_an_invalid_quantity_lists_the_units(unit: type[Quantity], text: str) -> None:
+    """Zero, negative and infinite quantities and unknown units are invalid."""
     with pytest.raises(ValueError, match=f"units are .*{next(iter(unit.units))}"):
         unit(text)
 
@@ -63,12 +63,12 @@ def test_what_is_no_positive_quantity_names_the_units(unit: type[Quantity], text
         (Throughput("4000/s"), 4000),
     ],
 )
-def test_prefixes_mean_what_they_mean_elsewhere(quantity: Quantity, value: float) -> None:
-    """Decimal for rates, binary only where it is written with an i."""
+def test_unit_prefixes_have_their_usual_meaning(quantity: Quantity, value: float) -> None:
+    """Prefixes are decimal; only those with an i, such as MiB, are binary."""
     assert quantity == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["100mbit", "2.5gbit", "10kbit", "1bit"])
-def test_the_shortest_form_is_the_one_people_write(text: str) -> None:
-    """Reports repeat rates the way that the scenario has them."""
+def test_a_rate_is_formatted_as_users_write_it(text: str) -> None:
+    """Reports show rates as the scenario declares them."""
     assert str(Rate(text)) == text

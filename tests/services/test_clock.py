@@ -1,4 +1,4 @@
-"""Virtual time jumps from timer to timer; wall time is slowed down; both are told in virtual seconds."""
+"""Virtual time jumps from timer to timer; a dilated wall clock is slowed down; both report virtual seconds."""
 
 import asyncio
 import time
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop, WallClock, precise_event_loop
 
-Run = Callable[[Any], Any]
+InVirtualTime = Callable[[Any], Any]
 
 
 @given(delays=st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
-def test_timers_fire_in_order_at_exactly_their_time(delays: list[float], in_virtual_time: Run) -> None:
-    """Everything that a simulation says about time rests on this."""
+def test_timers_fire_in_order_at_exactly_their_time(delays: list[float], in_virtual_time: InVirtualTime) -> None:
+    """All times that a simulation reports depend on this."""
 
     async def sleep() -> list[tuple[float, float]]:
         loop, fired = asyncio.get_running_loop(), []
@@ -32,8 +32,8 @@ def test_timers_fire_in_order_at_exactly_their_time(delays: list[float], in_virt
     assert all(now == pytest.approx(due, rel=1e-9, abs=1e-9) for due, now in fired)
 
 
-def test_a_month_of_virtual_time_takes_no_time(in_virtual_time: Run) -> None:
-    """Otherwise it would not be virtual. (Beyond 97 days asyncio's clock resolution is lost in a float.)"""
+def test_a_month_of_virtual_time_takes_less_than_a_second(in_virtual_time: InVirtualTime) -> None:
+    """Virtual time does not depend on wall time. (Beyond 97 days asyncio's clock resolution is lost in a float.)"""
     started = time.monotonic()
 
     in_virtual_time(asyncio.sleep(30 * 86400))
@@ -41,8 +41,8 @@ def test_a_month_of_virtual_time_takes_no_time(in_virtual_time: Run) -> None:
     assert time.monotonic() - started < 1
 
 
-def test_a_deadlock_is_an_error_and_no_hang() -> None:
-    """Two nodes that wait for each other must end a simulation, not the patience of its user."""
+def test_a_deadlock_raises_an_error_and_does_not_hang() -> None:
+    """Two nodes that wait for each other must end the simulation with an error."""
 
     async def wait() -> None:
         await asyncio.get_running_loop().create_future()
@@ -51,8 +51,8 @@ def test_a_deadlock_is_an_error_and_no_hang() -> None:
         runner.run(wait())
 
 
-def test_mathematics_takes_no_virtual_time(in_virtual_time: Run) -> None:
-    """A worker's speed is declared; how long this host needs must not show."""
+def test_compute_takes_no_virtual_time(in_virtual_time: InVirtualTime) -> None:
+    """The scenario declares a worker's speed; the time that this host needs must not count."""
 
     async def compute() -> tuple[int, float, float]:
         clock = VirtualClock()
@@ -66,7 +66,7 @@ def test_mathematics_takes_no_virtual_time(in_virtual_time: Run) -> None:
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
 @pytest.mark.wall_clock
 def test_a_dilated_clock_counts_fewer_seconds_and_waits_longer(dilation: float) -> None:
-    """A slow host rehearses a fast cluster by making everything slower alike: rates, deadlines, stamps."""
+    """A slow host emulates a fast cluster by slowing rates, deadlines and timestamps by the same factor."""
 
     async def sleep() -> tuple[float, float, float]:
         clock, wall = WallClock(dilation), time.monotonic()
@@ -84,31 +84,31 @@ def test_a_dilated_clock_counts_fewer_seconds_and_waits_longer(dilation: float) 
 
 @pytest.mark.parametrize("clock", [WallClock(), VirtualClock()], ids=["wall", "virtual"])
 @pytest.mark.wall_clock
-def test_a_deadline_that_has_passed_is_not_waited_for(clock: Clock, in_virtual_time: Run) -> None:
-    """Being late must not make a worker later."""
+def test_sleeping_until_a_past_deadline_returns_at_once(clock: Clock, in_virtual_time: InVirtualTime) -> None:
+    """A worker that is late must not become even later."""
 
-    async def late() -> float:
+    async def sleep() -> float:
         started = clock.now()
         await clock.sleep_until(started - 10)
         return clock.now() - started
 
-    assert in_virtual_time(late()) < 0.01
+    assert in_virtual_time(sleep()) < 0.01
 
 
 @pytest.mark.wall_clock
-def test_timers_of_the_precise_loop_are_good_to_a_fraction_of_a_millisecond() -> None:
-    """A step of a few milliseconds is made of such waits; an ordinary loop rounds each up to a millisecond."""
+def test_timers_of_the_precise_loop_are_accurate_to_a_fraction_of_a_millisecond() -> None:
+    """A step of a few milliseconds consists of such waits; an ordinary loop rounds each wait up to a millisecond."""
 
     async def sleep() -> list[float]:
-        loop, late = asyncio.get_running_loop(), []
+        loop, late_s = asyncio.get_running_loop(), []
         for _ in range(60):
             due = loop.time() + 0.0023
             await asyncio.sleep(due - loop.time())
-            late.append(loop.time() - due)
-        return late
+            late_s.append(loop.time() - due)
+        return late_s
 
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        late = runner.run(sleep())
+        late_s = runner.run(sleep())
 
-    assert min(late) > -1e-4
-    assert median(late) < 0.3e-3
+    assert min(late_s) > -1e-4
+    assert median(late_s) < 0.3e-3

@@ -1,4 +1,4 @@
-"""What collectives make of the place where they run: racks, arrays of a model, slow links; and which one is taken."""
+"""How collectives adapt to racks, arrays of a model and slow links, and which one `auto` chooses."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ from services.schema.errors import DeadlineExceeded, PeerUnreachable, ProtocolEr
 from services.schema.units import Bytes
 from services.transport.virtual import VirtualFabric
 
-SITE = NetworkAndModelSizes(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
+SIZES = NetworkAndModelSizes(racks=((0, 3, 5), (1, 2, 4)), array_sizes=(600, 40, 1))
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -42,7 +42,7 @@ InVirtualTime = Callable[[Any], Any]
 def plan(
     collective: dict[str, Any], workers: int = 8, features: int = 64, precision: str = "fp32", **cluster: Any
 ) -> Plan:
-    """A linear model of `features` x 64 weights behind links of 1 Gbit/s."""
+    """Return the plan of a linear model of `features` x 64 weights, trained over links of 1 Gbit/s."""
     port = {"uplink": "1gbit", "downlink": "1gbit"}
     document = {
         "name": "planned",
@@ -61,26 +61,26 @@ def plan(
     return make_plan(trial, "run", "simulated", InProcessAddresses())
 
 
-def test_a_ring_in_the_order_of_racks_leaves_each_of_them_once() -> None:
-    """Every other order has more flows in a rack's uplink than one."""
-    ring = Ring(order="racks").resolve_auto_values(SITE)
+def test_a_ring_in_the_order_of_racks_leaves_each_rack_once() -> None:
+    """With every other order, more than one flow shares the uplink of a rack."""
+    ring = Ring(order="racks").resolve_auto_values(SIZES)
 
     assert ring.sequence == (0, 3, 5, 1, 2, 4)
     between = sorted(edge for edge in ring.plan_transfers(6).rank_pairs if len({0, 3, 5}.intersection(edge)) == 1)
     assert between == [(4, 0), (5, 1)]
-    assert Ring().resolve_auto_values(SITE) == Ring()
+    assert Ring().resolve_auto_values(SIZES) == Ring()
 
 
 @pytest.mark.parametrize(
     "collective", [HierarchicalAllReduce(), HierarchicalCopyAllReduce()], ids=lambda member: member.kind
 )
-def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: Any) -> None:
-    """A scenario that sweeps its racks needs no second list of them."""
-    assert collective.resolve_auto_values(SITE).groups == SITE.racks
-    for named in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
-        mine = collective.model_copy(update=named)
-        found = mine.resolve_auto_values(SITE)
-        assert (found.size, found.groups) == (mine.size, mine.groups)
+def test_hierarchical_groups_are_the_racks_unless_they_are_declared(collective: Any) -> None:
+    """A scenario that sweeps its racks needs no groups that repeat them."""
+    assert collective.resolve_auto_values(SIZES).groups == SIZES.racks
+    for declared in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
+        configured = collective.model_copy(update=declared)
+        resolved = configured.resolve_auto_values(SIZES)
+        assert (resolved.size, resolved.groups) == (configured.size, configured.groups)
 
 
 @pytest.mark.parametrize(
@@ -93,31 +93,31 @@ def test_two_levels_are_those_of_the_network_unless_they_are_given(collective: A
     ],
 )
 def test_a_ring_leaves_small_vectors_to_recursive_doubling(features: int, precision: Any, kind: str) -> None:
-    """A plan decides it by the vector's size, so rounds, bytes and the closed form are those of what runs."""
+    """The plan decides by the size of the vector, so its rounds, bytes and closed form are those of the chosen one."""
     ring = {"kind": "ring", "small": "128KiB"}
-    decided, other = plan(ring, 6, features, precision), plan({"kind": kind}, 6, features, precision)
+    planned, other = plan(ring, 6, features, precision), plan({"kind": kind}, 6, features, precision)
 
-    assert decided.strategy.model_dump()["collective"]["kind"] == kind
-    assert (decided.schedule, decided.bytes_per_step) == (other.schedule, other.bytes_per_step)
-    assert decided.predicted == other.predicted
-    assert Plan.model_validate_json(decided.model_dump_json()) == decided
-    assert Ring(small=Bytes("1GB")).plan_transfers(6) == Ring().plan_transfers(6), "by itself, it is a ring"
+    assert planned.strategy.model_dump()["collective"]["kind"] == kind
+    assert (planned.schedule, planned.bytes_per_step) == (other.schedule, other.bytes_per_step)
+    assert planned.predicted == other.predicted
+    assert Plan.model_validate_json(planned.model_dump_json()) == planned
+    assert Ring(small=Bytes("1GB")).plan_transfers(6) == Ring().plan_transfers(6), "without a plan, it is a ring"
 
 
 @pytest.mark.parametrize("senders", ["concurrent", "serial"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("tensors", [(40_000, 90_000, 10, 70_000), (5, 0, 200_000), (1,)])
-def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
+def test_reduce_to_one_sends_the_total_of_a_tensor_while_it_receives_the_next(
     senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
 ) -> None:
-    """The sum is the same, the time that of the closed form, and no message holds two arrays."""
+    """The sum is correct, the time is that of the closed form, and no message contains two arrays."""
     unfused = ReduceToOne(senders=senders, fused=False).resolve_auto_values(
         NetworkAndModelSizes(racks=(), array_sizes=tensors)
     )
     size, rate = sum(tensors), 1e6
     vectors = [np.full(size, 1.0 + rank, "float32") for rank in range(ranks)]
 
-    seconds = in_virtual_time(summed(unfused, vectors, rate))
+    seconds = in_virtual_time(sum_in_place(unfused, vectors, rate))
 
     assert unfused.tensors == tensors
     assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
@@ -127,10 +127,10 @@ def test_tensor_by_tensor_a_total_leaves_while_the_next_comes(
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 @given(size_bytes=st.integers(1, 10**9), most=st.integers(1, 1 << 22), finest=st.integers(1, 1 << 22))
-def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
+def test_a_pipelined_chunk_has_two_pieces_unless_they_would_be_too_small(
     ranks: int, size_bytes: int, most: int, finest: int
 ) -> None:
-    """While one comes, the link passes on the other; elsewhere a chunk waits for its last byte anyway."""
+    """While one piece arrives, the link sends the other; without a pipeline, a chunk waits for its last byte anyway."""
     piece_bytes = Ring().plan_transfers(ranks).max_message_bytes(size_bytes, most, finest)
 
     assert 1 <= piece_bytes <= most
@@ -139,8 +139,8 @@ def test_in_a_pipeline_a_chunk_is_two_pieces_unless_they_would_be_too_fine(
     assert RecursiveDoubling().plan_transfers(ranks).max_message_bytes(size_bytes, most, finest) == most
 
 
-async def summed(collective: Collective, vectors: list[Any], rate: float) -> float:
-    """Sums the vectors in place; seconds that it took on equal links."""
+async def sum_in_place(collective: Collective, vectors: list[Any], rate: float) -> float:
+    """Sum the vectors in place over equal links; return the seconds that this took."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
     fabric = VirtualFabric(
         {name: RateLimiter(rate) for name in names}, {name: RateLimiter(rate) for name in names}, timeout_s=1e6
@@ -152,8 +152,8 @@ async def summed(collective: Collective, vectors: list[Any], rate: float) -> flo
 
 
 @pytest.mark.parametrize("ending", ["too late", "gone", "given up", "too short"])
-def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_time: InVirtualTime) -> None:
-    """Its vector is used otherwise then: nobody may write to it, and whoever summed hears why."""
+def test_a_sum_that_fails_leaves_no_pending_receive(ending: str, in_virtual_time: InVirtualTime) -> None:
+    """Its vector may have another use then: no message may be written to it, and the caller gets the error."""
     errors = {
         "too late": DeadlineExceeded,
         "gone": PeerUnreachable,
@@ -161,7 +161,7 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
         "too short": ValueError,
     }
 
-    async def alone() -> bool:
+    async def sum_alone() -> bool:
         ports = [{name: RateLimiter(1e6) for name in "abc"} for _ in range(2)]
         fabric = VirtualFabric(*ports, timeout_s=1.0)
         schedule, mailbox = Ring().plan_transfers(3), fabric.mailboxes["a"]
@@ -177,11 +177,11 @@ def test_a_sum_that_fails_waits_for_nothing_any_more(ending: str, in_virtual_tim
             await summing
         return not mailbox._pending and not mailbox._pending_by_tag
 
-    assert in_virtual_time(alone())
+    assert in_virtual_time(sum_alone())
 
 
-class Congested(Transport):
-    """All has come already; the first message leaves when it is told to, others at once or with an error."""
+class CongestedTransport(Transport):
+    """All messages have arrived; the first send ends when the test says so, others at once or with an error."""
 
     max_piece_bytes = min_piece_bytes = 8
 
@@ -190,10 +190,10 @@ class Congested(Transport):
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Nobody is there."""
+        """There are no other nodes."""
 
     async def send(self, target: str, message: Message) -> None:
-        """Nobody sends in a task."""
+        """No task sends; see `start_send`."""
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
         return Message(tags[0], bytes(8))
@@ -212,25 +212,23 @@ class Congested(Transport):
 
 
 @pytest.mark.parametrize("error", [None, PeerUnreachable("b has ended the stream")], ids=["sent", "refused"])
-def test_pieces_that_wait_for_their_turn_follow_each_other(
-    error: Exception | None, in_virtual_time: InVirtualTime
-) -> None:
-    """As many as a long vector has, none within the other; what stops one of them ends the sum, at once."""
+def test_waiting_pieces_are_sent_one_after_the_other(error: Exception | None, in_virtual_time: InVirtualTime) -> None:
+    """A long vector has many pieces, which must not nest their calls; an error of one piece ends the sum at once."""
     up, down = Transfer(1, 0, 0, 1, "reduce"), Transfer(0, 1, 0, 1, "copy")
     schedule = TransferSchedule(rounds=((up,), (down,)), is_pipelined=True, sends_partial_sums_first=True)
 
-    async def alone() -> None:
-        transport = Congested(error)
+    async def sum_alone() -> None:
+        transport = CongestedTransport(error)
         asyncio.get_running_loop().call_later(1.0, transport.first.set_result, None)
         async with asyncio.timeout(1.5):
             await all_reduce(transport, "ab", 0, schedule, 0, np.ones(5000))
 
     with pytest.raises(PeerUnreachable, match="b has ended") if error else nullcontext():
-        in_virtual_time(alone())
+        in_virtual_time(sum_alone())
 
 
-def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:
-    """Cut elsewhere, it would be summed without an error."""
+def test_a_vector_with_another_size_than_the_planned_arrays_raises_an_error() -> None:
+    """Divided at other places, it would be summed without an error."""
     schedule = ReduceToOne(fused=False, tensors=(3, 4)).plan_transfers(2)
 
     with pytest.raises(ProtocolError, match="8 entries"):
@@ -238,7 +236,7 @@ def test_a_vector_that_is_not_made_of_the_planned_arrays_is_a_bug() -> None:
 
 
 @pytest.mark.parametrize("ranks", range(1, 34))
-def test_of_two_trees_who_passes_on_in_one_is_a_leaf_of_the_other(ranks: int) -> None:
+def test_an_inner_rank_of_one_of_two_trees_is_a_leaf_of_the_other(ranks: int) -> None:
     """Otherwise a rank would send 3S or more; and a tree of depth lg n has few hops."""
     trees = [list(_tree_edges(ranks, half)) for half in (0, 1)]
     first, second = ({parent for _, _, parent in tree} for tree in trees)
@@ -251,8 +249,8 @@ def test_of_two_trees_who_passes_on_in_one_is_a_leaf_of_the_other(ranks: int) ->
 
 
 @pytest.mark.parametrize("ranks", range(1, 34))
-def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
-    """And who is not in it stands right behind somebody who is."""
+def test_the_number_of_unfolded_ranks_is_the_largest_power_of_two(ranks: int) -> None:
+    """Every other rank directly follows an unfolded rank."""
     members = unfolded_ranks(ranks)
 
     assert len(members) == 1 << (ranks.bit_length() - 1)
@@ -260,7 +258,7 @@ def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("collective", "why"),
+    ("collective", "reason"),
     [
         (Ring(sequence=(0, 1, 1)), "ranks 0 to 2, each once"),
         (Ring(sequence=(0, 1)), "ranks 0 to 2, each once"),
@@ -269,13 +267,13 @@ def test_the_core_is_the_largest_power_of_two(ranks: int) -> None:
     ],
     ids=repr,
 )
-def test_ranks_that_are_missing_or_named_twice_are_refused(collective: Collective, why: str) -> None:
-    """A rank that is left out waits for ever."""
-    assert why in (collective.unsupported_rank_count_reason(3) or "")
+def test_ranks_that_are_missing_or_named_twice_are_refused(collective: Collective, reason: str) -> None:
+    """A rank that is missing would wait for ever."""
+    assert reason in (collective.unsupported_rank_count_reason(3) or "")
 
 
-def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:
-    """Nobody else knows the network; a default would be a guess."""
+def test_auto_needs_a_plan_to_choose_a_collective() -> None:
+    """Only the plan knows the network; a default would be a guess."""
     with pytest.raises(ProtocolError, match="plan"):
         AutoCollective().plan_transfers(4)
 
@@ -289,31 +287,31 @@ def test_auto_is_decided_by_a_plan_and_by_nothing_else() -> None:
             "2500us",
             8,
             "ring",
-        ),  # 4 MB: its pieces hide most of fourteen waits, more than those of two trees of six
-        (4096, "1us", 6, "ring"),  # whoever folds sends all of it
+        ),  # 4 MB: its pieces hide most of fourteen waits, more than two trees hide of six
+        (4096, "1us", 6, "ring"),  # a folded rank sends the whole vector
         (1, "10ms", 4, "recursive_doubling"),  # 512 bytes: two waits, as through one rank, and fewer bytes
     ],
 )
-def test_auto_takes_the_shortest_and_says_what_the_others_would_take(
+def test_auto_chooses_the_fastest_collective_and_reports_all_predicted_times(
     features: int, delay: str, workers: int, kind: str
 ) -> None:
-    """The plan holds the member itself, so that nodes and reports see what ran; and the reasons."""
-    decided = plan({"kind": "auto"}, workers, features, worker={"delay": delay})
+    """The plan contains the chosen collective, so that nodes and reports show what ran, and the reasons."""
+    planned = plan({"kind": "auto"}, workers, features, worker={"delay": delay})
 
-    chosen = decided.strategy.model_dump()["collective"]["kind"]
-    assert chosen == kind == min(decided.exchange_s_by_choice, key=decided.exchange_s_by_choice.__getitem__)
-    assert decided.predicted.exchange_s == decided.exchange_s_by_choice[kind]
-    for other, seconds in decided.exchange_s_by_choice.items():
-        if other != "ring":  # auto's follows the racks
+    chosen_kind = planned.strategy.model_dump()["collective"]["kind"]
+    assert chosen_kind == kind == min(planned.exchange_s_by_choice, key=planned.exchange_s_by_choice.__getitem__)
+    assert planned.predicted.exchange_s == planned.exchange_s_by_choice[kind]
+    for other, seconds in planned.exchange_s_by_choice.items():
+        if other != "ring":  # the ring that auto considers follows the racks
             assert plan({"kind": other}, workers, features, worker={"delay": delay}).predicted.exchange_s == seconds
     assert plan({"kind": "ring"}).exchange_s_by_choice == {}
 
 
-def test_auto_goes_by_two_levels_where_racks_have_slow_uplinks_and_long_ways() -> None:
-    """Between racks goes as little as in a ring, in fewer waits. Of longer vectors a ring's pieces hide more."""
+def test_auto_chooses_hierarchical_for_racks_with_slow_and_distant_uplinks() -> None:
+    """Between racks it sends as few bytes as a ring, with fewer waits. For long vectors, a ring's pieces hide more."""
     network = {"kind": "racks", "size": 4, "uplink": "100mbit", "delay": "5ms"}
 
-    decided = plan({"kind": "auto"}, 16, 256, network=network)
+    planned = plan({"kind": "auto"}, 16, 256, network=network)
 
-    assert min(decided.exchange_s_by_choice, key=decided.exchange_s_by_choice.__getitem__) == "hierarchical"
-    assert Plan.model_validate_json(decided.model_dump_json()) == decided
+    assert min(planned.exchange_s_by_choice, key=planned.exchange_s_by_choice.__getitem__) == "hierarchical"
+    assert Plan.model_validate_json(planned.model_dump_json()) == planned

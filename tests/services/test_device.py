@@ -1,4 +1,4 @@
-"""Which device is taken, and what it says about it. CuPy's part is played by a stand-in where there is no GPU."""
+"""Selection and description of the compute device. A stub replaces CuPy, so that no GPU is needed."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -19,7 +19,7 @@ def without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host on which a GPU answers."""
+    """A host with a usable GPU."""
     cupy = ModuleType("cupy")
     runtime = SimpleNamespace(getDeviceProperties=lambda _: {"name": b"Some GPU"})
     vars(cupy).update(ones=np.ones, cuda=SimpleNamespace(runtime=runtime))
@@ -28,7 +28,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def with_broken_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host with CuPy, on which nothing can be computed."""
+    """A host with CuPy whose driver raises an error at the first computation."""
 
     def ones(_: int) -> None:
         raise RuntimeError("cudaErrorNoDevice")
@@ -39,22 +39,22 @@ def with_broken_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_cupy")
-def test_cuda_without_a_gpu_is_an_error_that_says_how_to_get_one() -> None:
-    """Whoever asks for a GPU and silently gets a CPU publishes wrong numbers."""
+def test_cuda_without_a_gpu_raises_an_error_with_instructions() -> None:
+    """A user who asks for a GPU and silently gets a CPU would publish wrong numbers."""
     with pytest.raises(HostError, match=r"install the extra `gpu`.*nvidia-smi"):
         select_device("cuda")
 
 
 @pytest.mark.usefixtures("with_broken_driver")
-def test_a_gpu_that_cannot_compute_does_not_count() -> None:
+def test_a_gpu_that_cannot_compute_is_not_selected() -> None:
     """A driver may list a device that no program can use; the error is passed on."""
     with pytest.raises(HostError, match="cudaErrorNoDevice"):
         select_device("cuda")
 
 
 @pytest.mark.usefixtures("without_cupy")
-def test_auto_falls_back_to_the_cpu_and_says_why() -> None:
-    """The reason goes into the run's record."""
+def test_auto_falls_back_to_the_cpu_and_gives_the_reason() -> None:
+    """The record of a run contains the reason."""
     device = select_device("auto")
 
     assert isinstance(device, CpuDevice)
@@ -62,8 +62,8 @@ def test_auto_falls_back_to_the_cpu_and_says_why() -> None:
 
 
 @pytest.mark.usefixtures("with_gpu")
-def test_auto_takes_a_gpu_that_answers() -> None:
-    """And names it."""
+def test_auto_selects_a_usable_gpu() -> None:
+    """The description names the GPU."""
     device = select_device("auto")
 
     assert isinstance(device, CudaDevice)
@@ -71,8 +71,8 @@ def test_auto_takes_a_gpu_that_answers() -> None:
 
 
 @pytest.mark.usefixtures("with_gpu")
-def test_cpu_is_the_cpu_even_beside_a_gpu() -> None:
-    """A comparison of both needs both on one host."""
+def test_cpu_selects_the_cpu_even_if_the_host_has_a_gpu() -> None:
+    """A comparison of CPU and GPU on one host needs both."""
     device = select_device("cpu")
 
     assert isinstance(device, CpuDevice)
@@ -81,19 +81,19 @@ def test_cpu_is_the_cpu_even_beside_a_gpu() -> None:
 
 
 @pytest.mark.usefixtures("without_cupy")
-def test_numpy_arrays_never_touch_cupy() -> None:
-    """Hosts without CuPy run the same mathematics."""
+def test_numpy_arrays_never_import_cupy() -> None:
+    """Hosts without CuPy run the same code."""
     assert array_namespace(np.zeros(3)) is np
     assert array_namespace(np.float32(1)) is np
 
 
-def test_arrays_survive_the_way_to_the_device_and_back(device: Device) -> None:
-    """What is sent is what was computed."""
+def test_arrays_are_unchanged_after_a_copy_to_the_device_and_back(device: Device) -> None:
+    """Messages must contain exactly the computed values."""
     x = np.arange(6, dtype="float32").reshape(2, 3)
 
-    there = device.to_device(x)
+    on_device = device.to_device(x)
     device.synchronize()
 
-    assert array_namespace(there).__name__ == {"cpu": "numpy", "cuda": "cupy"}[device.name]
-    assert device.to_host(there).tobytes() == x.tobytes()
-    assert device.to_host(there).dtype == x.dtype
+    assert array_namespace(on_device).__name__ == {"cpu": "numpy", "cuda": "cupy"}[device.name]
+    assert device.to_host(on_device).tobytes() == x.tobytes()
+    assert device.to_host(on_device).dtype == x.dtype

@@ -1,4 +1,4 @@
-"""Devices whose speed varies: as much as declared, and the same whenever the same step is asked for."""
+"""Devices whose speed varies as much as declared, with the same factor whenever a step is computed again."""
 
 from math import log
 from statistics import fmean, stdev
@@ -13,10 +13,10 @@ from services.schema.units import Duration, Rate, Throughput
 
 
 @given(seed=st.integers(0, 9), rank=st.integers(0, 31), step=st.integers(0, 10**6))
-def test_a_step_takes_as_long_whenever_it_is_asked_for(seed: int, rank: int, step: int) -> None:
-    """No state: a worker that joins late, and a report that is written later, get the same factor."""
-    for law in (LognormalVariation(sigma=0.3), OnOffVariation(slowdown=2.0)):
-        assert law.duration_factor(seed, rank, step) == law.duration_factor(seed, rank, step) > 0
+def test_the_duration_factor_of_a_step_is_always_the_same(seed: int, rank: int, step: int) -> None:
+    """The variation has no state: a worker that joins late and a report that is written later get the same factor."""
+    for variation in (LognormalVariation(sigma=0.3), OnOffVariation(slowdown=2.0)):
+        assert variation.duration_factor(seed, rank, step) == variation.duration_factor(seed, rank, step) > 0
 
 
 def test_lognormal_steps_have_the_declared_mean_and_spread() -> None:
@@ -27,8 +27,8 @@ def test_lognormal_steps_have_the_declared_mean_and_spread() -> None:
     assert stdev(map(log, factors)) == pytest.approx(0.2, rel=0.02)
 
 
-def test_a_straggler_is_slow_for_one_stretch_in_every_period() -> None:
-    """Ten slow steps in a row among a hundred, wherever the seed puts them."""
+def test_a_straggler_is_slow_for_one_interval_in_every_period() -> None:
+    """Every hundred steps contain ten slow steps in a row; the seed determines their position."""
     factors = [
         OnOffVariation(slowdown=3.0, slow_steps=10, fast_steps=90).duration_factor(1, 4, step) for step in range(1000)
     ]
@@ -41,24 +41,24 @@ def test_a_straggler_is_slow_for_one_stretch_in_every_period() -> None:
 @pytest.mark.parametrize(
     "variation", [LognormalVariation(sigma=0.3), OnOffVariation(slowdown=5, slow_steps=8, fast_steps=72)], ids=repr
 )
-def test_the_mean_of_a_law_is_that_of_its_factors(variation: SpeedVariation) -> None:
-    """Closed forms of workers that wait for nobody take it for their step."""
+def test_the_declared_mean_of_a_variation_is_the_mean_of_its_factors(variation: SpeedVariation) -> None:
+    """Closed forms of asynchronous workers compute the step time with this mean."""
     factors = [variation.duration_factor(3, rank, step) for rank in range(10) for step in range(8000)]
 
     assert fmean(factors) == pytest.approx(variation.mean_duration_factor, rel=0.01)
 
 
-def test_workers_straggle_at_different_times() -> None:
-    """Two workers that are slow together would hide each other."""
-    law = OnOffVariation(slowdown=2.0)
+def test_workers_are_slow_at_different_times() -> None:
+    """The slowness of one worker would hide that of another at the same time."""
+    variation = OnOffVariation(slowdown=2.0)
 
-    patterns = {tuple(law.duration_factor(1, rank, step) for step in range(300)) for rank in range(8)}
+    patterns = {tuple(variation.duration_factor(1, rank, step) for step in range(300)) for rank in range(8)}
 
     assert len(patterns) == 8
 
 
 def test_a_profile_multiplies_the_throughput_of_the_reference() -> None:
-    """The throughput beside a profile is that of an A100; a speed comes on top."""
+    """The throughput declared with a profile is that of an A100; `speed` is a further factor."""
     worker = WorkerSpec(throughput=Throughput("1000/s"), profile="v100", speed=0.5)
 
     assert worker.samples_per_s == pytest.approx(1000 * RELATIVE_THROUGHPUT["v100"] * 0.5)
@@ -66,8 +66,8 @@ def test_a_profile_multiplies_the_throughput_of_the_reference() -> None:
     assert sorted(RELATIVE_THROUGHPUT, key=RELATIVE_THROUGHPUT.__getitem__)[-3:] == ["h100", "h200", "b200"]
 
 
-def test_a_group_inherits_what_it_does_not_say() -> None:
-    """Also what says how a speed varies, how a link delays, and how fast it is."""
+def test_a_group_inherits_the_keys_that_it_does_not_declare() -> None:
+    """This includes the variation of the speed, the delay of a link and its rate."""
     worker = WorkerSpec(
         throughput=Throughput("100/s"),
         variation=LognormalVariation(sigma=0.1),
@@ -81,7 +81,7 @@ def test_a_group_inherits_what_it_does_not_say() -> None:
 
 
 def test_a_named_link_of_a_group_replaces_the_whole_link_of_the_worker() -> None:
-    """A phone among wired machines has the phone's rate, whatever the others' is."""
+    """A phone among wired machines has the rate of its own link, whatever the rate of the worker's link."""
     worker = WorkerSpec(uplink=Rate("1gbit"), delay=Duration("1ms"), buffer=None)
 
     phone = (

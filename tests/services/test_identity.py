@@ -1,11 +1,11 @@
-"""A stream is accepted from the nodes of this run, addressed to this node, now; from nobody else."""
+"""A node accepts a stream only from nodes of its run, addressed to it, with a recent proof."""
 
 from pathlib import Path
 
 import pytest
 
 from compose.runs.certificates import issue_certificates
-from services.runtime import identity as module
+from services.runtime import identity as identity_module
 from services.runtime.identity import PROOF_LIFETIME_S, NodeIdentity
 from services.schema.errors import AuthenticationError
 from services.wire.data_pb2 import IdentityProof
@@ -13,18 +13,18 @@ from services.wire.data_pb2 import IdentityProof
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> dict[str, NodeIdentity]:
-    """Two nodes of one run, and one of another that has the same name."""
+    """Two nodes of one run, and a node of another run that has the same name as one of them."""
     issue_certificates("mine", ["a", "b"], tmp_path / "mine")
     issue_certificates("other", ["b"], tmp_path / "other")
     return {
         "a": NodeIdentity.read("a", tmp_path / "mine" / "a"),
         "b": NodeIdentity.read("b", tmp_path / "mine" / "b"),
-        "stranger": NodeIdentity.read("b", tmp_path / "other" / "b"),
+        "other_run": NodeIdentity.read("b", tmp_path / "other" / "b"),
     }
 
 
-def test_a_node_of_the_run_is_known_by_its_name(nodes: dict[str, NodeIdentity]) -> None:
-    """The receiver believes the certificate, not what the sender calls itself."""
+def test_the_certificate_gives_the_name_of_a_node_of_the_run(nodes: dict[str, NodeIdentity]) -> None:
+    """The receiver trusts the certificate, not the name that the sender states."""
     assert nodes["a"].verify_identity_proof(nodes["b"].make_identity_proof("a")) == "b"
 
 
@@ -34,31 +34,31 @@ def test_a_stream_without_identity_is_refused(nodes: dict[str, NodeIdentity]) ->
 
 
 @pytest.mark.parametrize("metadata", [b"", b"garbage", b"\x0a\xff\xff\xff\xff", bytes(300)])
-def test_garbage_is_refused_and_not_a_crash(nodes: dict[str, NodeIdentity], metadata: bytes) -> None:
-    """Whatever a stranger sends, the answer is the same."""
+def test_invalid_bytes_are_refused_without_a_crash(nodes: dict[str, NodeIdentity], metadata: bytes) -> None:
+    """The error is the same for all invalid bytes."""
     with pytest.raises(AuthenticationError):
         nodes["a"].verify_identity_proof(metadata)
 
 
 def test_a_node_of_another_run_is_refused(nodes: dict[str, NodeIdentity]) -> None:
-    """The same name under another authority is somebody else."""
+    """The same name under another certificate authority is another node."""
     with pytest.raises(AuthenticationError, match="not of this run"):
-        nodes["a"].verify_identity_proof(nodes["stranger"].make_identity_proof("a"))
+        nodes["a"].verify_identity_proof(nodes["other_run"].make_identity_proof("a"))
 
 
 def test_a_proof_for_another_receiver_is_refused(nodes: dict[str, NodeIdentity]) -> None:
-    """Who receives a proof must not be able to use it elsewhere."""
+    """The receiver of a proof must not be able to use it at another node."""
     with pytest.raises(AuthenticationError, match="not of this run"):
         nodes["a"].verify_identity_proof(nodes["b"].make_identity_proof("b"))
 
 
 @pytest.mark.parametrize("shift_s", [-PROOF_LIFETIME_S - 10, PROOF_LIFETIME_S + 10])
-def test_an_old_proof_and_one_from_the_future_are_refused(
+def test_old_proofs_and_proofs_from_the_future_are_refused(
     nodes: dict[str, NodeIdentity], monkeypatch: pytest.MonkeyPatch, shift_s: float
 ) -> None:
-    """They are recordings, or prepared ones."""
+    """Such proofs are recorded, or prepared in advance."""
     with monkeypatch.context() as patch:
-        patch.setattr(module, "time", lambda: __import__("time").time() + shift_s)
+        patch.setattr(identity_module, "time", lambda: __import__("time").time() + shift_s)
         proof = nodes["b"].make_identity_proof("a")
 
     with pytest.raises(AuthenticationError, match="too old"):
@@ -66,7 +66,7 @@ def test_an_old_proof_and_one_from_the_future_are_refused(
 
 
 def test_a_proof_whose_time_was_changed_is_refused(nodes: dict[str, NodeIdentity]) -> None:
-    """The signature covers the time: an old proof can't be freshened."""
+    """The signature covers the time: the time of an old proof can't be updated."""
     proof = IdentityProof.FromString(nodes["b"].make_identity_proof("a"))
     proof.issued_at += 1
 
@@ -74,8 +74,8 @@ def test_a_proof_whose_time_was_changed_is_refused(nodes: dict[str, NodeIdentity
         nodes["a"].verify_identity_proof(proof.SerializeToString())
 
 
-def test_a_certificate_alone_proves_nothing(nodes: dict[str, NodeIdentity]) -> None:
-    """Certificates are public; the signature needs the key."""
+def test_a_certificate_without_a_signature_is_refused(nodes: dict[str, NodeIdentity]) -> None:
+    """Certificates are public; only the owner of the private key can sign."""
     proof = IdentityProof.FromString(nodes["b"].make_identity_proof("a"))
     proof.signature = b""
 

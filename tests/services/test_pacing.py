@@ -1,4 +1,4 @@
-"""A paced worker takes exactly what its device would take; what comes late is told."""
+"""A paced worker takes exactly as long as its declared device, and lateness is reported."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from services.runtime.clock import VirtualClock, WallClock
 from services.runtime.pacing import DeviceSpeedPacer, HostSpeedPacer, TimedComputeResult, is_deadline_missed
 
-Run = Callable[[Any], Any]
+InVirtualTime = Callable[[Any], Any]
 
 
-class Laborious(VirtualClock):
-    """A clock on which mathematics takes time."""
+class ComputeTimeClock(VirtualClock):
+    """A virtual clock on which compute takes time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -26,92 +26,94 @@ class Laborious(VirtualClock):
 
 @given(samples=st.integers(0, 1000), throughput=st.floats(0.1, 1e6), slot=st.floats(0, 0.99))
 def test_in_virtual_time_a_phase_takes_exactly_samples_over_throughput(
-    samples: int, throughput: float, slot: float, in_virtual_time: Run
+    samples: int, throughput: float, slot: float, in_virtual_time: InVirtualTime
 ) -> None:
-    """Whatever the slot: it only says when within the phase the host works."""
+    """This holds for every slot: a slot only defines when within the phase the host computes."""
 
     async def phase() -> tuple[TimedComputeResult[str], float]:
         clock = VirtualClock()
-        done = await DeviceSpeedPacer(clock, throughput, slot).compute(0, samples, lambda: "done")
-        return done, clock.now()
+        phase_result = await DeviceSpeedPacer(clock, throughput, slot).compute(0, samples, lambda: "done")
+        return phase_result, clock.now()
 
-    done, seconds = in_virtual_time(phase())
+    phase_result, seconds = in_virtual_time(phase())
 
-    assert done.result == "done"
+    assert phase_result.result == "done"
     assert seconds == pytest.approx(samples / throughput, rel=1e-9, abs=1e-9)
-    assert done.late_s == pytest.approx(0.0, abs=1e-9)
-    assert 2 * done.forward_s == pytest.approx(done.backward_s, rel=1e-6, abs=1e-9)
+    assert phase_result.late_s == pytest.approx(0.0, abs=1e-9)
+    assert 2 * phase_result.forward_s == pytest.approx(phase_result.backward_s, rel=1e-6, abs=1e-9)
 
 
-def test_many_phases_end_where_their_sum_does(in_virtual_time: Run) -> None:
-    """Each deadline is absolute within its phase: the work before it is inside it, not added to it."""
+def test_the_durations_of_many_phases_add_up(in_virtual_time: InVirtualTime) -> None:
+    """Each deadline is absolute within its phase: a phase includes its compute time and does not add it."""
 
     async def phases() -> float:
-        clock = Laborious(0.03)
-        pace = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
+        clock = ComputeTimeClock(0.03)
+        pacer = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
         for _ in range(50):
-            await pace.compute(0, 10, lambda: None)
+            await pacer.compute(0, 10, lambda: None)
         return clock.now()
 
     assert in_virtual_time(phases()) == pytest.approx(50 * 0.1)
 
 
 @pytest.mark.parametrize("slot", [0.0, 0.5, 0.875])
-def test_the_mathematics_of_the_last_slot_still_ends_in_time(slot: float, in_virtual_time: Run) -> None:
-    """Once it is known how long the mathematics takes, its slot leaves room for it."""
+def test_compute_in_the_last_slot_still_ends_in_time(slot: float, in_virtual_time: InVirtualTime) -> None:
+    """Once the compute time is known, the slot starts early enough for it."""
 
     async def phases() -> list[float | None]:
-        pace = DeviceSpeedPacer(Laborious(0.03), throughput=100.0, slot=slot)
-        return [(await pace.compute(0, 10, lambda: None)).late_s for _ in range(20)]
+        pacer = DeviceSpeedPacer(ComputeTimeClock(0.03), throughput=100.0, slot=slot)
+        return [(await pacer.compute(0, 10, lambda: None)).late_s for _ in range(20)]
 
-    late = in_virtual_time(phases())
+    late_s = in_virtual_time(phases())
 
-    assert late[-10:] == pytest.approx([0.0] * 10, abs=1e-9)
+    assert late_s[-10:] == pytest.approx([0.0] * 10, abs=1e-9)
 
 
-def test_what_ends_late_is_told(in_virtual_time: Run) -> None:
-    """A host that is too slow must not pass for a slow cluster: the lateness decides whether a run is believed."""
+def test_lateness_is_reported(in_virtual_time: InVirtualTime) -> None:
+    """A host that is too slow must not look like a slow cluster: the lateness decides whether a run is valid."""
 
     async def phase() -> float | None:
-        return (await DeviceSpeedPacer(Laborious(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)).late_s
+        return (
+            await DeviceSpeedPacer(ComputeTimeClock(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)
+        ).late_s
 
     assert in_virtual_time(phase()) == pytest.approx(0.25 + 0.002 - 0.1)
 
 
-def test_an_unpaced_worker_has_no_deadline(in_virtual_time: Run) -> None:
-    """Nothing was declared, so nothing can be missed."""
-    assert in_virtual_time(HostSpeedPacer(Laborious(0.25)).compute(0, 10, lambda: 7)) == TimedComputeResult(7)
+def test_an_unpaced_worker_has_no_deadline(in_virtual_time: InVirtualTime) -> None:
+    """No throughput was declared, so no deadline can be missed."""
+    assert in_virtual_time(HostSpeedPacer(ComputeTimeClock(0.25)).compute(0, 10, lambda: 7)) == TimedComputeResult(7)
 
 
-def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: Run) -> None:
-    """The device would have begun it earlier; a busy host must not slow a cluster down by a little in every step."""
+def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: InVirtualTime) -> None:
+    """The device would have started it earlier; a busy host must not slow the cluster down a little in every step."""
 
     async def phases() -> tuple[float, list[float | None]]:
-        clock = Laborious(0.11)
-        pace = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
-        late = []
+        clock = ComputeTimeClock(0.11)
+        pacer = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
+        late_s = []
         for seconds in (0.11, 0.01, 0.01):
             clock.seconds = seconds
-            late.append((await pace.compute(0, 10, lambda: None)).late_s)
-        return clock.now(), late
+            late_s.append((await pacer.compute(0, 10, lambda: None)).late_s)
+        return clock.now(), late_s
 
-    ended, late = in_virtual_time(phases())
+    end_s, late_s = in_virtual_time(phases())
 
-    assert late == pytest.approx([0.012, 0.0, 0.0], abs=1e-9)
-    assert ended == pytest.approx(3 * 0.1)
+    assert late_s == pytest.approx([0.012, 0.0, 0.0], abs=1e-9)
+    assert end_s == pytest.approx(3 * 0.1)
 
 
-def test_no_more_is_made_up_for_than_a_part_of_a_phase(in_virtual_time: Run) -> None:
-    """A host that is too slow altogether stays too slow, and is told so."""
+def test_a_phase_makes_up_for_at_most_a_part_of_its_duration(in_virtual_time: InVirtualTime) -> None:
+    """A host that is too slow in every phase stays late, and the lateness is reported."""
 
     async def phases() -> float:
-        clock = Laborious(0.3)
-        pace = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
-        await pace.compute(0, 10, lambda: None)
-        begun = clock.now()
+        clock = ComputeTimeClock(0.3)
+        pacer = DeviceSpeedPacer(clock, throughput=100.0, slot=0.0)
+        await pacer.compute(0, 10, lambda: None)
+        second_start_s = clock.now()
         clock.seconds = 0.01
-        await pace.compute(0, 10, lambda: None)
-        return clock.now() - begun
+        await pacer.compute(0, 10, lambda: None)
+        return clock.now() - second_start_s
 
     assert in_virtual_time(phases()) == pytest.approx(0.75 * 0.1)
 
@@ -119,17 +121,17 @@ def test_no_more_is_made_up_for_than_a_part_of_a_phase(in_virtual_time: Run) -> 
 @pytest.mark.parametrize(
     ("late_s", "phase_s", "step_s", "dilation", "missed"),
     [
-        (0.0009, 0.001, 0.001, 1.0, False),  # no timer promises that
+        (0.0009, 0.001, 0.001, 1.0, False),  # within the accuracy of a timer
         (0.0011, 0.001, 0.001, 1.0, True),
-        (0.0009, 0.001, 0.001, 16.0, True),  # 14 ms of the host's time, which any timer promises
+        (0.0009, 0.001, 0.001, 16.0, True),  # 14 ms of the host's time, more than the error of any timer
         (0.00006, 0.001, 0.001, 16.0, False),
         (0.04, 1.0, 1.0, 1.0, False),
         (0.04, 0.1, 1.0, 1.0, True),
         (0.009, 0.1, 1.0, 1.0, False),  # less than 1 % of the step
     ],
 )
-def test_a_deadline_is_missed_by_more_than_timer_phase_and_step_allow(
+def test_a_deadline_is_missed_beyond_the_tolerance_of_timer_phase_and_step(
     late_s: float, phase_s: float, step_s: float, dilation: float, missed: bool
 ) -> None:
-    """Timers are late by the host's clock, however slowly the scenario runs."""
+    """The error of a timer is a duration of the host's clock, whatever the dilation."""
     assert is_deadline_missed(WallClock(dilation), late_s, phase_s, step_s) == missed

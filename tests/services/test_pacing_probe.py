@@ -1,23 +1,23 @@
-"""The measurement of pace measures: workers meet at a barrier, and what they did is told."""
+"""The pacing program measures the step times of workers that synchronise at a barrier."""
 
 import json
 import subprocess
 import sys
 
 
-def test_workers_meet_after_every_step_and_tell_what_it_took() -> None:
-    """Two processes of 10 ms steps; how well they keep them depends on the host, that they can't be early does not.
+def test_workers_synchronise_after_every_step_and_report_its_duration() -> None:
+    """Two processes have steps of 10 ms. How late a step is depends on the host, but no step may be early.
 
-    A step makes up for the lateness of the one before, and for nothing else.
+    A step makes up only for the lateness of the step before.
     """
-    words = [sys.executable, "-m", "benchmarks.fidelity.pacing_program"]
-    started = [
-        subprocess.Popen([*words, str(rank), "2", "20", "0.0005", "0.01"], stdout=subprocess.PIPE) for rank in (0, 1)
+    command = [sys.executable, "-m", "benchmarks.fidelity.pacing_program"]
+    processes = [
+        subprocess.Popen([*command, str(rank), "2", "20", "0.0005", "0.01"], stdout=subprocess.PIPE) for rank in (0, 1)
     ]
-    told = [json.loads(process.communicate(timeout=60)[0]) for process in started]
+    reports = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
 
-    for kept in told:
-        assert len(kept["steps_s"]) == len(kept["late_s"]) == 20
-        made_up = zip(kept["steps_s"][1:], kept["late_s"], strict=False)
-        assert min(step_s + late_s for step_s, late_s in made_up) >= 0.01 - 1e-9
-        assert 0 < kept["barrier_s"] < 0.01
+    for report in reports:
+        assert len(report["steps_s"]) == len(report["late_s"]) == 20
+        steps_and_lateness = zip(report["steps_s"][1:], report["late_s"], strict=False)
+        assert min(step_s + late_s for step_s, late_s in steps_and_lateness) >= 0.01 - 1e-9
+        assert 0 < report["barrier_s"] < 0.01

@@ -1,4 +1,4 @@
-"""A plan follows from its scenario alone, says what a run will send and take, and survives its own file."""
+"""A plan follows from its scenario alone, predicts bytes and times of a run, and is stored without loss."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"kind": "parameter_server", "servers": 3},
     {"kind": "parameter_server", "synchrony": {"kind": "asp"}},
 ]
-every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda given: "-".join(map(str, given.values())))
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda keys: "-".join(map(str, keys.values())))
 
 
 def plan(strategy: dict[str, Any], workers: int = 4, seed: int = 1, **cluster: Any) -> Plan:
@@ -46,47 +46,54 @@ def plan(strategy: dict[str, Any], workers: int = 4, seed: int = 1, **cluster: A
 @settings(deadline=None, max_examples=10)
 @given(workers=st.integers(1, 16), seed=st.integers(0, 99))
 def test_the_same_scenario_gives_the_same_plan(strategy: dict[str, Any], workers: int, seed: int) -> None:
-    """To the last byte: nodes compare its digest before they train together."""
-    once, again, other = (plan(strategy, workers, each) for each in (seed, seed, seed + 1))
+    """The plans are equal to the last byte: nodes compare the digest before they train together."""
+    first, second, other = (plan(strategy, workers, plan_seed) for plan_seed in (seed, seed, seed + 1))
 
-    assert once.model_dump_json() == again.model_dump_json()
-    assert once.sha256 == again.sha256 != other.sha256
+    assert first.model_dump_json() == second.model_dump_json()
+    assert first.sha256 == second.sha256 != other.sha256
 
 
 @every_strategy
-def test_a_plan_survives_its_own_file(strategy: dict[str, Any]) -> None:
-    """Nodes read it from JSON, indented or not; what they read must be what was decided, digest and all."""
-    decided = plan(strategy, worker={"throughput": "333/s", "uplink": "10mbit"})
+def test_a_plan_is_unchanged_after_a_json_round_trip(strategy: dict[str, Any]) -> None:
+    """Nodes read the plan from JSON, indented or not, and must get the same plan and the same digest."""
+    planned = plan(strategy, worker={"throughput": "333/s", "uplink": "10mbit"})
 
-    read = Plan.model_validate_json(decided.model_dump_json(indent=1))
+    restored = Plan.model_validate_json(planned.model_dump_json(indent=1))
 
-    assert read == decided
-    assert read.sha256 == decided.sha256
-    assert json.loads(read.model_dump_json()) == json.loads(decided.model_dump_json())
+    assert restored == planned
+    assert restored.sha256 == planned.sha256
+    assert json.loads(restored.model_dump_json()) == json.loads(planned.model_dump_json())
 
 
 RING, AUTO = {"kind": "all_reduce"}, {"kind": "all_reduce", "collective": {"kind": "auto"}}
-BESIDE = {"kind": "parameter_server", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}}
+COLOCATED = {"kind": "parameter_server", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}}
 GBA = {"kind": "parameter_server", "synchrony": {"kind": "gba"}}
-LINKED = {"worker": {"throughput": "333/s", "uplink": "10mbit", "downlink": "10mbit"}}
+PACED_AND_LINKED = {"worker": {"throughput": "333/s", "uplink": "10mbit", "downlink": "10mbit"}}
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(RING, AUTO), (RING, GBA), (STRATEGIES[-1], AUTO), (STRATEGIES[-1], GBA), (BESIDE, AUTO)]
+    ("before", "after"), [(RING, AUTO), (RING, GBA), (STRATEGIES[-1], AUTO), (STRATEGIES[-1], GBA), (COLOCATED, AUTO)]
 )
-def test_a_switch_is_planned_as_the_two_strategies_that_it_is_made_of(
+def test_the_phases_of_a_switch_are_planned_like_the_strategies_alone(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    """Bytes, rounds, times: what a strategy does is the same whatever was there before it."""
-    given = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.25}}
+    """Bytes, rounds and times of a strategy do not depend on the strategy before it."""
+    switch_strategy = {
+        "kind": "strategy_switch",
+        "before": before,
+        "after": after,
+        "when": {"kind": "at", "fraction": 0.25},
+    }
 
-    switch, first, second = (plan(each, server={"uplink": "10mbit"}, **LINKED) for each in (given, before, after))
+    switch, first, second = (
+        plan(strategy, server={"uplink": "10mbit"}, **PACED_AND_LINKED) for strategy in (switch_strategy, before, after)
+    )
 
     assert switch.second_phase is not None
-    for part, whole in ((switch, first), (switch.second_phase, second)):
-        assert (part.schedule, part.predicted) == (whole.schedule, whole.predicted)
-        assert part.reply_bytes_per_step == whole.reply_bytes_per_step
-        assert {node: count for node, count in part.bytes_per_step.items() if count} == whole.bytes_per_step
+    for phase, alone in ((switch, first), (switch.second_phase, second)):
+        assert (phase.schedule, phase.predicted) == (alone.schedule, alone.predicted)
+        assert phase.reply_bytes_per_step == alone.reply_bytes_per_step
+        assert {node: count for node, count in phase.bytes_per_step.items() if count} == alone.bytes_per_step
     assert switch.shard_owners == (first.shard_owners or second.shard_owners)
     assert switch.exchange_s_by_choice == second.exchange_s_by_choice
     assert switch.predicted_s == pytest.approx(first.predicted_s / 4 + 3 * second.predicted_s / 4, rel=1e-3)
@@ -94,18 +101,18 @@ def test_a_switch_is_planned_as_the_two_strategies_that_it_is_made_of(
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 7])
 def test_shards_are_balanced_to_one_entry_and_cover_the_vector(servers: int) -> None:
-    """The largest shard sets the time of all."""
-    decided = plan({"kind": "parameter_server", "servers": servers})
+    """The largest shard determines the time of all."""
+    planned = plan({"kind": "parameter_server", "servers": servers})
 
-    sizes = [shard.size for shard in decided.shards]
-    assert (sum(sizes), len(sizes)) == (decided.parameters, servers)
+    sizes = [shard.size for shard in planned.shards]
+    assert (sum(sizes), len(sizes)) == (planned.parameters, servers)
     assert max(sizes) - min(sizes) <= 1
-    assert [shard.start for shard in decided.shards[1:]] == [shard.stop for shard in decided.shards[:-1]]
+    assert [shard.start for shard in planned.shards[1:]] == [shard.stop for shard in planned.shards[:-1]]
 
 
 @every_strategy
-def test_every_node_has_an_address_of_its_own(strategy: dict[str, Any]) -> None:
-    """And a name, which its certificate bears."""
+def test_every_node_has_its_own_address(strategy: dict[str, Any]) -> None:
+    """A node also has a unique name, which its certificate contains."""
     nodes = plan(strategy).nodes
 
     assert len({str(node.addresses.data) for node in nodes}) == len({node.name for node in nodes}) == len(nodes)
@@ -116,7 +123,7 @@ SERVERS = tuple(f"server-{rank}" for rank in range(16))
 
 
 def cost(strategy: SinglePhaseStrategy, workers: int, alpha_s: float = 0.0, compute_s: float = 0.0) -> CostModel:
-    """100 MB over 10 Gbit/s."""
+    """Return the cost model of 100 MB vectors over links of 10 Gbit/s."""
     names = tuple(f"worker-{rank}" for rank in range(workers))
     links = dict.fromkeys((*names, *SERVERS), 8 / 10e9)
     return CostModel(
@@ -145,24 +152,26 @@ def cost(strategy: SinglePhaseStrategy, workers: int, alpha_s: float = 0.0, comp
         (ParameterServer(servers=16), 16, 160.1),
         (ParameterServer(servers=16), 4, 160.1),  # more servers than workers: the workers' own links remain
         (ParameterServer(synchrony=Asp()), 1, 160.1),
-        (ParameterServer(synchrony=Asp()), 8, 640.0),  # saturated: the server passes on one gradient in 80 ms
+        (ParameterServer(synchrony=Asp()), 8, 640.0),  # saturated: the server receives one gradient in 80 ms
         (SingleWorker(), 1, 0.0),
     ],
 )
 def test_the_closed_forms_give_the_seconds_computed_by_hand(
     strategy: SinglePhaseStrategy, workers: int, milliseconds: float
 ) -> None:
-    """The table that every textbook has: 100 MB gradients between machines on 10 Gbit/s."""
+    """A common textbook example: 100 MB gradients between machines on 10 Gbit/s."""
     assert strategy.predict_step_time(cost(strategy, workers, alpha_s=50e-6)).step_s * 1e3 == pytest.approx(
         milliseconds, abs=0.06
     )
 
 
 @pytest.mark.parametrize(
-    "strategy", [AllReduce(), ParameterServer(servers=2), SingleWorker()], ids=lambda given: given.kind
+    "strategy",
+    [AllReduce(), ParameterServer(servers=2), SingleWorker()],
+    ids=lambda member: member.kind,
 )
-def test_computing_comes_on_top_of_exchanging(strategy: SinglePhaseStrategy) -> None:
-    """Nothing overlaps: gradients are sent when all of them are there."""
+def test_the_step_time_is_the_sum_of_compute_and_exchange(strategy: SinglePhaseStrategy) -> None:
+    """Compute and exchange do not overlap: a worker sends its gradient when all of it is computed."""
     idle, busy = (
         strategy.predict_step_time(cost(strategy, 1 if strategy == SingleWorker() else 4, compute_s=seconds))
         for seconds in (0.0, 0.5)
@@ -173,8 +182,8 @@ def test_computing_comes_on_top_of_exchanging(strategy: SinglePhaseStrategy) -> 
 
 
 def test_a_prediction_takes_the_slowest_link_and_the_slowest_worker() -> None:
-    """In lockstep everybody waits for them."""
-    decided = plan(
+    """With synchronous training, all workers wait for them."""
+    planned = plan(
         {"kind": "all_reduce"},
         worker={"throughput": "1000/s", "uplink": "100mbit", "downlink": "100mbit"},
         groups=[
@@ -183,9 +192,9 @@ def test_a_prediction_takes_the_slowest_link_and_the_slowest_worker() -> None:
         ],
     )
 
-    assert decided.predicted.compute_s == 16 / 100
-    expected = Ring().predict_run_time_s(4, decided.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
-    assert decided.predicted.exchange_s == pytest.approx(expected)
+    assert planned.predicted.compute_s == 16 / 100
+    expected = Ring().predict_run_time_s(4, planned.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
+    assert planned.predicted.exchange_s == pytest.approx(expected)
 
 
 def test_a_prediction_takes_the_largest_share_of_a_batch() -> None:
@@ -193,25 +202,27 @@ def test_a_prediction_takes_the_largest_share_of_a_batch() -> None:
     assert plan({"kind": "all_reduce"}, 5, worker={"throughput": "100/s"}).predicted.compute_s == 0.13
 
 
-def test_a_budget_is_spent_by_all_at_their_own_pace_out_of_lockstep_and_at_the_slowest_one_in_it() -> None:
-    """Four workers compute 16 samples each: in 16 ms, the slow one in 160 ms. Its absence costs a quarter, not all."""
+def test_all_spend_a_budget_at_the_slowest_pace_if_synchronous_else_at_their_own() -> None:
+    """Four workers compute 16 samples each: in 16 ms, the slow one in 160 ms. Without it a quarter is lost."""
     groups = [{"name": "slow", "ranks": [3], "throughput": "100/s"}]
 
-    def decided(kind: str, **keys: Any) -> Plan:
+    def planned(kind: str, **keys: Any) -> Plan:
         strategy = {"kind": "parameter_server", "synchrony": {"kind": kind, **keys}}
         return plan(strategy, worker={"throughput": "1000/s"}, groups=groups)
 
-    for bounded in (decided("bsp"), decided("ssp", staleness=3), decided("dssp", low=1, high=4)):
+    for bounded in (planned("bsp"), planned("ssp", staleness=3), planned("dssp", low=1, high=4)):
         assert bounded.predicted_s == pytest.approx(bounded.steps * 0.160)
-    apart = decided("asp")
-    assert apart.predicted.steps_s == pytest.approx((0.016, 0.016, 0.016, 0.160))
-    assert apart.predicted_s == pytest.approx(apart.steps * 4 / (3 / 0.016 + 1 / 0.160))
-    spared = decided("backup", backups=1)
-    assert spared.predicted_s == pytest.approx(spared.steps * 0.016 / (3 / 4))  # a quarter of the gradients is dropped
+    asynchronous = planned("asp")
+    assert asynchronous.predicted.steps_s == pytest.approx((0.016, 0.016, 0.016, 0.160))
+    assert asynchronous.predicted_s == pytest.approx(asynchronous.steps * 4 / (3 / 0.016 + 1 / 0.160))
+    with_backup = planned("backup", backups=1)
+    assert with_backup.predicted_s == pytest.approx(
+        with_backup.steps * 0.016 / (3 / 4)
+    )  # a quarter of the gradients is dropped
 
 
-def test_all_reduce_begins_when_the_slowest_has_computed() -> None:
-    """As servers in lockstep do: E[X_(n:n)], the mean of the largest."""
+def test_all_reduce_begins_when_the_slowest_worker_has_computed() -> None:
+    """Synchronous servers do the same: E[X_(n:n)], the mean of the largest compute time."""
     worker = {"throughput": "1000/s", "variation": {"kind": "lognormal", "sigma": 0.3}}
 
     ring, star = (plan({"kind": kind}, worker=worker).predicted for kind in ("all_reduce", "parameter_server"))
@@ -219,21 +230,21 @@ def test_all_reduce_begins_when_the_slowest_has_computed() -> None:
     assert ring.compute_s == star.compute_s > 1.2 * 0.016
 
 
-def test_an_update_from_one_gradient_uses_the_rates_share_unless_told_otherwise() -> None:
-    """n updates of 1/n weigh as much as the one of lockstep; with momentum and Adam alike."""
+def test_an_update_from_one_gradient_uses_a_share_of_the_rate_unless_declared() -> None:
+    """n updates with rate/n weigh as much as one synchronous update, with momentum and Adam too."""
     whole = plan({"kind": "parameter_server", "synchrony": Bsp().model_dump()}).optimiser.rate
     share = plan({"kind": "parameter_server", "synchrony": Asp().model_dump()}).optimiser.rate
-    given = plan({"kind": "parameter_server", "synchrony": Asp().model_dump(), "rate": "as_given"}).optimiser.rate
+    as_given = plan({"kind": "parameter_server", "synchrony": Asp().model_dump(), "rate": "as_given"}).optimiser.rate
 
-    assert (whole, share, given) == (1e-3, 0.25e-3, 1e-3)
+    assert (whole, share, as_given) == (1e-3, 0.25e-3, 1e-3)
 
 
 def test_steps_and_epochs_count_the_small_last_batch() -> None:
     """1438 training digits make 22 batches of 64 and one of 30."""
-    decided = plan({"kind": "all_reduce"})
+    planned = plan({"kind": "all_reduce"})
 
-    assert decided.steps_per_epoch == -(-decided.train_samples // 64) == 23
-    assert decided.steps == 10 * 23
+    assert planned.steps_per_epoch == -(-planned.train_samples // 64) == 23
+    assert planned.steps == 10 * 23
 
 
 SIZE = 650 * 4  # bytes of the linear model's gradient
@@ -242,39 +253,41 @@ PORT = {"uplink": "1gbit", "downlink": "1gbit"}
 STRIDED = {"kind": "all_reduce", "collective": {"kind": "ring", "stride": 4}}
 
 
-def on_racks(strategy: dict[str, Any], uplink: str, server: dict[str, str] | None = None, **more: str) -> float:
-    """Predicted seconds of an exchange between eight workers in two racks of four."""
+def exchange_s_on_racks(
+    strategy: dict[str, Any], uplink: str, server: dict[str, str] | None = None, **more: str
+) -> float:
+    """Return the predicted seconds of an exchange between eight workers in two racks of four."""
     network = {"kind": "racks", "size": 4, "uplink": uplink, **more}
     return plan(strategy, 8, worker=PORT, server=server or PORT, network=network).predicted.exchange_s
 
 
 @pytest.mark.parametrize("uplink", ["4gbit", "2gbit", "1gbit"], ids=["1:1", "2:1", "4:1"])
-def test_a_ring_in_the_order_of_ranks_does_not_feel_oversubscription(uplink: str) -> None:
+def test_oversubscription_does_not_slow_a_ring_in_the_order_of_ranks(uplink: str) -> None:
     """One hop of a ring leaves each rack: 2(n-1) rounds of S/n at the rate of one link."""
-    assert on_racks({"kind": "all_reduce"}, uplink) == pytest.approx(2 * 7 * SIZE / 8 * BETA)
+    assert exchange_s_on_racks({"kind": "all_reduce"}, uplink) == pytest.approx(2 * 7 * SIZE / 8 * BETA)
 
 
-@pytest.mark.parametrize(("uplink", "times"), [("4gbit", 1), ("2gbit", 2), ("1gbit", 4)], ids=["1:1", "2:1", "4:1"])
-def test_a_ring_that_knows_no_racks_is_as_slow_as_they_are_oversubscribed(uplink: str, times: int) -> None:
+@pytest.mark.parametrize(("uplink", "slowdown"), [("4gbit", 1), ("2gbit", 2), ("1gbit", 4)], ids=["1:1", "2:1", "4:1"])
+def test_a_ring_across_racks_slows_down_with_the_oversubscription(uplink: str, slowdown: int) -> None:
     """With a stride of four, every hop leaves its rack: four links share one uplink."""
-    assert on_racks(STRIDED, uplink) == pytest.approx(times * 2 * 7 * SIZE / 8 * BETA)
+    assert exchange_s_on_racks(STRIDED, uplink) == pytest.approx(slowdown * 2 * 7 * SIZE / 8 * BETA)
 
 
 def test_incast_is_bound_by_the_downlink_of_the_server() -> None:
-    """Eight gradients pass it, then eight answers pass its uplink; racks carry four at twice the rate."""
-    assert on_racks({"kind": "parameter_server"}, "2gbit") == pytest.approx(2 * 8 * SIZE * BETA)
+    """Eight gradients pass the downlink, then eight answers the uplink; rack links carry four at twice the rate."""
+    assert exchange_s_on_racks({"kind": "parameter_server"}, "2gbit") == pytest.approx(2 * 8 * SIZE * BETA)
 
 
-@pytest.mark.parametrize(("uplink", "times"), [("2gbit", 2), ("1gbit", 4)], ids=["2:1", "4:1"])
-def test_incast_from_another_rack_is_bound_by_its_uplink_when_the_server_is_fast(uplink: str, times: int) -> None:
-    """Four gradients come from the other rack; the server's own link takes eight in the time of 0.8."""
+@pytest.mark.parametrize(("uplink", "slowdown"), [("2gbit", 2), ("1gbit", 4)], ids=["2:1", "4:1"])
+def test_incast_from_another_rack_is_bound_by_the_rack_uplink_if_the_server_is_fast(uplink: str, slowdown: int) -> None:
+    """Four gradients come from the other rack; the server's own link needs for eight the time of 0.8."""
     fast = {"uplink": "10gbit", "downlink": "10gbit"}
 
-    assert on_racks({"kind": "parameter_server"}, uplink, fast) == pytest.approx(2 * times * SIZE * BETA)
+    assert exchange_s_on_racks({"kind": "parameter_server"}, uplink, fast) == pytest.approx(2 * slowdown * SIZE * BETA)
 
 
-def test_a_ring_waits_as_long_as_the_longest_way_of_a_chunk() -> None:
-    """1 ms at each end on 14 hops, and 5 ms between racks on four of them; a server's answer waits there and back."""
+def test_the_delay_of_a_ring_is_that_of_the_longest_path_of_a_chunk() -> None:
+    """1 ms at each end on 14 hops, and 5 ms between racks on four of them; a server's exchange has the delay twice."""
     worker, network = {**PORT, "delay": "1ms"}, {"kind": "racks", "size": 4, "uplink": "4gbit", "delay": "5ms"}
 
     ring, star = (
@@ -286,24 +299,24 @@ def test_a_ring_waits_as_long_as_the_longest_way_of_a_chunk() -> None:
     assert star == pytest.approx(2 * (0.007 + 8 * SIZE * BETA))
 
 
-def test_a_pair_limit_holds_inside_a_node_limit() -> None:
+def test_the_rate_of_a_pair_of_nodes_applies_in_addition_to_those_of_the_nodes() -> None:
     """One slow pair slows the whole ring; a slower node would too."""
     links = [{"nodes": ["worker-1", "worker-2"], "rate": "100mbit"}]
 
-    decided = plan({"kind": "all_reduce"}, 4, worker=PORT, links=links)
+    planned = plan({"kind": "all_reduce"}, 4, worker=PORT, links=links)
 
-    assert decided.predicted.exchange_s == pytest.approx(2 * 3 * SIZE / 4 * 10 * BETA)
+    assert planned.predicted.exchange_s == pytest.approx(2 * 3 * SIZE / 4 * 10 * BETA)
 
 
-def test_a_rack_that_holds_everybody_limits_nobody() -> None:
-    """There is nothing to leave for."""
+def test_a_rack_that_contains_all_nodes_limits_no_traffic() -> None:
+    """No traffic leaves the rack."""
     one_rack = {"kind": "racks", "size": 8, "uplink": "1mbit"}
 
     assert plan({"kind": "all_reduce"}, 8, network=one_rack).network.shared_links == ()
 
 
-def test_a_small_trial_of_a_sweep_leaves_out_what_concerns_nodes_that_it_lacks() -> None:
-    """Ranks of groups and regions, ends of links, nodes of events: the file names them for the largest trial."""
+def test_a_small_trial_of_a_sweep_omits_declarations_for_nodes_that_it_lacks() -> None:
+    """The file lists ranks of groups and regions, ends of links and nodes of events for the largest trial."""
     cluster = {
         "worker": {"throughput": "100/s", **PORT},
         "groups": [{"name": "slow", "ranks": [0, 3], "speed": 0.5}],

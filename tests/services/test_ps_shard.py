@@ -1,4 +1,4 @@
-"""What does a server tell workers of its own time?"""
+"""A server reports the duration of an update to the workers that waited for it."""
 
 import asyncio
 import time
@@ -21,8 +21,8 @@ UPDATE_S = 0.02
 VECTOR = np.zeros(4, np.float32)
 
 
-class Slow(UpdateRule):
-    """Takes its time and changes nothing."""
+class SlowUpdateRule(UpdateRule):
+    """Sleeps for UPDATE_S seconds and changes no parameter."""
 
     params: HostArray = VECTOR
 
@@ -33,55 +33,57 @@ class Slow(UpdateRule):
         return self.params
 
 
-class Desk(Transport):
-    """A server's transport, of which the test is all the others."""
+class QueueTransport(Transport):
+    """Transport of a server; the test sends and receives as its workers."""
 
     max_piece_bytes = min_piece_bytes = 1 << 20
 
     def __init__(self) -> None:
         self.traffic = SentTraffic()
-        self._come: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
-        self._gone: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
+        self._incoming: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
+        self._outgoing: defaultdict[str, asyncio.Queue[Message]] = defaultdict(asyncio.Queue)
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Everybody is here."""
+        """All workers are connected."""
 
     async def send(self, target: str, message: Message) -> None:
-        self._gone[target].put_nowait(message)
+        self._outgoing[target].put_nowait(message)
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
-        return await self._come[source].get()
+        return await self._incoming[source].get()
 
     def push(self, worker: str, step: int, stage: MessageKind = MessageKind.PUSH) -> None:
-        """A worker's gradient, or its last word."""
+        """Send a worker's gradient or final message to the server."""
         data = VECTOR.data.cast("B") if stage == MessageKind.PUSH else b""
-        self._come[worker].put_nowait(Message(MessageTag(step, stage), data, samples=1))
+        self._incoming[worker].put_nowait(Message(MessageTag(step, stage), data, samples=1))
 
     async def answer(self, worker: str) -> Message:
-        """What it is sent."""
-        return await self._gone[worker].get()
+        """Return the next message from the server to a worker."""
+        return await self._outgoing[worker].get()
 
 
-def test_only_who_was_answered_after_an_update_is_told_how_long_it_took() -> None:
-    """Others have not waited for one: charged to them, it would be missing in their exchange."""
+def test_only_answers_sent_after_an_update_contain_its_duration() -> None:
+    """Other workers have not waited for an update: its duration would be subtracted from their exchange time."""
 
-    async def told() -> list[float]:
-        desk, clock = Desk(), WallClock()
+    async def reported_update_times() -> list[float]:
+        transport, clock = QueueTransport(), WallClock()
         log = RunLog("server-0", clock, lambda line: None)
         batches = LogEventBatch(log, "shard_updates", UPDATE_COLUMNS), LogEventBatch(log, "shard_drops", UPDATE_COLUMNS)
         machine = ShardStateMachine(2, Gba(gather=2))
-        server = ServerRuntime(("a", "b"), Slow(), IdentityCompressor(), machine, desk, clock, 0, *batches)
+        server = ServerRuntime(
+            ("a", "b"), SlowUpdateRule(), IdentityCompressor(), machine, transport, clock, 0, *batches
+        )
         serving = asyncio.create_task(server.serve_workers())
         answers = []
         for worker, step in (("a", 0), ("b", 0), ("a", 1)):
-            desk.push(worker, step)
-            answers.append(await desk.answer(worker))
-        desk.push("a", 2, MessageKind.LEAVE)
-        desk.push("b", 1, MessageKind.LEAVE)
+            transport.push(worker, step)
+            answers.append(await transport.answer(worker))
+        transport.push("a", 2, MessageKind.LEAVE)
+        transport.push("b", 1, MessageKind.LEAVE)
         await serving
         return [answer.update_s for answer in answers]
 
-    before, updated, after = asyncio.run(told())
+    before, updated, after = asyncio.run(reported_update_times())
 
     assert before == after == 0.0
     assert updated >= UPDATE_S

@@ -1,4 +1,4 @@
-"""Slices of a core, as this host's kernel knows them."""
+"""Time slices of the kernel's scheduler on this host."""
 
 import platform
 import subprocess
@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-FIRST = (6, 12)
-# Whoever started this process may have short slices, and they are inherited: it begins with long ones of its own.
-ASK = """
+FIRST_KERNEL = (6, 12)
+# A process inherits its time slice, which may be short already: the program first sets a long one.
+PROGRAM = """
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from services.runtime import scheduling
@@ -22,16 +22,19 @@ with ThreadPoolExecutor(1) as pool:
 """
 
 
-def kernel() -> tuple[int, ...]:
-    """Version of this host's kernel."""
+def kernel_version() -> tuple[int, ...]:
+    """Return the version of this host's kernel."""
     return tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
 
 
 @pytest.mark.skipif(
-    kernel() < FIRST or platform.machine() not in {"x86_64", "aarch64"}, reason="slices can be asked for since 6.12"
+    kernel_version() < FIRST_KERNEL or platform.machine() not in {"x86_64", "aarch64"},
+    reason="time slices can be set since Linux 6.12",
 )
-def test_a_process_gets_the_least_slice_and_so_do_threads_that_it_starts() -> None:
-    """gRPC starts its threads later."""
-    said = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True, timeout=30).stdout
+def test_a_process_and_threads_that_it_starts_later_get_the_shortest_slice() -> None:
+    """gRPC starts its threads after the process has reduced its slice."""
+    output = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=30
+    ).stdout
 
-    assert said.split() == ["3000000", "100000", "100000"]
+    assert output.split() == ["3000000", "100000", "100000"]

@@ -1,12 +1,12 @@
-"""The ends of half precision."""
+"""Range and special values of half precision."""
 
 import numpy as np
 
 from services.compressors import Fp16
 
 
-def test_what_is_too_large_is_clipped_and_never_infinite() -> None:
-    """One infinity in a sum is an infinity in every replica."""
+def test_values_outside_the_fp16_range_are_clipped_and_never_infinite() -> None:
+    """One infinity in a sum makes every replica infinite."""
     x = np.array([-1e30, -65504, 70000, np.inf], "float32")
 
     payload, _ = Fp16().compress(x, None)
@@ -14,8 +14,8 @@ def test_what_is_too_large_is_clipped_and_never_infinite() -> None:
     assert Fp16().decompress(payload).tolist() == [-65504, -65504, 65504, 65504]
 
 
-def test_what_is_not_a_number_stays_visible() -> None:
-    """A diverged worker must be seen, not repaired on the wire."""
+def test_nan_stays_nan() -> None:
+    """The divergence of a worker must stay visible; the compressor must not hide it."""
     payload, _ = Fp16().compress(np.array([np.nan], "float32"), None)
 
     assert np.isnan(Fp16().decompress(payload)).all()

@@ -1,4 +1,4 @@
-"""The stored arrays are scikit-learn's own, and what is made of them is what the docstrings say."""
+"""The stored arrays equal those of scikit-learn, and the datasets made of them are scaled as documented."""
 
 import numpy as np
 import pytest
@@ -8,32 +8,32 @@ from services.learning.datasets import Dataset, Diabetes, Digits, Linnerud, Synt
 from services.learning.datasets.base import read_stored_arrays
 
 
-def test_digits_are_scikit_learns() -> None:
-    """Nodes carry a copy; a copy can be wrong."""
+def test_stored_digits_equal_those_of_scikit_learn() -> None:
+    """Nodes use a stored copy, and a copy can be wrong."""
     original, copy = load_digits(), read_stored_arrays("digits")
 
     np.testing.assert_array_equal(copy["images"], original.images)
     np.testing.assert_array_equal(copy["labels"], original.target)
 
 
-def test_linnerud_is_scikit_learns() -> None:
-    """The same for the fitness club."""
+def test_stored_linnerud_equals_that_of_scikit_learn() -> None:
+    """Exercise and physiology data of a fitness club."""
     original, copy = load_linnerud(), read_stored_arrays("linnerud")
 
     np.testing.assert_array_equal(copy["exercise"], original.data)
     np.testing.assert_array_equal(copy["physiology"], original.target)
 
 
-def test_diabetes_is_scikit_learns() -> None:
-    """The same for the patients, in their raw units."""
+def test_stored_diabetes_equals_that_of_scikit_learn() -> None:
+    """The stored measurements are in their raw units."""
     original, copy = load_diabetes(scaled=False), read_stored_arrays("diabetes")
 
     np.testing.assert_array_equal(copy["measurements"], original.data)
     np.testing.assert_array_equal(copy["progression"][:, 0], original.target)
 
 
-def test_both_parts_of_the_digits_hold_every_digit_alike() -> None:
-    """A test part short of a digit would flatter whoever cannot read it."""
+def test_training_and_test_parts_have_equal_shares_of_every_digit() -> None:
+    """A test part with few samples of a digit would flatter a model that cannot recognise it."""
     data = Digits().load("float32")
 
     train, test = (np.bincount(y) / len(y) for y in (data.train_y, data.test_y))
@@ -42,7 +42,7 @@ def test_both_parts_of_the_digits_hold_every_digit_alike() -> None:
 
 
 def test_pixels_lie_between_zero_and_one() -> None:
-    """The scale is the sensor's, not the data's: nothing is learned from the test part."""
+    """The range of the sensor defines the scale, so that scaling uses nothing of the test part."""
     data = Digits().load("float32")
 
     assert data.train_x.min() == data.test_x.min() == 0
@@ -50,8 +50,8 @@ def test_pixels_lie_between_zero_and_one() -> None:
 
 
 @pytest.mark.parametrize("dataset", [Linnerud(), Diabetes(), SyntheticRegression(samples=64)], ids=repr)
-def test_columns_are_standardised_by_the_training_part_alone(dataset: Dataset) -> None:
-    """Means over all samples would tell the training something of the test."""
+def test_columns_are_standardised_with_the_training_part_only(dataset: Dataset) -> None:
+    """Means over all samples would leak information about the test part into the training."""
     data = dataset.load("float64")
 
     for part in (data.train_x, data.train_y):
@@ -60,8 +60,8 @@ def test_columns_are_standardised_by_the_training_part_alone(dataset: Dataset) -
     assert abs(data.test_x.mean(axis=0)).max() > 1e-6
 
 
-def test_synthetic_targets_are_more_than_a_line() -> None:
-    """A line explains part of them, else nothing could be learned quickly; not all, else nothing had to be."""
+def test_synthetic_targets_are_only_partly_linear() -> None:
+    """A linear model must explain a part, so that learning is quick, but not all, so that learning is needed."""
     data = SyntheticRegression(noise=0).load("float64")
 
     weights, *_ = np.linalg.lstsq(data.train_x, data.train_y, rcond=None)

@@ -1,4 +1,4 @@
-"""What the batteries cannot see of the layers, and the sizes of the networks built of them."""
+"""Properties of single layers that the tests of all models cannot check, and the sizes of the networks."""
 
 import numpy as np
 import pytest
@@ -13,26 +13,26 @@ MNIST = LearningTask(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
 DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 
-def test_from_patches_is_the_adjoint_of_patches(device: Device) -> None:
-    """⟨patches(x), c⟩ = ⟨x, from_patches(c)⟩ for all x and c: the definition of the backward pass of a copy."""
+def test_sum_patches_is_the_adjoint_of_extract_patches(device: Device) -> None:
+    """⟨extract_patches(x), c⟩ = ⟨x, sum_patches(c)⟩ for all x and c: the definition of the backward pass of a copy."""
     rng = np.random.default_rng(0)
     x = device.to_device(rng.standard_normal((3, 6, 6, 2)))
     c = device.to_device(rng.standard_normal((3 * 9, 4 * 4 * 2)))
 
-    there, back = (extract_patches(x, 3) * c).sum(), (x * sum_patches(c, x.shape, 3)).sum()
+    forward, backward = (extract_patches(x, 3) * c).sum(), (x * sum_patches(c, x.shape, 3)).sum()
 
-    assert float(there) == pytest.approx(float(back))
+    assert float(forward) == pytest.approx(float(backward))
 
 
-def test_the_spread_of_a_convolution_counts_a_patch_not_a_picture() -> None:
-    """Fan-in is channels · kernel²; with all pixels of the picture counted, activations would fade layer by layer."""
+def test_the_initial_variance_of_a_convolution_uses_the_fan_in_of_a_patch() -> None:
+    """Fan-in is channels · kernel²; with all pixels of the image, activations would shrink layer by layer."""
     weight, bias = Conv2d(16, 64, 5, side=32, variance=he_variance).init_arrays(np.random.default_rng(0))
 
     assert weight.var() == pytest.approx(2 / (16 * 25), rel=0.05)
     assert not bias.any()
 
 
-def test_the_spread_of_a_dense_layer_counts_both_sides() -> None:
+def test_the_initial_variance_of_a_dense_layer_uses_inputs_and_outputs() -> None:
     """Glorot and Bengio, eq. 12."""
     weight, _ = Dense(200, 300).init_arrays(np.random.default_rng(0))
 
@@ -40,32 +40,32 @@ def test_the_spread_of_a_dense_layer_counts_both_sides() -> None:
 
 
 @pytest.mark.parametrize("task", [DIGITS, MNIST], ids=["8x8", "28x28"])
-def test_lenet5_has_its_customary_size(task: LearningTask) -> None:
-    """61,706 parameters: others publish times for exactly this network."""
+def test_lenet5_has_its_usual_number_of_parameters(task: LearningTask) -> None:
+    """61,706 parameters: published times are those of exactly this network."""
     assert LeNet5().parameter_layout(task).size == 61_706
 
 
-def test_pictures_are_enlarged_and_framed() -> None:
-    """8x8 by a factor of four; 28x28 not at all, with a frame of two pixels."""
+def test_lenet5_enlarges_or_pads_images_to_32_pixels() -> None:
+    """8x8 images are enlarged by a factor of four; 28x28 images get a border of two pixels."""
     small, large = np.ones((3, 1, 8, 8)), np.ones((3, 1, 28, 28))
 
-    filled, framed = LeNet5().prepare_input(small), LeNet5().prepare_input(large)
+    enlarged, padded = LeNet5().prepare_input(small), LeNet5().prepare_input(large)
 
-    assert filled.shape == framed.shape == (1, 32, 32, 3)
-    assert filled.all()
-    assert framed[:, 2:-2, 2:-2].all()
-    assert framed.sum() == large.sum()
+    assert enlarged.shape == padded.shape == (1, 32, 32, 3)
+    assert enlarged.all()
+    assert padded[:, 2:-2, 2:-2].all()
+    assert padded.sum() == large.sum()
 
 
-def test_enlarging_repeats_pixels() -> None:
-    """Nearest neighbour: no value appears that was not there."""
+def test_upsampling_repeats_pixels() -> None:
+    """Nearest neighbour: the result contains no new values."""
     x = np.array([[1, 2], [3, 4]]).reshape(1, 2, 2, 1)
 
     assert upsample(x, 2)[0, :, :, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
 
 
 def test_large_scores_do_not_overflow(device: Device) -> None:
-    """exp(1000) is infinite; the loss of a sure and right answer is zero, of a sure and wrong one the distance."""
+    """exp(1000) is infinite; a certain and correct answer has loss zero, a certain and wrong one the difference."""
     scores, labels = device.to_device(np.array([[1000.0, 0.0], [1000.0, 0.0]])), device.to_device(np.array([0, 1]))
 
     loss, grad = cross_entropy(scores, labels)
@@ -75,7 +75,7 @@ def test_large_scores_do_not_overflow(device: Device) -> None:
 
 
 def test_the_squared_error_is_a_mean_over_samples_and_outputs() -> None:
-    """As in scikit-learn and PyTorch: rates carry over."""
+    """As in scikit-learn and PyTorch, so that the same learning rates apply."""
     loss, grad = mse(np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]]))
 
     assert loss == 5
@@ -83,5 +83,5 @@ def test_the_squared_error_is_a_mean_over_samples_and_outputs() -> None:
 
 
 def test_a_linear_model_has_a_weight_per_input_and_output_and_a_bias_per_output() -> None:
-    """Its truth can be computed in closed form: nothing else may hide in it."""
+    """Its optimum has a closed form, which holds only without further parameters."""
     assert dict(LinearModel().parameter_layout(DIGITS).arrays) == {"dense.weight": (64, 10), "dense.bias": (10,)}

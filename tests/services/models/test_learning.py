@@ -1,4 +1,4 @@
-"""All parts together, on one worker: does it learn?"""
+"""Models, optimisers and datasets together reach the expected quality on one worker."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
 from services.schema.arrays import Vector
 
 
-def trained(model: Model, optimiser: Optimiser, data: TrainTestData, epochs: int, batch: int = 128) -> Vector:
-    """Parameters after `epochs` over the training part: the serial trainer that every strategy is compared with."""
+def train_serially(model: Model, optimiser: Optimiser, data: TrainTestData, epochs: int, batch: int = 128) -> Vector:
+    """Return the parameters after `epochs` of serial training, with which every strategy is compared."""
     order = DataOrder(samples=len(data.train_x), batch=batch, seed=0)
     params = model.init_parameters(data.task, 0, "float32")
     state = optimiser.init_state(params)
@@ -23,7 +23,7 @@ def trained(model: Model, optimiser: Optimiser, data: TrainTestData, epochs: int
 
 
 @pytest.mark.parametrize(
-    ("model", "optimiser", "dataset", "epochs", "metric", "reached"),
+    ("model", "optimiser", "dataset", "epochs", "metric", "expected"),
     [
         (Mlp(hidden=(64,)), Adam(rate=0.01), Digits(), 8, "accuracy", 0.95),
         (Mlp(hidden=(64,)), Momentum(rate=0.2), Digits(), 8, "accuracy", 0.95),
@@ -34,21 +34,21 @@ def trained(model: Model, optimiser: Optimiser, data: TrainTestData, epochs: int
     ids=repr,
 )
 def test_known_settings_reach_known_quality(
-    model: Model, optimiser: Optimiser, dataset: Dataset, epochs: int, metric: str, reached: float
+    model: Model, optimiser: Optimiser, dataset: Dataset, epochs: int, metric: str, expected: float
 ) -> None:
-    """Scenarios that are shipped set their targets by these; a step that learns less is a bug or a changed default."""
+    """Shipped scenarios derive their targets from these values; less quality is a bug or a changed default."""
     data = dataset.load("float32")
 
-    params = trained(model, optimiser, data, epochs)
+    params = train_serially(model, optimiser, data, epochs)
 
     assert (
         compute_quality_metrics(data.task, model.predict_outputs(data.task, params, data.test_x), data.test_y)[metric]
-        >= reached
+        >= expected
     )
 
 
 def test_a_linear_model_finds_the_least_squares_solution() -> None:
-    """Its loss is convex: full batches must end where the normal equations do."""
+    """The loss is convex: training with full batches must converge to the solution of the normal equations."""
     data = SyntheticRegression(samples=100, features=3).load("float64")
     model, optimiser = LinearModel(), Sgd(rate=0.5)
     params = model.init_parameters(data.task, 0, "float64")

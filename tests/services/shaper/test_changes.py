@@ -1,4 +1,4 @@
-"""A link ends up as the last moment wants it, in whatever order helpers were told."""
+"""A link ends with the settings of the latest change, in whatever order helpers receive the changes."""
 
 import time
 from collections.abc import Callable
@@ -15,9 +15,9 @@ PROMPT_S = 5.0
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
-    """What programs have appended, in their order."""
-    return tmp_path / "written"
+def output_file(tmp_path: Path) -> Path:
+    """File to which the programs of all changes append their text."""
+    return tmp_path / "output"
 
 
 @pytest.fixture
@@ -26,55 +26,58 @@ def changes() -> LinkChangeSchedule:
 
 
 @pytest.fixture
-def append(written: Path, changes: LinkChangeSchedule) -> Append:
-    """`append(number, in_s, text)`: a change that appends a text after so many seconds from now."""
+def append(output_file: Path, changes: LinkChangeSchedule) -> Append:
+    """Return `append(number, in_s, text)`, which adds a change that appends a text in this many seconds."""
 
-    def plan(number: int, in_s: float, text: str) -> Future[dict[str, Any]]:
-        return changes.add(number, time.monotonic() + in_s, [(["sh", "-c", f"cat >> {written}"], text)], {})
+    def add_change(number: int, in_s: float, text: str) -> Future[dict[str, Any]]:
+        return changes.add(number, time.monotonic() + in_s, [(["sh", "-c", f"cat >> {output_file}"], text)], {})
 
-    return plan
-
-
-def test_changes_come_in_the_order_of_their_moments(append: Append, written: Path) -> None:
-    asked = [append(0, 0.2, "late"), append(1, 0.1, "early"), append(2, -1.0, "over")]
-
-    moments = [each.result(PROMPT_S)["applied"] for each in asked]
-
-    assert written.read_text().split() == ["over", "early", "late"]
-    assert sorted(moments, reverse=True) == moments
+    return add_change
 
 
-def test_two_changes_of_one_moment_do_not_overtake_each_other(changes: LinkChangeSchedule, written: Path) -> None:
-    moment = time.monotonic() + 0.1
-    slow, quick = f"sleep 0.1; cat >> {written}", f"cat >> {written}"
+def test_changes_are_applied_in_the_order_of_their_times(append: Append, output_file: Path) -> None:
+    futures = [append(0, 0.2, "late"), append(1, 0.1, "early"), append(2, -1.0, "over")]
 
-    asked = [
-        changes.add(k, moment, [(["sh", "-c", how], str(k))], {}) for k, how in enumerate((slow, quick, slow, quick))
+    applied_times = [future.result(PROMPT_S)["applied"] for future in futures]
+
+    assert output_file.read_text().split() == ["over", "early", "late"]
+    assert sorted(applied_times, reverse=True) == applied_times
+
+
+def test_changes_of_the_same_time_are_applied_in_the_order_of_their_numbers(
+    changes: LinkChangeSchedule, output_file: Path
+) -> None:
+    due_time = time.monotonic() + 0.1
+    slow, quick = f"sleep 0.1; cat >> {output_file}", f"cat >> {output_file}"
+
+    futures = [
+        changes.add(k, due_time, [(["sh", "-c", command], str(k))], {})
+        for k, command in enumerate((slow, quick, slow, quick))
     ]
-    for each in asked:
-        each.result(PROMPT_S)
+    for future in futures:
+        future.result(PROMPT_S)
 
-    assert written.read_text().split() == ["0", "1", "2", "3"]
+    assert output_file.read_text().split() == ["0", "1", "2", "3"]
 
 
-def test_the_newer_of_one_number_takes_the_place_of_the_older(append: Append, written: Path) -> None:
+def test_a_newer_change_replaces_an_older_one_of_the_same_number(append: Append, output_file: Path) -> None:
     older, newer = append(0, 0.1, "older"), append(0, 0.1, "newer")
 
     assert older.result(PROMPT_S) == NOT_APPLIED
     assert newer.result(PROMPT_S)["applied"]
-    assert written.read_text().split() == ["newer"]
+    assert output_file.read_text().split() == ["newer"]
 
 
-def test_what_comes_after_the_end_is_forgotten(append: Append, changes: LinkChangeSchedule, written: Path) -> None:
+def test_cancelled_changes_are_not_applied(append: Append, changes: LinkChangeSchedule, output_file: Path) -> None:
     append(3, 0.0, "before").result(PROMPT_S)
     after = append(4, 60.0, "after")
 
     assert changes.cancel_all_changes() == {"last": 3}
     assert after.result(PROMPT_S) == NOT_APPLIED
-    assert written.read_text().split() == ["before"]
+    assert output_file.read_text().split() == ["before"]
 
 
-def test_a_program_that_fails_is_an_error_and_the_next_change_is_made(
+def test_a_failing_program_raises_an_error_and_the_next_change_is_applied(
     changes: LinkChangeSchedule, append: Append
 ) -> None:
     failing = changes.add(0, 0.0, [(["sh", "-c", "echo no such class >&2; exit 2"], "")], {})

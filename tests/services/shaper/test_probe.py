@@ -1,4 +1,4 @@
-"""A probe must end: its threads, its ports, and what it says of a sender that is gone."""
+"""A probe ends its threads, frees its ports and reports a sender that has ended."""
 
 import os
 import socket
@@ -12,20 +12,20 @@ import pytest
 from services.runtime.stream_measurement import discard_bytes
 from services.shaper import probe
 
-HERE = f"127.{1 + os.getpid() % 250}.0.1"  # of this process: tests run side by side, and ports are fixed
+LOOPBACK_ADDRESS = f"127.{1 + os.getpid() % 250}.0.1"  # of this process: tests run in parallel
 
 
 @pytest.fixture
-def ear() -> Iterator[probe.ProbeReceiver]:
-    opened = probe.ProbeReceiver(HERE)
-    opened.start()
-    yield opened
-    opened.stop()
+def receiver() -> Iterator[probe.ProbeReceiver]:
+    probe_receiver = probe.ProbeReceiver(LOOPBACK_ADDRESS)
+    probe_receiver.start()
+    yield probe_receiver
+    probe_receiver.stop()
 
 
 @pytest.fixture
-def half() -> Iterator[socket.socket]:
-    """The reading end of a stream whose sender dies after some bytes of what it had announced."""
+def interrupted_stream() -> Iterator[socket.socket]:
+    """The reading end of a stream whose sender ends before it has sent the announced number of bytes."""
     ours, theirs = socket.socketpair()
     theirs.sendall(b"half")
     theirs.close()
@@ -33,47 +33,49 @@ def half() -> Iterator[socket.socket]:
         yield ours
 
 
-def test_a_closed_ear_has_freed_its_ports() -> None:
-    """A node may be probed again; a socket under a blocked reader would go on listening."""
+def test_a_stopped_receiver_has_freed_its_ports() -> None:
+    """A node may be probed again; a socket with a blocked reader would continue to listen."""
     for _ in range(2):
-        ear = probe.ProbeReceiver(HERE)
-        ear.start()
+        receiver = probe.ProbeReceiver(LOOPBACK_ADDRESS)
+        receiver.start()
         time.sleep(0.05)  # all readers are blocked
-        ear.stop()
+        receiver.stop()
 
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((HERE, probe.MESSAGE_PORT), timeout=1)
+        socket.create_connection((LOOPBACK_ADDRESS, probe.MESSAGE_PORT), timeout=1)
 
 
 @pytest.mark.wall_clock
-def test_an_ear_answers_counts_and_acknowledges(ear: probe.ProbeReceiver) -> None:
+def test_a_receiver_measures_rates_and_answers_round_trips_and_messages(receiver: probe.ProbeReceiver) -> None:
     since = time.monotonic()
-    probe.send_flood({HERE: 10e6}, since, since + 0.1)
+    probe.send_flood({LOOPBACK_ADDRESS: 10e6}, since, since + 0.1)
 
-    assert sum(ear.rates_by_source_bps(since, time.monotonic()).values()) == pytest.approx(10e6, rel=0.5)
-    assert len(probe.measure_round_trips({"me": HERE}, 3, 0.001)["me"]) == 3
-    assert 0 < probe.measure_message_seconds(HERE, 100_000) < 5
+    assert sum(receiver.rates_by_source_bps(since, time.monotonic()).values()) == pytest.approx(10e6, rel=0.5)
+    assert len(probe.measure_round_trips({"me": LOOPBACK_ADDRESS}, 3, 0.001)["me"]) == 3
+    assert 0 < probe.measure_message_seconds(LOOPBACK_ADDRESS, 100_000) < 5
 
 
-def test_a_message_that_ends_early_is_an_error_and_no_endless_loop(half: socket.socket) -> None:
-    """A stream at its end gives nothing for ever: counting that down took a whole core."""
+def test_a_message_that_ends_early_raises_an_error_and_does_not_loop_for_ever(
+    interrupted_stream: socket.socket,
+) -> None:
+    """Every read at the end of a stream returns no bytes: an endless loop of such reads once used a whole core."""
     with pytest.raises(ConnectionError, match="96 bytes too early"):
-        discard_bytes(half, 100)
+        discard_bytes(interrupted_stream, 100)
 
 
-def test_an_ear_outlives_a_sender_that_dies(ear: probe.ProbeReceiver) -> None:
+def test_a_receiver_continues_after_a_sender_dies(receiver: probe.ProbeReceiver) -> None:
     before = threading.active_count()
-    with socket.create_connection((HERE, probe.MESSAGE_PORT)) as stream:
+    with socket.create_connection((LOOPBACK_ADDRESS, probe.MESSAGE_PORT)) as stream:
         stream.sendall(struct.pack(">Q", 100) + b"half")
 
     deadline = time.monotonic() + 2
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
-    assert probe.measure_message_seconds(HERE, 1000) > 0
+    assert probe.measure_message_seconds(LOOPBACK_ADDRESS, 1000) > 0
 
 
-def test_a_flood_that_can_not_be_sent_says_so() -> None:
-    """Otherwise it would look like a slow link. The kernel refuses broadcasts to whoever has not asked for them."""
+def test_a_flood_that_cannot_be_sent_raises_an_error() -> None:
+    """Otherwise it would look like a slow link. The kernel refuses broadcasts from sockets without SO_BROADCAST."""
     with pytest.raises(ConnectionError, match="nothing could be sent to 255"):
         probe.send_flood({"255.255.255.255": 10e6}, time.monotonic(), time.monotonic() + 0.1)

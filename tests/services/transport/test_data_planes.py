@@ -1,4 +1,4 @@
-"""Every data plane on loopback: who may send, that everything arrives, and how fast."""
+"""Every data plane on loopback: authentication of senders, delivery of messages, and timing."""
 
 import asyncio
 import socket
@@ -29,15 +29,15 @@ from services.transport.tcp.sender import open_stream
 from services.wire.data_pb2 import StreamReceipt
 
 Transports: TypeAlias = dict[str, SocketTransport]
-Talk: TypeAlias = Callable[[Transports], Awaitable[Any]]
-Meet: TypeAlias = Callable[..., Any]
+Exchange: TypeAlias = Callable[[Transports], Awaitable[Any]]
+RunOnNodes: TypeAlias = Callable[..., Any]
 
 TAG = MessageTag(0, MessageKind.PUSH)
 
 
 @pytest.fixture(scope="module")
 def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeIdentity]:
-    """Three nodes of one run; and a node of another run that calls itself `a`, under `intruder`."""
+    """Three nodes of one run; and, as `intruder`, a node of another run that is also named `a`."""
     ours, theirs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("theirs")
     issue_certificates("this-run", ("a", "b", "c"), ours)
     issue_certificates("other-run", ("a",), theirs)
@@ -50,16 +50,16 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeIdenti
 def addresses() -> dict[str, Address]:
     """Free ports of this host."""
     sockets = [socket.socket() for _ in range(3)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    for free_socket in sockets:
+        free_socket.bind(("127.0.0.1", 0))
+    ports = [free_socket.getsockname()[1] for free_socket in sockets]
+    for free_socket in sockets:
+        free_socket.close()
     return {name: Address(host="127.0.0.1", port=port) for name, port in zip("abc", ports, strict=True)}
 
 
-def link(name: str, rate_bps: float, clock: WallClock) -> FluidLinkShaping:
-    """As fast in both directions."""
+def make_link_shaping(name: str, rate_bps: float, clock: WallClock) -> FluidLinkShaping:
+    """Return the shaping of a link that has this rate in both directions."""
     return FluidLinkShaping(
         name,
         NodeLinks(RateLimiter(goodput_bytes_per_s(rate_bps)), RateLimiter(goodput_bytes_per_s(rate_bps))),
@@ -71,27 +71,27 @@ def link(name: str, rate_bps: float, clock: WallClock) -> FluidLinkShaping:
 
 @pytest.fixture(params=DATA_PLANES.values(), ids=DATA_PLANES)
 def plane(request: pytest.FixtureRequest) -> type[SocketTransport]:
-    """Every member of the family; a new one stands in `DATA_PLANES`, and so here."""
-    chosen: type[SocketTransport] = request.param
-    return chosen
+    """Every data plane that `DATA_PLANES` lists."""
+    plane_class: type[SocketTransport] = request.param
+    return plane_class
 
 
-async def knock(
-    plane: type[SocketTransport], address: Address, proof: bytes | None, tls_as: NodeIdentity | None = None
+async def open_stream_as(
+    plane: type[SocketTransport], address: Address, proof: bytes | None, tls_identity: NodeIdentity | None = None
 ) -> None:
-    """Open a stream to b as a stranger would, who has this proof and this identity for TLS; raises Refused."""
+    """Open a stream to b with this proof and this identity for TLS; raise an error if b refuses it."""
     if plane is GrpcTransport:
-        async with open_channel(address, "b", tls_as) as line:
+        async with open_channel(address, "b", tls_identity) as channel:
             metadata = () if proof is None else ((IDENTITY_METADATA_KEY, proof),)
             async with translate_grpc_errors("b"):
-                await line.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)(metadata=metadata, timeout=2.0)
+                await channel.stream_unary(SEND_METHOD, None, StreamReceipt.FromString)(metadata=metadata, timeout=2.0)
     else:
-        context = None if tls_as is None else tls.make_client_tls_context(tls_as)
+        context = None if tls_identity is None else tls.make_client_tls_context(tls_identity)
         (await open_stream(address, "b", context, proof or b"")).close()
 
 
 def break_off(node: SocketTransport) -> None:
-    """Close a stream to b as the end of a process does."""
+    """Close the stream to b without an end message, as happens when a process dies."""
     if isinstance(node, GrpcTransport):
         node._streams["b"].call.cancel()
     if isinstance(node, TcpTransport):
@@ -99,18 +99,25 @@ def break_off(node: SocketTransport) -> None:
 
 
 @pytest.fixture
-def meet(plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]) -> Meet:
-    """Lets `talk` use the transports of nodes a and b (c is never there); what it returns."""
+def run_on_nodes(
+    plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]
+) -> RunOnNodes:
+    """Return a function that runs `exchange` with the transports of a and b and returns its result; c never starts."""
 
     def run(
-        talk: Talk, *, rate_bps: float | None = None, far: Network | None = None, timeout_s: float = 5.0, **options: Any
+        exchange: Exchange,
+        *,
+        rate_bps: float | None = None,
+        delays: Network | None = None,
+        timeout_s: float = 5.0,
+        **options: Any,
     ) -> Any:
         async def main() -> Any:
             clock = WallClock()
             links: dict[str, Any] = {
-                name: None if rate_bps is None else link(name, rate_bps, clock) for name in ("a", "b")
+                name: None if rate_bps is None else make_link_shaping(name, rate_bps, clock) for name in ("a", "b")
             }
-            links |= {name: DelayOnlyShaping(name, far, 0, clock) for name in "ab" if far}
+            links |= {name: DelayOnlyShaping(name, delays, 0, clock) for name in "ab" if delays}
             transports = {
                 name: plane(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
                 for name, shaping in links.items()
@@ -118,7 +125,7 @@ def meet(plane: type[SocketTransport], identities: dict[str, NodeIdentity], addr
             for transport in transports.values():
                 await transport.start()
             try:
-                return await talk(transports)
+                return await exchange(transports)
             finally:
                 await asyncio.gather(*(transport.stop() for transport in transports.values()))
 
@@ -129,24 +136,24 @@ def meet(plane: type[SocketTransport], identities: dict[str, NodeIdentity], addr
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "tls"])
-def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> None:
-    """Three megabytes and a bit: several messages, both ways at once, one open stream per direction."""
+def test_a_large_vector_arrives_unchanged(run_on_nodes: RunOnNodes, encrypt: bool) -> None:
+    """The 3.2 MB need several messages; both directions are used at once, with one open stream per direction."""
     vectors = {name: np.random.default_rng(seed).standard_normal(400_001) for seed, name in enumerate("ab")}
 
-    async def talk(nodes: Transports) -> dict[str, Any]:
-        async def one(me: str, other: str) -> Any:
+    async def exchange(nodes: Transports) -> dict[str, Any]:
+        async def exchange_vectors(node: str, peer: str) -> Any:
             received = np.empty(400_001)
             sending = asyncio.create_task(
-                send_vector(nodes[me], other, Message(TAG, version=7, samples=3), vectors[me])
+                send_vector(nodes[node], peer, Message(TAG, version=7, samples=3), vectors[node])
             )
-            first = await nodes[me].receive(other, TAG)
-            await receive_remaining_pieces(nodes[me], other, first, received)
+            first = await nodes[node].receive(peer, TAG)
+            await receive_remaining_pieces(nodes[node], peer, first, received)
             await sending
-            return received, first, nodes[me].traffic
+            return received, first, nodes[node].traffic
 
-        return {"a": await asyncio.gather(one("a", "b"), one("b", "a"))}
+        return {"a": await asyncio.gather(exchange_vectors("a", "b"), exchange_vectors("b", "a"))}
 
-    (at_a, first, traffic), (at_b, _, _) = meet(talk, encrypt=encrypt)["a"]
+    (at_a, first, traffic), (at_b, _, _) = run_on_nodes(exchange, encrypt=encrypt)["a"]
 
     assert at_a.tobytes() == vectors["b"].tobytes()
     assert at_b.tobytes() == vectors["a"].tobytes()
@@ -155,12 +162,12 @@ def test_a_large_vector_arrives_as_it_was_sent(meet: Meet, encrypt: bool) -> Non
     assert 0 < traffic.framing_bytes < 4 * 100
 
 
-def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
+def test_connect_waits_for_a_receiver_that_does_not_listen_yet(
     plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]
 ) -> None:
     """Nodes of a run start within a second of each other, in any order; the first message uses the open stream."""
 
-    async def talk() -> tuple[bool, int, bytes]:
+    async def exchange() -> tuple[bool, int, bytes]:
         early, late = (plane(addresses, identities[name], WallClock(), 5.0, 30.0) for name in "ab")
         await early.start()
         connecting = asyncio.create_task(early.connect(["b"]))
@@ -177,16 +184,16 @@ def test_a_stream_opened_before_its_receiver_listens_is_there_once_it_does(
         return waited, reused, data
 
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        assert runner.run(talk()) == (True, 1, b"hello")
+        assert runner.run(exchange()) == (True, 1, b"hello")
 
 
-def test_a_payload_comes_into_memory_that_its_receiver_has_lent(meet: Meet) -> None:
-    """It may: over gRPC it comes in memory of its own. What else comes goes elsewhere, a copy of it too."""
+def test_a_payload_is_written_to_the_buffer_of_its_receiver_or_to_new_memory(run_on_nodes: RunOnNodes) -> None:
+    """gRPC always uses new memory. Other messages, and a copy of this one, must not be written to the buffer."""
     large, other = bytes(range(256)) * 1000, b"o" * 256_000
 
-    async def talk(nodes: Transports) -> tuple[bytes, bool, bytes, bytes]:
-        room = memoryview(bytearray(len(large)))
-        taking = asyncio.create_task(nodes["b"].receive("a", TAG, buffer=room))
+    async def exchange(nodes: Transports) -> tuple[bytes, bool, bytes, bytes]:
+        buffer = memoryview(bytearray(len(large)))
+        receiving = asyncio.create_task(nodes["b"].receive("a", TAG, buffer=buffer))
         await asyncio.sleep(0)
         for tag, data in (
             (MessageTag(0, MessageKind.PARTIAL_SUM), other),
@@ -195,95 +202,95 @@ def test_a_payload_comes_into_memory_that_its_receiver_has_lent(meet: Meet) -> N
             (MessageTag(1, MessageKind.PARTIAL_SUM), other),
         ):
             await nodes["a"].send("b", Message(tag, data))
-        message = await taking
+        message = await receiving
         first, last = [await nodes["b"].receive("a", MessageTag(step, MessageKind.PARTIAL_SUM)) for step in (0, 1)]
         assert bytes(first.data) == bytes(last.data) == other
-        return bytes(message.data), message.data is room, bytes(room), bytes(len(large))
+        return bytes(message.data), message.data is buffer, bytes(buffer), bytes(len(large))
 
-    found, lent, room, untouched = meet(talk)
+    payload, in_buffer, written_buffer, zeros = run_on_nodes(exchange)
 
-    assert found == large
-    assert room == (large if lent else untouched)
+    assert payload == large
+    assert written_buffer == (large if in_buffer else zeros)
 
 
-def test_who_is_no_task_sends_and_hears_the_same(meet: Meet) -> None:
-    """Large and small, awaited before they come or asked for afterwards, and counted as ever."""
+def test_start_send_and_start_receive_transfer_the_same_messages_as_tasks(run_on_nodes: RunOnNodes) -> None:
+    """Messages are large and small, and requested before or after they arrive; traffic counts all of them."""
     payloads = [b"", b"small", bytes(range(256)) * 40_000, b"behind it"]
     tags = [MessageTag(0, MessageKind.PUSH, 0, piece) for piece in range(len(payloads))]
 
-    async def talk(nodes: Transports) -> tuple[list[bytes], int]:
-        came: list[Any] = []
+    async def exchange(nodes: Transports) -> tuple[list[bytes], int]:
+        received: list[Any] = []
         await nodes["a"].connect(["b"])
-        awaited = [nodes["b"].start_receive("a", tag, came.append) for tag in tags[:2]]
+        requested_before = [nodes["b"].start_receive("a", tag, received.append) for tag in tags[:2]]
         sending = [nodes["a"].start_send("b", Message(tag, data)) for tag, data in zip(tags, payloads, strict=True)]
-        await asyncio.gather(*(each for each in sending if each is not None))
+        await asyncio.gather(*(pending for pending in sending if pending is not None))
         await nodes["a"].send("b", Message(TAG._replace(step=1)))
         await nodes["b"].receive("a", TAG._replace(step=1))
-        asked = [nodes["b"].start_receive("a", tag, came.append) for tag in tags[2:]]
-        assert (None not in awaited, asked) == (True, [None, None])
-        return [bytes(message.data) for message in came], nodes["a"].traffic.messages
+        requested_after = [nodes["b"].start_receive("a", tag, received.append) for tag in tags[2:]]
+        assert (None not in requested_before, requested_after) == (True, [None, None])
+        return [bytes(message.data) for message in received], nodes["a"].traffic.messages
 
-    assert meet(talk) == (payloads, len(payloads) + 1)
+    assert run_on_nodes(exchange) == (payloads, len(payloads) + 1)
 
 
-def test_who_is_no_task_is_told_of_errors(meet: Meet) -> None:
-    """Of time that has run out, and of a neighbour that is gone; not of what it waits for no more."""
+def test_start_receive_reports_errors_to_its_callback(run_on_nodes: RunOnNodes) -> None:
+    """Errors are a deadline that has passed and a peer that has gone; a cancelled receive reports none."""
 
-    async def talk(nodes: Transports) -> list[type[BaseException]]:
-        told: list[Any] = []
+    async def exchange(nodes: Transports) -> list[type[BaseException]]:
+        outcomes: list[Any] = []
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].receive("a", TAG)
-        (given_up := nodes["b"].start_receive("a", MessageTag(1, MessageKind.PUSH), told.append)).cancel()  # type: ignore[union-attr]
-        nodes["b"].start_receive("a", MessageTag(2, MessageKind.PUSH), told.append)
+        (cancelled_receive := nodes["b"].start_receive("a", MessageTag(1, MessageKind.PUSH), outcomes.append)).cancel()  # type: ignore[union-attr]
+        nodes["b"].start_receive("a", MessageTag(2, MessageKind.PUSH), outcomes.append)
         await asyncio.sleep(0.5)
-        nodes["b"].start_receive("a", MessageTag(3, MessageKind.PUSH), told.append)
+        nodes["b"].start_receive("a", MessageTag(3, MessageKind.PUSH), outcomes.append)
         break_off(nodes["a"])
         await asyncio.sleep(0.1)
         nodes["a"]._streams.clear()
-        given_up.cancel()  # type: ignore[union-attr] # once more
-        nodes["b"].start_receive("a", MessageTag(4, MessageKind.PUSH), told.append)
-        return [type(each) for each in told]
+        cancelled_receive.cancel()  # type: ignore[union-attr] # once more
+        nodes["b"].start_receive("a", MessageTag(4, MessageKind.PUSH), outcomes.append)
+        return [type(outcome) for outcome in outcomes]
 
-    assert meet(talk, timeout_s=0.3) == [DeadlineExceeded, PeerUnreachable, PeerUnreachable]
+    assert run_on_nodes(exchange, timeout_s=0.3) == [DeadlineExceeded, PeerUnreachable, PeerUnreachable]
 
 
-def test_memory_of_another_length_is_not_written_to(meet: Meet) -> None:
-    """Whoever lends it then sees that the payload is not what was expected."""
+def test_a_buffer_of_another_length_is_not_written_to(run_on_nodes: RunOnNodes) -> None:
+    """The receiver then sees that the payload does not have the expected length."""
 
-    async def talk(nodes: Transports) -> tuple[bytes, bytes]:
-        room = memoryview(bytearray(5))
-        taking = asyncio.create_task(nodes["b"].receive("a", TAG, buffer=room))
+    async def exchange(nodes: Transports) -> tuple[bytes, bytes]:
+        buffer = memoryview(bytearray(5))
+        receiving = asyncio.create_task(nodes["b"].receive("a", TAG, buffer=buffer))
         await asyncio.sleep(0)
         await nodes["a"].send("b", Message(TAG, b"hello, you"))
-        return bytes((await taking).data), bytes(room)
+        return bytes((await receiving).data), bytes(buffer)
 
-    assert meet(talk) == (b"hello, you", bytes(5))
+    assert run_on_nodes(exchange) == (b"hello, you", bytes(5))
 
 
-def test_a_second_copy_on_the_wire_is_dropped(meet: Meet) -> None:
-    """Sending again is harmless: what counts is the name."""
+def test_a_second_copy_on_the_wire_is_dropped(run_on_nodes: RunOnNodes) -> None:
+    """Sending a message again is harmless, because its tag identifies it."""
 
-    async def talk(nodes: Transports) -> list[bytes]:
+    async def exchange(nodes: Transports) -> list[bytes]:
         for tag in (TAG, TAG, TAG._replace(step=1), TAG, TAG._replace(step=1)):
             await nodes["a"].send("b", Message(tag, repr(tag).encode()))
         await nodes["a"].send("b", Message(MessageTag(1, MessageKind.LEAVE)))
         await nodes["b"].receive("a", MessageTag(1, MessageKind.LEAVE))
-        taken = [await nodes["b"].receive("a", tag) for tag in (TAG, TAG._replace(step=1))]
+        received = [await nodes["b"].receive("a", tag) for tag in (TAG, TAG._replace(step=1))]
         assert not nodes["b"]._mailbox._unclaimed
-        return [bytes(message.data) for message in taken]
+        return [bytes(message.data) for message in received]
 
-    assert meet(talk) == [repr(TAG).encode(), repr(TAG._replace(step=1)).encode()]
+    assert run_on_nodes(exchange) == [repr(TAG).encode(), repr(TAG._replace(step=1)).encode()]
 
 
 @pytest.mark.parametrize("proof", ["none", "nonsense", "of another run", "for another node"])
 def test_a_stream_without_a_valid_identity_is_refused(
-    meet: Meet,
+    run_on_nodes: RunOnNodes,
     plane: type[SocketTransport],
     identities: dict[str, NodeIdentity],
     addresses: dict[str, Address],
     proof: str,
 ) -> None:
-    """On the shaped network anybody may knock; only nodes of this run may speak, and only to whom they meant."""
+    """Any host can open a stream; only nodes of this run may send, and only to the node that their proof names."""
     proofs = {
         "none": None,
         "nonsense": b"\xffnonsense",
@@ -291,15 +298,15 @@ def test_a_stream_without_a_valid_identity_is_refused(
         "for another node": identities["a"].make_identity_proof("c"),
     }
 
-    async def talk(nodes: Transports) -> None:
+    async def exchange(nodes: Transports) -> None:
         with pytest.raises(AuthenticationError, match=r"\bb\b.*: the stream"):
-            await knock(plane, addresses["b"], proofs[proof])
+            await open_stream_as(plane, addresses["b"], proofs[proof])
 
-    meet(talk)
+    run_on_nodes(exchange)
 
 
 def test_an_old_proof_is_refused(identities: dict[str, NodeIdentity], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording of a stream's first words must not open another stream later."""
+    """The recorded beginning of a stream must not open another stream later."""
     proof = identities["a"].make_identity_proof("b")
     assert identities["b"].verify_identity_proof(proof) == "a"
 
@@ -309,48 +316,51 @@ def test_an_old_proof_is_refused(identities: dict[str, NodeIdentity], monkeypatc
         identities["b"].verify_identity_proof(proof)
 
 
-def test_under_tls_nobody_gets_in_without_a_certificate_of_the_run(
-    meet: Meet, plane: type[SocketTransport], identities: dict[str, NodeIdentity], addresses: dict[str, Address]
+def test_tls_refuses_every_node_without_a_certificate_of_the_run(
+    run_on_nodes: RunOnNodes,
+    plane: type[SocketTransport],
+    identities: dict[str, NodeIdentity],
+    addresses: dict[str, Address],
 ) -> None:
-    """Encryption to whoever listens would protect nothing; nor does a proof that somebody has overheard."""
+    """Encryption protects nothing without checking the peer, and an intercepted proof must not be enough."""
 
-    async def talk(nodes: Transports) -> None:
+    async def exchange(nodes: Transports) -> None:
         proof = identities["a"].make_identity_proof("b")
-        await knock(plane, addresses["b"], proof, identities["a"]) if plane is TcpTransport else None
-        for stranger in (None, identities["intruder"]):
+        await open_stream_as(plane, addresses["b"], proof, identities["a"]) if plane is TcpTransport else None
+        for unknown_identity in (None, identities["intruder"]):
             with pytest.raises((AuthenticationError, PeerUnreachable, OSError)):
-                await knock(plane, addresses["b"], proof, stranger)
+                await open_stream_as(plane, addresses["b"], proof, unknown_identity)
 
-    meet(talk, encrypt=True)
+    run_on_nodes(exchange, encrypt=True)
 
 
-def test_a_node_that_is_not_there_is_an_error_in_time(meet: Meet) -> None:
-    """Nobody waits for a node that never came."""
+def test_sending_to_a_node_that_never_starts_ends_with_an_error_in_time(run_on_nodes: RunOnNodes) -> None:
+    """No node may wait for ever for a node that never starts."""
 
-    async def talk(nodes: Transports) -> float:
+    async def exchange(nodes: Transports) -> float:
         started = asyncio.get_running_loop().time()
         with pytest.raises((PeerUnreachable, DeadlineExceeded)):
             await nodes["a"].send("c", Message(TAG))
         nodes["a"]._streams.clear()
         return asyncio.get_running_loop().time() - started
 
-    assert meet(talk, timeout_s=0.5) < 2.0
+    assert run_on_nodes(exchange, timeout_s=0.5) < 2.0
 
 
-def test_a_silent_node_is_an_error_in_time(meet: Meet) -> None:
-    """The receiver's half of the same promise."""
+def test_receiving_from_a_silent_node_ends_with_an_error_in_time(run_on_nodes: RunOnNodes) -> None:
+    """The deadline holds for receivers as for senders."""
 
-    async def talk(nodes: Transports) -> None:
+    async def exchange(nodes: Transports) -> None:
         with pytest.raises(DeadlineExceeded, match=r"from a within 0\.3 s"):
             await nodes["b"].receive("a", TAG)
 
-    meet(talk, timeout_s=0.3)
+    run_on_nodes(exchange, timeout_s=0.3)
 
 
-def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
-    """A killed process closes its connections: the others must learn it from that, not from a timeout."""
+def test_a_stream_that_breaks_off_wakes_its_waiting_receiver(run_on_nodes: RunOnNodes) -> None:
+    """A killed process closes its connections: the other nodes must notice this before a timeout."""
 
-    async def talk(nodes: Transports) -> float:
+    async def exchange(nodes: Transports) -> float:
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].receive("a", TAG)
         loop = asyncio.get_running_loop()
@@ -361,37 +371,37 @@ def test_a_stream_that_breaks_off_wakes_whoever_waits(meet: Meet) -> None:
         nodes["a"]._streams.clear()
         return loop.time() - started
 
-    assert meet(talk, timeout_s=20.0) < 2.0
+    assert run_on_nodes(exchange, timeout_s=20.0) < 2.0
 
 
-def test_sending_to_a_node_that_has_ended_is_an_error(meet: Meet) -> None:
-    """The sender's half: its stream is over, and it is told so."""
+def test_sending_to_a_node_that_has_ended_raises_an_error(run_on_nodes: RunOnNodes) -> None:
+    """The sender gets an error too when its stream is over."""
 
-    async def talk(nodes: Transports) -> None:
+    async def exchange(nodes: Transports) -> None:
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].abort()
-        with pytest.raises(NetworkError):  # noqa: PT012 - which message meets the closed door is a matter of time
+        with pytest.raises(NetworkError):  # noqa: PT012 - which message fails depends on timing
             for step in range(1, 50):
                 await nodes["a"].send("b", Message(TAG._replace(step=step)))
                 await asyncio.sleep(0.01)
         nodes["a"]._streams.clear()
 
-    meet(talk)
+    run_on_nodes(exchange)
 
 
-@pytest.mark.parametrize("by", ["task", "nobody", "nobody, at once"])
-def test_nothing_follows_half_a_message(meet: Meet, by: str) -> None:
-    """A write that is given up must not leave the next message behind bytes that announce a longer one."""
+@pytest.mark.parametrize("sender", ["task", "no task", "no task, at once"])
+def test_no_message_follows_an_incomplete_message(run_on_nodes: RunOnNodes, sender: str) -> None:
+    """After a cancelled write, the receiver must not read the next message as the rest of a longer one."""
 
-    async def talk(nodes: Transports) -> bytes | None:
+    async def exchange(nodes: Transports) -> bytes | None:
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].receive("a", TAG)
         large = Message(TAG._replace(step=1), bytes(64 << 20))
         writing = (
-            asyncio.create_task(nodes["a"].send("b", large)) if by == "task" else nodes["a"].start_send("b", large)
+            asyncio.create_task(nodes["a"].send("b", large)) if sender == "task" else nodes["a"].start_send("b", large)
         )
         assert writing is not None
-        if by != "nobody, at once":
+        if sender != "no task, at once":
             await asyncio.sleep(0)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
@@ -399,35 +409,37 @@ def test_nothing_follows_half_a_message(meet: Meet, by: str) -> None:
             await nodes["a"].send("b", Message(TAG._replace(step=2), b"whole"))
             return bytes((await nodes["b"].receive("a", TAG._replace(step=2))).data)
         except NetworkError:
-            return None  # and `stop` does not mind
+            return None  # and `stop` raises no error
 
-    assert meet(talk) in {b"whole", None}, "what comes is whole, or the stream is over"
+    assert run_on_nodes(exchange) in {b"whole", None}, "the message is complete, or the stream is over"
 
 
-def test_a_hand_over_that_is_given_up_leaves_the_stream_whole(meet: Meet) -> None:
-    """In the middle of a message, too: everybody goes on as before, over the same stream."""
+def test_a_state_transfer_that_is_given_up_leaves_the_stream_usable(run_on_nodes: RunOnNodes) -> None:
+    """Also in the middle of a message: all nodes continue as before, over the same stream."""
     vector = np.zeros(8 << 20)
 
-    async def talk(nodes: Transports) -> tuple[bytes, int]:
-        nodes["a"].max_piece_bytes, limit = vector.nbytes, StrategySwitchTimeout(WallClock(), 0.0)
+    async def exchange(nodes: Transports) -> tuple[bytes, int]:
+        nodes["a"].max_piece_bytes, switch_timeout = vector.nbytes, StrategySwitchTimeout(WallClock(), 0.0)
         await nodes["a"].connect(["b"])
         with pytest.raises(DeadlineExceeded, match="the strategy switch did not finish"):
-            async with limit.enforce(limit.deadline_s):
+            async with switch_timeout.enforce(switch_timeout.deadline_s):
                 await send_model_vectors(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))
         return bytes((await nodes["b"].receive("a", TAG)).data), nodes["a"].traffic.messages
 
-    data, messages = meet(talk)
+    data, messages = run_on_nodes(exchange)
 
     assert data == b"as before"
-    assert messages == 2, "none is begun after the one under way"
+    assert messages == 2, "no message starts after the current one"
 
 
-def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_done_listens_until_its_peers_are_done(
+    run_on_nodes: RunOnNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fast asynchronous worker is done long before the servers are; its exit must not break their streams."""
 
-    async def talk(nodes: Transports) -> bytes:
-        monkeypatch.setattr(nodes["b"], "_timeout_wall_s", 0.1)  # to send its own last, not to listen
+    async def exchange(nodes: Transports) -> bytes:
+        monkeypatch.setattr(nodes["b"], "_timeout_wall_s", 0.1)  # limits its own last messages, not the time it listens
         await nodes["a"].send("b", Message(TAG))
         await nodes["b"].receive("a", TAG)  # the stream is accepted: a server that is stopping takes no new ones
         stopping = asyncio.create_task(nodes["b"].stop())
@@ -438,15 +450,15 @@ def test_a_node_that_is_done_listens_until_its_neighbours_are_done(meet: Meet, m
         await stopping
         return bytes((await nodes["b"].receive("a", TAG._replace(step=1))).data)
 
-    assert meet(talk) == b"still here"
+    assert run_on_nodes(exchange) == b"still here"
 
 
 @pytest.mark.wall_clock
-def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
-    """A megabyte at 100 Mbit/s, headers of whole frames included: what tc would make of it."""
+def test_a_transfer_over_a_shaped_link_takes_the_time_of_its_rate(run_on_nodes: RunOnNodes) -> None:
+    """A megabyte at 100 Mbit/s, with the headers of whole frames, takes as long as with tc."""
     vector = np.zeros(1_000_000, "uint8")
 
-    async def talk(nodes: Transports) -> float:
+    async def exchange(nodes: Transports) -> float:
         await nodes["a"].send("b", Message(MessageTag(0, MessageKind.PARTIAL_SUM)))  # opens the stream
         await nodes["b"].receive("a", MessageTag(0, MessageKind.PARTIAL_SUM))
         loop = asyncio.get_running_loop()
@@ -457,28 +469,28 @@ def test_a_shaped_link_takes_as_long_as_its_rate_says(meet: Meet) -> None:
         await sending
         return loop.time() - started
 
-    seconds = min(meet(talk, rate_bps=1e8) for _ in range(2))  # whatever else this host does
+    seconds = min(run_on_nodes(exchange, rate_bps=1e8) for _ in range(2))  # other load on this host may slow one
 
     assert seconds == pytest.approx(8e6 / (1e8 * 1448 / 1514), rel=0.05)
 
 
 @pytest.mark.wall_clock
-def test_delays_are_added_where_the_kernel_has_none(meet: Meet) -> None:
-    """The last rung of the ladder: each direction as late as its own path, messages in their order, nothing slower."""
-    far = Network(
+def test_delay_only_shaping_adds_the_delay_of_each_direction(run_on_nodes: RunOnNodes) -> None:
+    """Used where the kernel can't delay: each direction has its own delay, keeps the order and loses no rate."""
+    delays = Network(
         paths=(NetworkPath(source="a", target="b", delay_s=0.1), NetworkPath(source="b", target="a", delay_s=0.2))
     )
 
-    async def talk(nodes: Transports) -> list[float]:
+    async def exchange(nodes: Transports) -> list[float]:
         clock, times = WallClock(), []
-        for one, other in ("ab", "ba", "ab"):
+        for source, target in ("ab", "ba", "ab"):
             tags = [MessageTag(len(times), MessageKind.PUSH, 0, piece) for piece in range(20)]
             started = clock.now()
             for tag in tags:
-                await nodes[one].send(other, Message(tag, bytes(100_000)))
+                await nodes[source].send(target, Message(tag, bytes(100_000)))
             for tag in tags:
-                await nodes[other].receive(one, tag)
+                await nodes[target].receive(source, tag)
             times.append(clock.now() - started)
         return times
 
-    assert meet(talk, far=far) == pytest.approx([0.1, 0.2, 0.1], abs=0.05)
+    assert run_on_nodes(exchange, delays=delays) == pytest.approx([0.1, 0.2, 0.1], abs=0.05)

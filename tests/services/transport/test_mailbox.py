@@ -1,4 +1,4 @@
-"""A mailbox delivers every message once, to whoever asks for it by name, whatever the network does."""
+"""A mailbox delivers every message once, to the receiver of its tag, despite copies and reordering."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,77 +12,79 @@ from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.errors import DeadlineExceeded, PeerUnreachable
 from services.transport.mailbox import Mailbox
 
-Run = Callable[[Any], Any]
+InVirtualTime = Callable[[Any], Any]
 
 PUSH, LEAVE = MessageTag(0, MessageKind.PUSH), MessageTag(0, MessageKind.LEAVE)
 
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[list[MessageTag], list[MessageTag]]:
-    """The messages of two neighbouring steps, and an order in which they and copies of them arrive."""
+    """Draw the tags of two consecutive steps, and an order in which these messages and copies of them arrive."""
     step = draw(st.integers(0, 5))
-    tags = [MessageTag(step + late, MessageKind.PARTIAL_SUM, 0, piece) for late in (0, 1) for piece in range(3)]
+    tags = [MessageTag(step + offset, MessageKind.PARTIAL_SUM, 0, piece) for offset in (0, 1) for piece in range(3)]
     return tags, draw(st.permutations(tags + draw(st.lists(st.sampled_from(tags)))))
 
 
-def test_memory_is_lent_once_and_only_while_somebody_waits(in_virtual_time: Run) -> None:
-    """Two copies of a message must not be written to one place, and nothing to a vector that is used otherwise."""
+def test_a_buffer_is_claimed_once_and_only_while_a_receiver_waits(in_virtual_time: InVirtualTime) -> None:
+    """Two copies of a message must not be written to one buffer, and none to a buffer that has another use by now."""
 
-    async def talk() -> list[bool]:
-        mailbox, room = Mailbox(timeout_s=1.0), memoryview(bytearray(5))
-        taking = asyncio.create_task(mailbox.receive("a", PUSH, buffer=room))
+    async def exchange() -> list[bool]:
+        mailbox, buffer = Mailbox(timeout_s=1.0), memoryview(bytearray(5))
+        receiving = asyncio.create_task(mailbox.receive("a", PUSH, buffer=buffer))
         await asyncio.sleep(0)
-        lent = [mailbox.claim_buffer("a", *asked) is room for asked in ((PUSH, 4), (LEAVE, 5), (PUSH, 5), (PUSH, 5))]
-        mailbox.deliver("a", Message(PUSH, room))
-        await taking
+        claimed = [
+            mailbox.claim_buffer("a", *request) is buffer for request in ((PUSH, 4), (LEAVE, 5), (PUSH, 5), (PUSH, 5))
+        ]
+        mailbox.deliver("a", Message(PUSH, buffer))
+        await receiving
         with pytest.raises(DeadlineExceeded):
-            await mailbox.receive("a", LEAVE, buffer=room)
-        return [*lent, mailbox.claim_buffer("a", LEAVE, 5) is room]
+            await mailbox.receive("a", LEAVE, buffer=buffer)
+        return [*claimed, mailbox.claim_buffer("a", LEAVE, 5) is buffer]
 
-    assert in_virtual_time(talk()) == [False, False, True, False, False]
+    assert in_virtual_time(exchange()) == [False, False, True, False, False]
 
 
-@given(case=arrivals(), taken_first=st.integers(0, 6))
-def test_every_message_is_taken_once_under_copies_and_reordering(
-    case: tuple[list[MessageTag], list[MessageTag]], taken_first: int, in_virtual_time: Run
+@given(case=arrivals(), received_early=st.integers(0, 6))
+def test_every_message_is_received_once_despite_copies_and_reordering(
+    case: tuple[list[MessageTag], list[MessageTag]], received_early: int, in_virtual_time: InVirtualTime
 ) -> None:
-    """A gradient that is counted twice is a wrong model that nobody notices."""
+    """A gradient that is counted twice makes the model wrong without an error."""
     tags, arriving = case
 
-    async def talk() -> tuple[list[Message], int]:
+    async def exchange() -> tuple[list[Message], int]:
         mailbox = Mailbox(timeout_s=1.0)
-        early = [asyncio.create_task(mailbox.receive("a", tag)) for tag in tags[:taken_first]]
+        early = [asyncio.create_task(mailbox.receive("a", tag)) for tag in tags[:received_early]]
         await asyncio.sleep(0)
         for tag in arriving:
             mailbox.deliver("a", Message(tag, repr(tag).encode()))
             await asyncio.sleep(0)
-        taken = [*await asyncio.gather(*early), *[await mailbox.receive("a", tag) for tag in tags[taken_first:]]]
+        received = [*await asyncio.gather(*early), *[await mailbox.receive("a", tag) for tag in tags[received_early:]]]
         for tag in arriving:
             mailbox.deliver("a", Message(tag, b"once more"))
-        return taken, len(mailbox._unclaimed)
+        return received, len(mailbox._unclaimed)
 
-    taken, left_over = in_virtual_time(talk())
+    received, left_over = in_virtual_time(exchange())
 
-    assert [bytes(message.data) for message in taken] == [repr(tag).encode() for tag in tags]
+    assert [bytes(message.data) for message in received] == [repr(tag).encode() for tag in tags]
     assert left_over == 0
 
 
-def test_senders_have_names_of_their_own(in_virtual_time: Run) -> None:
-    """All workers push under the same tag."""
+def test_messages_of_several_senders_with_the_same_tag_are_distinct(in_virtual_time: InVirtualTime) -> None:
+    """All workers push with the same tag."""
 
-    async def talk() -> list[bytes]:
+    async def exchange() -> list[bytes]:
         mailbox = Mailbox(timeout_s=1.0)
         for source in ("a", "b"):
             mailbox.deliver(source, Message(PUSH, source.encode()))
         return [bytes((await mailbox.receive(source, PUSH)).data) for source in ("b", "a")]
 
-    assert in_virtual_time(talk()) == [b"b", b"a"]
+    assert in_virtual_time(exchange()) == [b"b", b"a"]
 
 
-def test_a_copy_of_a_message_of_long_ago_is_dropped(in_virtual_time: Run) -> None:
-    """Tags are forgotten after two steps, or a mailbox would grow for ever; forgetting must not let a copy in."""
+def test_a_copy_of_an_old_message_is_dropped(in_virtual_time: InVirtualTime) -> None:
+    """The mailbox forgets tags after two steps to limit its size, and must still reject a copy."""
 
-    async def talk() -> tuple[int, int]:
+    async def exchange() -> tuple[int, int]:
         mailbox = Mailbox(timeout_s=1.0)
         for step in range(100):
             mailbox.deliver("a", Message(MessageTag(step, MessageKind.PARTIAL_SUM)))
@@ -90,19 +92,21 @@ def test_a_copy_of_a_message_of_long_ago_is_dropped(in_virtual_time: Run) -> Non
         mailbox.deliver("a", Message(MessageTag(3, MessageKind.PARTIAL_SUM)))
         return len(mailbox._unclaimed), len(mailbox._seen_tags["a"])
 
-    waiting, remembered = in_virtual_time(talk())
+    unclaimed, remembered = in_virtual_time(exchange())
 
-    assert waiting == 0
+    assert unclaimed == 0
     assert remembered <= 2
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_the_first_of_several_names_is_taken(late: bool, in_virtual_time: Run) -> None:
-    """A server does not know whether a worker pushes or leaves."""
+@pytest.mark.parametrize("arrives_later", [False, True])
+def test_receive_with_several_tags_returns_the_first_message(
+    arrives_later: bool, in_virtual_time: InVirtualTime
+) -> None:
+    """A server does not know whether a worker will push or leave."""
 
-    async def talk() -> tuple[Message, Message]:
+    async def exchange() -> tuple[Message, Message]:
         mailbox = Mailbox(timeout_s=1.0)
-        if late:
+        if arrives_later:
             loop = asyncio.get_running_loop()
             loop.call_later(0.1, mailbox.deliver, "a", Message(LEAVE))
             loop.call_later(0.1, mailbox.deliver, "a", Message(PUSH))
@@ -112,13 +116,13 @@ def test_the_first_of_several_names_is_taken(late: bool, in_virtual_time: Run) -
         mailbox.deliver("a", Message(PUSH))
         return first, await mailbox.receive("a", PUSH)
 
-    first, second = in_virtual_time(talk())
+    first, second = in_virtual_time(exchange())
 
-    assert (first.tag, second.tag) == (LEAVE, PUSH), "what was not taken waits for the next who asks"
+    assert (first.tag, second.tag) == (LEAVE, PUSH), "the other message waits for the next receive"
 
 
-def test_waiting_has_an_end(in_virtual_time: Run) -> None:
-    """A lost message is an error that says which, not a run that hangs."""
+def test_receive_ends_at_its_deadline(in_virtual_time: InVirtualTime) -> None:
+    """A lost message causes an error that names it, and the run does not hang."""
 
     async def wait() -> float:
         with pytest.raises(DeadlineExceeded, match=r"no message .*step=0, .*PUSH.* from a within 2.5 s"):
@@ -128,8 +132,8 @@ def test_waiting_has_an_end(in_virtual_time: Run) -> None:
     assert in_virtual_time(wait()) == pytest.approx(2.5)
 
 
-def test_a_timeout_is_told_in_the_units_of_the_scenario(in_virtual_time: Run) -> None:
-    """60 s were declared; at dilation 16 the host waits 960, which nobody wrote anywhere."""
+def test_a_timeout_is_reported_in_seconds_of_the_scenario(in_virtual_time: InVirtualTime) -> None:
+    """60 s were declared; at dilation 16 the host waits 960 s, which the scenario does not contain."""
 
     async def wait() -> float:
         with pytest.raises(DeadlineExceeded, match="within 60 s"):
@@ -139,8 +143,8 @@ def test_a_timeout_is_told_in_the_units_of_the_scenario(in_virtual_time: Run) ->
     assert in_virtual_time(wait()) == pytest.approx(960.0)
 
 
-def test_a_message_after_the_deadline_is_kept_for_the_next_who_asks(in_virtual_time: Run) -> None:
-    """Giving up must leave nothing behind that swallows it."""
+def test_a_message_after_the_deadline_is_kept_for_the_next_receive(in_virtual_time: InVirtualTime) -> None:
+    """An expired receive must leave nothing behind that takes the message."""
 
     async def wait() -> Message:
         mailbox = Mailbox(timeout_s=1.0)
@@ -152,8 +156,8 @@ def test_a_message_after_the_deadline_is_kept_for_the_next_who_asks(in_virtual_t
     assert in_virtual_time(wait()).tag == PUSH
 
 
-def test_the_end_of_a_sender_wakes_whoever_waits_for_it(in_virtual_time: Run) -> None:
-    """A killed worker must be noticed at once, not after the timeout; what it had sent before still counts."""
+def test_the_failure_of_a_sender_wakes_the_receivers_that_wait_for_it(in_virtual_time: InVirtualTime) -> None:
+    """A killed worker must be noticed at once, not after the timeout; its earlier messages still count."""
 
     async def wait() -> tuple[list[Any], float]:
         mailbox = Mailbox(timeout_s=100.0)
@@ -161,19 +165,19 @@ def test_the_end_of_a_sender_wakes_whoever_waits_for_it(in_virtual_time: Run) ->
         loop = asyncio.get_running_loop()
         loop.call_later(1.0, mailbox.mark_source_failed, "a", PeerUnreachable("a is gone"))
         loop.call_later(2.0, mailbox.deliver, "b", Message(PUSH))
-        waiting = [
+        receiving = [
             mailbox.receive("a", PUSH),
             mailbox.receive("a", MessageTag(1, MessageKind.PUSH)),
             mailbox.receive("b", PUSH),
         ]
-        ended = await asyncio.gather(*waiting, return_exceptions=True)
-        kept = await mailbox.receive("a", LEAVE)
+        outcomes = await asyncio.gather(*receiving, return_exceptions=True)
+        earlier_message = await mailbox.receive("a", LEAVE)
         with pytest.raises(PeerUnreachable):
             await mailbox.receive("a", PUSH)
-        return [*ended, kept], loop.time()
+        return [*outcomes, earlier_message], loop.time()
 
-    (first, second, other, kept), seconds = in_virtual_time(wait())
+    (first, second, other, earlier_message), seconds = in_virtual_time(wait())
 
     assert isinstance(first, PeerUnreachable)
     assert isinstance(second, PeerUnreachable)
-    assert (other.tag, kept.tag, seconds) == (PUSH, LEAVE, 2.0)
+    assert (other.tag, earlier_message.tag, seconds) == (PUSH, LEAVE, 2.0)

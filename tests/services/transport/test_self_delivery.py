@@ -1,4 +1,4 @@
-"""A node that serves as well is its own neighbour: what goes to itself stays inside, all else goes its way."""
+"""A worker that is also a server delivers messages to itself in memory and sends all others as usual."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,20 +17,20 @@ from services.runtime.transport import (
 from services.transport.mailbox import Mailbox
 from services.transport.self_delivery import SelfDeliveryTransport
 
-WORD = Message(MessageTag(1, MessageKind.PARTIAL_SUM), b"word")
+MESSAGE = Message(MessageTag(1, MessageKind.PARTIAL_SUM), b"word")
 
 
-class Inner(Transport):
-    """Writes down what it is asked; nothing of it needs a task."""
+class RecordingTransport(Transport):
+    """Records its calls; no call needs a task."""
 
     max_piece_bytes = min_piece_bytes = 1 << 20
 
     def __init__(self) -> None:
         self.traffic = SentTraffic()
-        self.asked: list[tuple[str, str]] = []
+        self.calls: list[tuple[str, str]] = []
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Everybody is here."""
+        """All nodes are connected."""
 
     async def send(self, target: str, message: Message) -> None:
         raise AssertionError
@@ -39,44 +39,48 @@ class Inner(Transport):
         raise AssertionError
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
-        self.asked.append(("send", target))
+        self.calls.append(("send", target))
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
     ) -> PendingOperation | None:
-        self.asked.append(("recv", source))
-        callback(WORD)
+        self.calls.append(("recv", source))
+        callback(MESSAGE)
 
 
-def seen_by_me(inner: Inner) -> SelfDeliveryTransport:
+def self_delivery_for(inner: RecordingTransport) -> SelfDeliveryTransport:
     return SelfDeliveryTransport(inner, "me", Mailbox(1.0))
 
 
-def test_what_goes_to_others_costs_a_serving_node_no_task_either() -> None:
-    """A ring before a switch to servers on its own nodes would be slower than the same ring alone."""
+def test_messages_to_other_nodes_create_no_task_on_a_worker_that_is_also_a_server() -> None:
+    """Otherwise a ring before a switch to servers on the workers would be slower than the same ring alone."""
 
     async def exchange() -> list[ReceiveOutcome]:
-        transport, came = seen_by_me(inner := Inner()), list[ReceiveOutcome]()
-        assert transport.start_send("other", WORD) is None
-        assert transport.start_receive("other", WORD.tag, came.append) is None
-        assert inner.asked == [("send", "other"), ("recv", "other")]
+        transport, received = self_delivery_for(inner := RecordingTransport()), list[ReceiveOutcome]()
+        assert transport.start_send("other", MESSAGE) is None
+        assert transport.start_receive("other", MESSAGE.tag, received.append) is None
+        assert inner.calls == [("send", "other"), ("recv", "other")]
         assert transport.traffic.payload_bytes_by_peer == {"other": 4}
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        return came
+        return received
 
-    assert asyncio.run(exchange()) == [WORD]
+    assert asyncio.run(exchange()) == [MESSAGE]
 
 
-def test_what_goes_to_itself_stays_inside_and_is_as_it_was_sent() -> None:
-    """The sender may change its buffer; nothing of it is traffic."""
+def test_a_message_to_the_same_node_stays_in_memory_and_keeps_its_content() -> None:
+    """The sender may change its buffer afterwards; the message does not count as traffic."""
 
     async def exchange() -> list[ReceiveOutcome]:
-        transport, came, buffer = seen_by_me(inner := Inner()), list[ReceiveOutcome](), bytearray(b"word")
-        transport.start_receive("me", WORD.tag, came.append)
-        assert transport.start_send("me", WORD._replace(data=memoryview(buffer))) is None
+        transport, received, buffer = (
+            self_delivery_for(inner := RecordingTransport()),
+            list[ReceiveOutcome](),
+            bytearray(b"word"),
+        )
+        transport.start_receive("me", MESSAGE.tag, received.append)
+        assert transport.start_send("me", MESSAGE._replace(data=memoryview(buffer))) is None
         buffer[:] = b"gone"
-        assert not inner.asked
+        assert not inner.calls
         assert not transport.traffic.messages
-        return came
+        return received
 
-    assert asyncio.run(exchange()) == [WORD]
+    assert asyncio.run(exchange()) == [MESSAGE]

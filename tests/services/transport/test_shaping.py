@@ -1,4 +1,4 @@
-"""Flows on the fluid network: they share what they meet in, they keep their order, and nobody waits for nothing."""
+"""Flows on the fluid network share pipes fairly, keep the order of messages and never wait without need."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,31 +14,31 @@ from services.cluster.network import Network, NetworkPath, SharedLink
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.transport.virtual import VirtualFabric
 
-Run = Callable[[Any], Any]
+InVirtualTime = Callable[[Any], Any]
 
 RATE_BPS = 8e6 * 1514 / 1448  # a megabyte of payload per second
 MB_S = 1e6
 
 
 def fabric(uplinks: dict[str, float], downlinks: dict[str, float], *pipes: SharedLink, **network: Any) -> VirtualFabric:
-    """Nodes with links of so many bytes per second."""
+    """Return a fabric of nodes whose links have these rates in bytes per second."""
     ports = [{name: RateLimiter(rate) for name, rate in rates.items()} for rates in (uplinks, downlinks)]
     return VirtualFabric(*ports, timeout_s=1e6, network=Network(shared_links=pipes, **network))
 
 
-async def send_all(net: VirtualFabric, flows: dict[tuple[str, str], int]) -> dict[tuple[str, str], float]:
-    """Send so many messages from node to node, all flows at once; when the last of each has arrived."""
+async def send_all(network_fabric: VirtualFabric, flows: dict[tuple[str, str], int]) -> dict[tuple[str, str], float]:
+    """Send these numbers of messages, all flows at once; return the arrival time of the last message of each flow."""
 
     async def send(source: str, target: str, count: int) -> None:
         for number in range(count):
-            await net.make_transport(source).send(
+            await network_fabric.make_transport(source).send(
                 target, Message(MessageTag(0, MessageKind.PUSH, 0, number), bytes(MAX_FLUID_MESSAGE_BYTES))
             )
 
     async def receive(source: str, target: str, count: int) -> tuple[tuple[str, str], float]:
         times = []
         for number in range(count):
-            await net.make_transport(target).receive(source, MessageTag(0, MessageKind.PUSH, 0, number))
+            await network_fabric.make_transport(target).receive(source, MessageTag(0, MessageKind.PUSH, 0, number))
             times.append(asyncio.get_running_loop().time())
         assert times == sorted(times)
         return (source, target), times[-1]
@@ -51,8 +51,8 @@ async def send_all(net: VirtualFabric, flows: dict[tuple[str, str], int]) -> dic
 
 @given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
 @settings(max_examples=25)
-def test_flows_share_a_pipe_and_fill_it(counts: list[int], in_virtual_time: Run) -> None:
-    """All bytes over the rate, no more and no less; a flow that is shorter is done earlier."""
+def test_flows_share_a_pipe_and_fill_it(counts: list[int], in_virtual_time: InVirtualTime) -> None:
+    """All flows together take the sum of the bytes over the rate; a shorter flow ends earlier."""
     sources, targets = [[f"{end}{k}" for k in range(len(counts))] for end in "st"]
     fast = dict.fromkeys([*sources, *targets], 20 * MB_S)
     pipe = SharedLink(name="pipe", rate_bps=RATE_BPS, sources=tuple(sources), targets=tuple(targets))
@@ -63,38 +63,38 @@ def test_flows_share_a_pipe_and_fill_it(counts: list[int], in_virtual_time: Run)
     message_s = MAX_FLUID_MESSAGE_BYTES / MB_S
     assert max(arrived.values()) == pytest.approx(sum(counts) * message_s, rel=1e-9)
     for pair, count in flows.items():
-        fair = sum(min(count, other) for other in counts) * message_s
-        assert arrived[pair] == pytest.approx(fair, abs=len(counts) * message_s)
+        fair_s = sum(min(count, other) for other in counts) * message_s
+        assert arrived[pair] == pytest.approx(fair_s, abs=len(counts) * message_s)
 
 
-def test_a_flow_with_a_slow_link_of_its_own_leaves_the_rest_of_a_pipe_to_others(in_virtual_time: Run) -> None:
-    """Shares are fair as TCP's are: who can't use its half doesn't get it, and the other gets what is left."""
+def test_a_flow_with_a_slow_link_leaves_the_rest_of_the_pipe_to_other_flows(in_virtual_time: InVirtualTime) -> None:
+    """Shares are fair as in TCP: a flow that can't use its half leaves the rest to the other flow."""
     up, down = {"slow": 0.1 * MB_S, "fast": 10 * MB_S}, {"here": 10 * MB_S, "there": 10 * MB_S}
     pipe = SharedLink(name="pipe", rate_bps=RATE_BPS, sources=("slow", "fast"), targets=("here", "there"))
 
-    net = fabric(up | down, up | down, pipe)
-    arrived = in_virtual_time(send_all(net, {("slow", "here"): 5, ("fast", "there"): 45}))
+    network_fabric = fabric(up | down, up | down, pipe)
+    arrived = in_virtual_time(send_all(network_fabric, {("slow", "here"): 5, ("fast", "there"): 45}))
 
     seconds = 50 * MAX_FLUID_MESSAGE_BYTES / MB_S
     assert arrived["slow", "here"] == pytest.approx(5 * MAX_FLUID_MESSAGE_BYTES / (0.1 * MB_S), rel=0.03)
     assert arrived["fast", "there"] == pytest.approx(seconds, rel=0.03)
 
 
-def test_a_full_pipe_does_not_hold_up_a_neighbour_that_does_not_pass_it(in_virtual_time: Run) -> None:
-    """Sender and receiver are shared with a flow that waits elsewhere: their links are free meanwhile."""
+def test_a_full_pipe_does_not_delay_flows_that_do_not_pass_it(in_virtual_time: InVirtualTime) -> None:
+    """Sender and receiver also have a flow that waits for the pipe: their links are free meanwhile."""
     nodes = dict.fromkeys(["a", "b", "c"], MB_S)
     pipe = SharedLink(name="thin", rate_bps=RATE_BPS / 10, sources=("a",), targets=("b",))
 
     arrived = in_virtual_time(send_all(fabric(nodes, nodes, pipe), {("a", "b"): 9, ("a", "c"): 30, ("c", "b"): 30}))
 
     assert arrived["a", "b"] == pytest.approx(9 * MAX_FLUID_MESSAGE_BYTES / (0.1 * MB_S), rel=0.02)
-    # Of the thin flow, four messages pass meanwhile and a fifth waits: it has left the uplink for the pipe.
+    # Meanwhile four messages of the thin flow pass, and a fifth has left the uplink and waits for the pipe.
     assert arrived["a", "c"] == pytest.approx(35 * MAX_FLUID_MESSAGE_BYTES / MB_S, rel=0.01)
     assert arrived["c", "b"] == pytest.approx(34 * MAX_FLUID_MESSAGE_BYTES / MB_S, rel=0.02)
 
 
-def test_a_delay_is_added_once_and_keeps_the_order(in_virtual_time: Run) -> None:
-    """Messages follow each other on a long way; one that is drawn a short delay waits for those before it."""
+def test_a_delay_is_added_once_and_keeps_the_order_of_messages(in_virtual_time: InVirtualTime) -> None:
+    """Messages follow each other on a long path; one with a short random delay waits for those before it."""
     nodes = dict.fromkeys(["a", "b"], MB_S)
     jitter = LognormalJitter(deviation="200ms")
 

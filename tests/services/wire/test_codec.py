@@ -1,4 +1,4 @@
-"""The codec by hand and protobuf write and read the same bytes."""
+"""The hand-written codec and protobuf write and read the same bytes."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ headers = st.builds(
     waited_s=st.floats(allow_nan=False, width=32),
     skips_wait=st.booleans(),
 )
-# Lengths are written seven bits per byte: both sides of every step.
+# Lengths are encoded with seven bits per byte: sizes on both sides of each threshold.
 payloads = st.one_of(
     st.binary(max_size=300), st.sampled_from([0, 1, 127, 128, 16383, 16384, 2**21 - 1, 2**21]).map(bytes)
 )
@@ -57,46 +57,46 @@ def message(header: DataHeader, data: bytes) -> Message:
 
 @given(header=headers, data=payloads)
 def test_protobuf_reads_what_the_codec_writes(header: DataHeader, data: bytes) -> None:
-    """Whoever has only the .proto file must understand a node."""
-    part = DataMessage.FromString(encode_message(message(header, data)))
+    """A program that has only the .proto file must be able to read the messages of a node."""
+    encoded = DataMessage.FromString(encode_message(message(header, data)))
 
-    assert (part.header, part.payload) == (header, data)
+    assert (encoded.header, encoded.payload) == (header, data)
 
 
 @given(header=headers, data=st.binary(min_size=1, max_size=300), step=fixed64)
-def test_what_came_is_passed_on_in_the_same_bytes(header: DataHeader, data: bytes, step: int) -> None:
-    """A total goes round a ring under one name: nothing of it is copied. Under another it is a message of its own."""
-    part = encode_message(message(header, data))
-    came = decode_message(part)
+def test_a_received_message_is_forwarded_in_the_same_bytes(header: DataHeader, data: bytes, step: int) -> None:
+    """A ring forwards a total under one tag without a copy. Under another tag it is a new message."""
+    encoded = encode_message(message(header, data))
+    received = decode_message(encoded)
 
-    assert encode_message(came) is part
-    renamed = came._replace(tag=came.tag._replace(step=step))
+    assert encode_message(received) is encoded
+    renamed = received._replace(tag=received.tag._replace(step=step))
     assert encode_message(renamed) == encode_message(renamed._replace(data=data))
 
 
 @given(header=headers, data=payloads)
 def test_the_codec_reads_what_protobuf_writes(header: DataHeader, data: bytes) -> None:
-    """And the other way round."""
+    """Ensayo must be able to read the messages of a program that has only the .proto file."""
     decoded = decode_message(DataMessage(header=header, payload=data).SerializeToString())
 
     assert decoded == message(header, data)
 
 
 @given(header=headers, data=payloads)
-def test_what_is_written_is_read_without_a_copy(header: DataHeader, data: bytes) -> None:
-    """The codec is there to save copies: the payload is a view of what was received."""
-    part = encode_message(message(header, data))
+def test_a_message_is_decoded_without_a_copy_of_its_payload(header: DataHeader, data: bytes) -> None:
+    """The codec exists to avoid copies: the payload is a view of the received bytes."""
+    encoded = encode_message(message(header, data))
 
-    decoded = decode_message(part)
+    decoded = decode_message(encoded)
 
     assert decoded == message(header, data)
     assert isinstance(decoded.data, memoryview)
-    assert decoded.data.obj is part
+    assert decoded.data.obj is encoded
 
 
 @given(header=headers, data=payloads)
-def test_a_prefix_alone_says_what_comes_behind_it(header: DataHeader, data: bytes) -> None:
-    """A stream without frames: the receiver knows from a prefix of one length how much to wait for, and for what."""
+def test_a_prefix_contains_the_header_and_the_size_of_the_payload(header: DataHeader, data: bytes) -> None:
+    """A stream has no frames: a prefix of constant length gives the receiver the header and the number of bytes."""
     sent = message(header, data)
 
     values = decode_message_prefix(encode_message_prefix(sent))
@@ -107,15 +107,15 @@ def test_a_prefix_alone_says_what_comes_behind_it(header: DataHeader, data: byte
     assert PREFIX_BYTES % 32 == 0, "payloads are aligned where buffers are"
 
 
-def test_a_message_of_defaults_is_read() -> None:
-    """Protobuf leaves fields away that hold their default; all of them may."""
-    nothing = Message(MessageTag(0, 0))
+def test_a_message_with_only_default_values_is_decoded() -> None:
+    """Protobuf omits fields that have their default value, possibly all of them."""
+    default_message = Message(MessageTag(0, 0))
 
-    assert decode_message(encode_message(nothing)) == nothing
+    assert decode_message(encode_message(default_message)) == default_message
 
 
 @pytest.mark.parametrize(
-    "part",
+    "encoded",
     [
         b"",
         b"\x0a",
@@ -126,10 +126,10 @@ def test_a_message_of_defaults_is_read() -> None:
         encode_message(Message(MessageTag(1, 1), b""))[:-2],  # no data at all
         encode_message(Message(MessageTag(1, 1), b"a" * 200))[:-200],
         encode_message(Message(MessageTag(1, 1), b"a" * 200))[:-201],  # a length that is cut off
-        b"\x0a\x02\xff\xff\x7a\x00",  # a header that is none
+        b"\x0a\x02\xff\xff\x7a\x00",  # an invalid header
     ],
 )
-def test_bytes_that_are_no_message_are_a_protocol_error(part: bytes) -> None:
-    """What comes from the network may be anything; it must never be taken for a shorter vector."""
+def test_invalid_bytes_raise_a_protocol_error(encoded: bytes) -> None:
+    """The network may deliver any bytes; they must never be taken for a shorter vector."""
     with pytest.raises(ProtocolError):
-        decode_message(part)
+        decode_message(encoded)
