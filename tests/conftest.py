@@ -1,4 +1,4 @@
-"""What tests ask for by name."""
+"""Fixtures, marks and records that tests of several folders share."""
 
 import os
 import time
@@ -22,7 +22,7 @@ from services.runtime.clock import VirtualTimeLoop
 from services.runtime.device import Device, DeviceSelection, select_device
 from services.schema.errors import HostError
 
-settings.register_profile("any host", deadline=None)  # a busy host is slow, not wrong
+settings.register_profile("any host", deadline=None)  # on a busy host tests are slow, not wrong
 settings.load_profile("any host")
 
 SERIAL_FOLDERS = {"compose", "docker", "engines", "ensayo"}  # their tests start nodes
@@ -32,30 +32,30 @@ InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
-    """Every device that this host has; the same test body runs on each."""
-    want: DeviceSelection = request.param
+    """Return each device of this host in turn; the same test body runs on each."""
+    selection: DeviceSelection = request.param
     try:
-        return select_device(want)
-    except HostError as absent:
-        pytest.skip(str(absent))
+        return select_device(selection)
+    except HostError as error:
+        pytest.skip(str(error))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop() -> Generator[None, object, object]:
-    """Tests that are told to stop, as by `timeout`, remove the containers and processes that they have started."""
+    """Remove the started containers and processes when a signal stops the tests, as `timeout` does."""
     with raise_on_first_stop_signal():
         return (yield)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
+@pytest.hookimpl(tryfirst=True)  # before pytest evaluates `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow cases, and tests that may try again.
+    """Mark slow and serial cases, and tests that may be repeated.
 
-    Whoever else uses a host makes some seconds longer, a fault of ours all: six tries, every one listed.
+    Other work on a shared host makes some wall-clock seconds longer, so these tests have six attempts; each is listed.
 
-    Trials in containers begin with a probe of their links in real seconds, and fail where those are not as declared.
-    A shared host may be busy for minutes: tries are apart from each other. Where bits and bytes are compared only a
-    trial that failed has another try: what is right five times of six is wrong.
+    Trials in containers begin with a probe of their links in wall-clock time, and fail if a link is not as declared.
+    A shared host may be busy for minutes, so there is a pause between attempts. A test that compares bits and bytes is
+    repeated only if its trial failed: a result that is right five times of six is wrong.
     """
     for item in items:
         if any(has_values(item, mark.kwargs) for mark in item.iter_markers("slow_where")):
@@ -63,24 +63,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in SERIAL_FOLDERS or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
             item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock") or item.get_closest_marker("docker"):
-            reasons = ["TrialFailed", "TimeoutExpired", *["AssertionError"] * (not item.get_closest_marker("exact"))]
-            item.add_marker(pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=reasons))
+            retried_errors = [
+                "TrialFailed",
+                "TimeoutExpired",
+                *["AssertionError"] * (not item.get_closest_marker("exact")),
+            ]
+            item.add_marker(pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=retried_errors))
 
 
 def has_values(item: pytest.Item, values: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether every named parameter of a test case has one of the values listed for it."""
+    """Return whether every named parameter of a test case has one of its allowed values."""
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return all(name in params and params[name] in listed for name, listed in values.items())
+    return all(name in params and params[name] in allowed_values for name, allowed_values in values.items())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Expected texts are files beside their inputs; this writes them anew, for review."""
+    """Add `--rewrite`, which writes the files of expected texts beside their inputs again, for review."""
     parser.addoption("--rewrite", action="store_true", help="write expected texts anew")
 
 
 @pytest.fixture(scope="session")
 def in_virtual_time() -> InVirtualTime:
-    """Runs a coroutine in a virtual loop of its own; what it returns."""
+    """Return a function that runs a coroutine in its own virtual-time loop and returns the result."""
 
     def run(main: Coroutine[Any, Any, Any]) -> Any:
         loop = VirtualTimeLoop()
@@ -94,50 +98,50 @@ def in_virtual_time() -> InVirtualTime:
 
 @pytest.fixture(scope="session")
 def docker_engine() -> DockerEngine:
-    """The engine that runs containers, its image built; where a run of the tests must not go without, absence fails."""
+    """Return the Docker engine with its image built; skip without Docker, or fail if Docker is required."""
     engine = DockerEngine()
     if missing := engine.missing_requirement():
         (pytest.fail if os.environ.get("ENSAYO_REQUIRE_DOCKER") == "1" else pytest.skip)(missing)
-    engine.prepare(Nobody())
+    engine.prepare(SilentObserver())
     return engine
 
 
-class Nobody:
-    """Looks on and says nothing."""
+class SilentObserver:
+    """Observer that ignores all notifications."""
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        """The coordinator has logged something."""
+        """Ignore the event."""
 
-    def preparation_started(self, what: str) -> None:
-        """An engine builds."""
+    def preparation_started(self, description: str) -> None:
+        """Ignore the preparation."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that is over, as its folder tells it."""
+    """A finished trial, with access to the events in its log files."""
 
     plan: Plan
     status: TrialOutcome
     folder: Path
 
     def events(self, node: str, key: str) -> list[dict[str, Any]]:
-        """A node's events of one key."""
+        """Return a node's events that have this key."""
         return [
             event for event in LogTail(self.folder / "logs" / f"{node}.log").read_new_events() if event["key"] == key
         ]
 
     def value(self, node: str, key: str) -> Any:
-        """What a node has logged exactly once."""
+        """Return the value of an event that a node has logged exactly once."""
         (event,) = self.events(node, key)
         return event["value"]
 
     def rows(self, node: str, key: str) -> list[dict[str, Any]]:
-        """All rows of a batched event, by column."""
+        """Return all rows of a batched event, each as a dictionary by column."""
         batches = (event["value"] for event in self.events(node, key))
         return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
 
     def hashes(self, worker: str) -> dict[int, str]:
-        """The digest of a worker's parameters after each step that logged one."""
+        """Return the digests of a worker's parameters, by the step after which they were logged."""
         return {event["metadata"]["step"]: event["value"] for event in self.events(worker, "node_hash")}
 
     @property
@@ -150,7 +154,7 @@ RunTrial: TypeAlias = Callable[..., Trial]
 
 @pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Every engine that runs nodes as processes of their own, if this host has it."""
+    """Return the name of each engine that runs nodes as separate processes; skip those that this host lacks."""
     if request.param == "docker":
         request.getfixturevalue("docker_engine")
     return str(request.param)
@@ -158,23 +162,23 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def run_trial(tmp_path: Path) -> RunTrial:
-    """`run_trial(engine, path, strategy, **settings)`: runs the trial of a scenario that has this strategy."""
+    """Return `run_trial(engine, path, strategy, **settings)`, which runs the scenario's trial of this strategy."""
 
     def run(engine: str, scenario: Path, strategy: str, *, hash_every_step: bool = False, **settings: str) -> Trial:
         trials = load_scenario(scenario, {key.replace("__", "."): value for key, value in settings.items()}).trials()
         trial = next(trial for trial in trials if f"-{strategy}-" in trial.id)
-        chosen, name = create_engine(engine), f"test-{time.time_ns():x}"
-        nodes = 1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers
-        plan = make_plan(trial, name, chosen.name, chosen.choose_addresses(name, nodes))
+        chosen_engine, run_name = create_engine(engine), f"test-{time.time_ns():x}"
+        node_count = 1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers
+        plan = make_plan(trial, run_name, chosen_engine.name, chosen_engine.choose_addresses(run_name, node_count))
         plan = plan.model_copy(update={"hash_every_step": hash_every_step})
-        folder = tmp_path / name
+        folder = tmp_path / run_name
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
-        with closing(chosen):
-            chosen.prepare(Nobody())
-            status = chosen.run_trial(plan, folder, Nobody())
-        if status.status != "success":
-            raise TrialFailed(status.reason)
-        return Trial(plan, status, folder)
+        with closing(chosen_engine):
+            chosen_engine.prepare(SilentObserver())
+            outcome = chosen_engine.run_trial(plan, folder, SilentObserver())
+        if outcome.status != "success":
+            raise TrialFailed(outcome.reason)
+        return Trial(plan, outcome, folder)
 
     return run
