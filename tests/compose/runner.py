@@ -1,4 +1,4 @@
-"""A runner as `ensayo run` is one, without its display: python runner.py SCENARIO ENGINE RUNS KEY=VALUE..."""
+"""Run a scenario as `ensayo run` does, without its display: python runner.py SCENARIO ENGINE RUNS KEY=VALUE..."""
 
 import sys
 from collections.abc import Mapping
@@ -12,33 +12,35 @@ from services.plan import Plan
 from services.scenario.scenario import Scenario
 
 
-class Teller:
-    """Says on standard output how far the run is."""
+class PrintingObserver:
+    """Observer that prints the progress of the run on standard output."""
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        print("event", plan.trial, event["key"], flush=True)  # noqa: T201 - this is what tests wait for
+        print("event", plan.trial, event["key"], flush=True)  # noqa: T201 - tests wait for these lines
 
-    def preparation_started(self, what: str) -> None:
-        print("preparing", what, flush=True)  # noqa: T201
+    def preparation_started(self, description: str) -> None:
+        print("preparing", description, flush=True)  # noqa: T201
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
         print("run", plans[0].run, folder, flush=True)  # noqa: T201
 
-    def trial_started(self, plan: Plan, number: int, count: int) -> None:
+    def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         print("trial", plan.trial, flush=True)  # noqa: T201
 
-    def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:
-        print("ended", plan.trial, status, flush=True)  # noqa: T201
+    def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
+        print("ended", plan.trial, trial_status, flush=True)  # noqa: T201
 
 
 def main() -> int:
-    """130 when interrupted, as `ensayo run`."""
+    """Run the scenario; return 0, or 130 after an interrupt, as `ensayo run` does."""
     scenario, engine, runs, *settings = sys.argv[1:]
     path = find_scenario(scenario)
-    loaded = load_scenario(path, dict(setting.split("=", 1) for setting in settings))
-    result = run_scenario(ScenarioFile(loaded, path.read_text(), ""), choose_engine(engine), Path(runs), Teller())
+    loaded_scenario = load_scenario(path, dict(setting.split("=", 1) for setting in settings))
+    result = run_scenario(
+        ScenarioFile(loaded_scenario, path.read_text(), ""), choose_engine(engine), Path(runs), PrintingObserver()
+    )
     for status in result.statuses:
-        print("because", status.reason, flush=True)  # noqa: T201 - for whoever reads why a test failed
+        print("because", status.reason, flush=True)  # noqa: T201 - shown when a test fails
     return 130 if result.interrupted else 0
 
 
