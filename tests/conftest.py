@@ -63,7 +63,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in SERIAL_FOLDERS or any(map(item.get_closest_marker, ("docker", "wall_clock"))):
             item.add_marker(pytest.mark.serial)
         if item.get_closest_marker("wall_clock") or item.get_closest_marker("docker"):
-            retried_errors = ["TrialFailed", "TimeoutExpired", *["AssertionError"] * (not item.get_closest_marker("exact"))]
+            retried_errors = [
+                "TrialFailed",
+                "TimeoutExpired",
+                *["AssertionError"] * (not item.get_closest_marker("exact")),
+            ]
             item.add_marker(pytest.mark.flaky(reruns=5, reruns_delay=20, only_rerun=retried_errors))
 
 

@@ -36,7 +36,9 @@ def main() -> int:
     scenario, engine, runs, *settings = sys.argv[1:]
     path = find_scenario(scenario)
     loaded_scenario = load_scenario(path, dict(setting.split("=", 1) for setting in settings))
-    result = run_scenario(ScenarioFile(loaded_scenario, path.read_text(), ""), choose_engine(engine), Path(runs), PrintingObserver())
+    result = run_scenario(
+        ScenarioFile(loaded_scenario, path.read_text(), ""), choose_engine(engine), Path(runs), PrintingObserver()
+    )
     for status in result.statuses:
         print("because", status.reason, flush=True)  # noqa: T201 - shown when a test fails
     return 130 if result.interrupted else 0

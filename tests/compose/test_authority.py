@@ -36,7 +36,9 @@ def test_the_key_of_the_authority_is_never_written(tmp_path: Path) -> None:
     issue_certificates("run", ["a"], tmp_path)
 
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([CA_FILE, CERTIFICATE_FILE, KEY_FILE])
-    files_with_private_keys = [path for path in tmp_path.rglob("*") if path.is_file() and b"PRIVATE" in path.read_bytes()]
+    files_with_private_keys = [
+        path for path in tmp_path.rglob("*") if path.is_file() and b"PRIVATE" in path.read_bytes()
+    ]
     assert files_with_private_keys == [tmp_path / "a" / KEY_FILE]
 
 

@@ -55,142 +55,149 @@ def make_scenario(
     return Scenario.decode(document)
 
 
-def make_plans(tested_scenario: Scenario) -> list[Plan]:
-    return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in tested_scenario.trials()]
+def make_plans(scenario: Scenario) -> list[Plan]:
+    return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in scenario.trials()]
 
 
-def check(tested_scenario: Scenario, **changes: float) -> CapacityCheck:
-    return check_plans(tested_scenario, make_plans(tested_scenario), host_capacity(**changes), COMPUTE_1_MS)
+def check_scenario(scenario: Scenario, **capacity_changes: float) -> CapacityCheck:
+    return check_plans(scenario, make_plans(scenario), host_capacity(**capacity_changes), COMPUTE_1_MS)
 
 
-def test_links_that_this_host_shapes_need_no_dilation() -> None:
-    """Four links of 1 Gbit/s, at once, below 8."""
-    assert check(make_scenario(dilation="auto", worker=GIGABIT)).dilation == 1
+def test_links_that_this_host_can_shape_need_no_dilation() -> None:
+    """Four links of 1 Gbit/s, all used at once, need less than 8 Gbit/s."""
+    assert check_scenario(make_scenario(dilation="auto", worker=GIGABIT)).dilation == 1
 
 
-def test_a_link_is_slowed_to_what_this_host_shapes() -> None:
-    """25 over 1 is 25; the next of the usual dilations is 32."""
-    admission = check(make_scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
+def test_a_link_is_slowed_to_the_rate_that_this_host_can_shape() -> None:
+    """The ratio of 25 Gbit/s to 1 Gbit/s is 25; the next of the usual dilations is 32."""
+    check = check_scenario(make_scenario(dilation="auto", worker={"link": "25gbe"}), total_bps=1e12)
 
-    assert admission.dilation == 32
-    assert admission.most_demanding_trial is not None
-    assert admission.most_demanding_trial.bottleneck_need == "worker-0's uplink of 25 Gbit/s"
-    assert admission.most_demanding_trial.needs[admission.most_demanding_trial.bottleneck_need] == pytest.approx(25)
+    assert check.dilation == 32
+    assert check.most_demanding_trial is not None
+    assert check.most_demanding_trial.bottleneck_need == "worker-0's uplink of 25 Gbit/s"
+    assert check.most_demanding_trial.needs[check.most_demanding_trial.bottleneck_need] == pytest.approx(25)
 
 
-def test_a_link_that_nobody_can_fill_does_not_count_beyond_what_arrives() -> None:
-    """Four workers of 1 Gbit/s send 4 into a port of 100."""
-    wide = {"uplink": "100gbit", "downlink": "100gbit"}
+def test_a_link_that_no_peers_can_fill_counts_with_the_arriving_rate() -> None:
+    """Four workers with links of 1 Gbit/s send at most 4 Gbit/s into a port of 100 Gbit/s."""
+    fast_link = {"uplink": "100gbit", "downlink": "100gbit"}
 
-    needs = check(make_scenario(STAR, dilation="auto", worker=GIGABIT, server=wide)).demands[0].needs
+    needs = check_scenario(make_scenario(STAR, dilation="auto", worker=GIGABIT, server=fast_link)).demands[0].needs
 
     assert needs["server-0's downlink of 100 Gbit/s"] == pytest.approx(4)
 
 
-def test_all_links_together_count() -> None:
-    """A ring of eight uses all of them at once: 8 times 1448/1514 Gbit/s of payload."""
-    (tested_scenario,) = check(make_scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
+def test_the_total_rate_of_all_links_counts() -> None:
+    """A ring of eight workers uses all links at once: 8 times 1448/1514 Gbit/s of payload."""
+    (demand,) = check_scenario(make_scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
 
-    assert max(tested_scenario.needs.values()) == pytest.approx(8 * 1448 / 1514)
-    assert tested_scenario.bottleneck_need.startswith("all links together")
+    assert max(demand.needs.values()) == pytest.approx(8 * 1448 / 1514)
+    assert demand.bottleneck_need.startswith("all links together")
 
 
-def test_a_server_is_never_sent_more_than_its_link_takes() -> None:
-    """Eight workers share one downlink: 1 Gbit/s in all, not 8."""
-    (tested_scenario,) = check(make_scenario(STAR, 8, "auto", worker=GIGABIT, server=GIGABIT), total_bps=1e9).demands
+def test_a_server_receives_at_most_the_rate_of_its_link() -> None:
+    """Eight workers share one downlink: they send 1 Gbit/s in total, not 8."""
+    (demand,) = check_scenario(make_scenario(STAR, 8, "auto", worker=GIGABIT, server=GIGABIT), total_bps=1e9).demands
 
-    assert tested_scenario.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
+    assert demand.needs["all links together, 0.956 Gbit/s"] == pytest.approx(1448 / 1514)
 
 
 @pytest.mark.parametrize(("before", "after"), [(RING, STAR), (STAR, RING), (RING, {**RING, "collective": TREE})])
-def test_a_switch_wants_what_each_of_its_strategies_wants(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """A host that can carry the first one only would spoil the second."""
+def test_a_strategy_switch_needs_the_capacity_of_both_strategies(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """A host that can carry only the first strategy would falsify the second phase."""
     switch = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "epoch": 1}}
-    paced = GIGABIT | {"throughput": "1000/s"}
+    paced_worker = GIGABIT | {"throughput": "1000/s"}
 
-    demands = [check(make_scenario(each, 8, "auto", worker=paced)).demands[0] for each in (switch, before, after)]
+    demands = [
+        check_scenario(make_scenario(strategy, 8, "auto", worker=paced_worker)).demands[0]
+        for strategy in (switch, before, after)
+    ]
 
-    whole, first, second = demands
-    assert whole.wishes == first.wishes | second.wishes
-    assert max(whole.needs.values()) == pytest.approx(max(*first.needs.values(), *second.needs.values()))
-    assert whole.cpu_s == max(first.cpu_s, second.cpu_s)
+    switch_demand, first_demand, second_demand = demands
+    assert switch_demand.wishes == first_demand.wishes | second_demand.wishes
+    assert max(switch_demand.needs.values()) == pytest.approx(
+        max(*first_demand.needs.values(), *second_demand.needs.values())
+    )
+    assert switch_demand.cpu_s == max(first_demand.cpu_s, second_demand.cpu_s)
 
 
 @pytest.mark.parametrize(("before", "after"), [(RING, STAR), (STAR, RING)])
-def test_the_same_mathematics_wants_what_the_strategy_with_shorter_steps_leaves_it(
+def test_the_strategy_with_shorter_steps_decides_the_need_for_compute(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    """In the longer steps behind one server's link more may be late: it is not that which decides."""
+    """Steps behind one server's link are longer, so more compute may be late in them: they do not decide the need."""
     switch = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "epoch": 1}}
-    slow = {"uplink": "10mbit", "downlink": "10mbit"}
-    cluster = {"worker": slow | {"throughput": "16000/s"}, "server": slow}
+    slow_link = {"uplink": "10mbit", "downlink": "10mbit"}
+    cluster = {"worker": slow_link | {"throughput": "16000/s"}, "server": slow_link}
 
-    whole, first, second = (demanded(make_scenario(each, 8, **cluster))[0].needs for each in (switch, before, after))
+    switch_needs, first_needs, second_needs = (
+        demands_on(make_scenario(strategy, 8, **cluster))[0].needs for strategy in (switch, before, after)
+    )
 
-    what = "1 ms of compute in 1 ms on one of 8 workers"
-    assert first[what] != pytest.approx(second[what], rel=0.1)
-    assert whole[what] == max(first[what], second[what])
+    compute_need = "1 ms of compute in 1 ms on one of 8 workers"
+    assert first_needs[compute_need] != pytest.approx(second_needs[compute_need], rel=0.1)
+    assert switch_needs[compute_need] == max(first_needs[compute_need], second_needs[compute_need])
 
 
-def test_a_rate_that_an_event_raises_counts() -> None:
-    """For a while the link is 4 Gbit/s: it must be kept then, too."""
-    raised = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "4gbit", "downlink": "4gbit"}
-    tested_scenario = make_scenario(STAR, dilation="auto", worker=GIGABIT, server={"uplink": "8gbit", "downlink": "8gbit"})
+def test_a_rate_that_an_event_raises_counts_as_a_need() -> None:
+    """The event raises the link to 4 Gbit/s for a while; the host must be able to shape that rate too."""
+    raise_event = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "4gbit", "downlink": "4gbit"}
+    scenario = make_scenario(STAR, dilation="auto", worker=GIGABIT, server={"uplink": "8gbit", "downlink": "8gbit"})
 
-    needs = check(Scenario.decode(tested_scenario.encode() | {"events": [raised]})).demands[0].needs
+    needs = check_scenario(Scenario.decode(scenario.encode() | {"events": [raise_event]})).demands[0].needs
 
     assert needs["worker-0's uplink of 4 Gbit/s"] == pytest.approx(4)
     assert needs["worker-1's uplink of 1 Gbit/s"] == pytest.approx(1)
 
 
-def test_racks_are_shaped_too() -> None:
-    """Their pipes carry what leaves them, at most what their members send: here 2 of 40 Gbit/s."""
+def test_the_uplinks_of_racks_count_as_needs() -> None:
+    """A rack's uplink carries at most the traffic that its members send out of the rack: here 2 of 40 Gbit/s."""
     racks = {"kind": "racks", "size": 2, "uplink": "40gbit"}
 
-    (tested_scenario,) = check(make_scenario(STAR, 4, "auto", worker=GIGABIT, server=GIGABIT, network=racks)).demands
+    (demand,) = check_scenario(make_scenario(STAR, 4, "auto", worker=GIGABIT, server=GIGABIT, network=racks)).demands
 
-    assert tested_scenario.needs["rack-1 up of 40 Gbit/s"] == pytest.approx(2)
-
-
-def test_the_mathematics_of_all_workers_must_fit_into_forty_percent_of_the_cores() -> None:
-    """Eight workers, 112 messages of a ring, 120 ms of CPU; a step of 16 ms on two cores has 12.8 ms for it."""
-    (tested_scenario,) = check(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
-
-    assert (tested_scenario.messages, tested_scenario.cpu_s) == (112, pytest.approx(0.120))
-    assert max(tested_scenario.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
-    assert tested_scenario.required_dilation == 12
+    assert demand.needs["rack-1 up of 40 Gbit/s"] == pytest.approx(2)
 
 
-def test_auto_makes_what_messages_cost_the_host_a_tenth_of_the_step() -> None:
-    """112 ms of CPU on two cores: the step of 16 ms must hold them ten times."""
-    (tested_scenario,) = check(make_scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
-    (declared,) = check(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
+def test_compute_of_all_workers_must_fit_into_forty_percent_of_the_cores() -> None:
+    """Eight workers and 112 messages of a ring need 120 ms of CPU; a step of 16 ms on two cores has 12.8 ms."""
+    (demand,) = check_scenario(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert max(tested_scenario.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
-    assert tested_scenario.required_dilation == 48
-    assert declared.required_dilation == 12  # whoever declares one may find it precise enough
+    assert (demand.messages, demand.cpu_s) == (112, pytest.approx(0.120))
+    assert max(demand.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
+    assert demand.required_dilation == 12
 
 
-def test_mathematics_must_fit_into_what_the_devices_take_and_not_only_into_the_step() -> None:
-    """Two workers' 1 ms in 1 ms of a device: behind links of 100 Mbit/s cores have time for it, but too late."""
-    fast, slow = (
+def test_auto_dilation_limits_the_cost_of_messages_to_a_tenth_of_the_step() -> None:
+    """Messages cost 112 ms of CPU on two cores: the dilated step of 16 ms must be ten times as long."""
+    (auto_demand,) = check_scenario(make_scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
+    (declared_demand,) = check_scenario(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
+
+    assert max(auto_demand.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
+    assert auto_demand.required_dilation == 48
+    assert declared_demand.required_dilation == 12  # a user who declares a dilation may accept less precision
+
+
+def test_compute_must_fit_into_the_device_time_and_not_only_into_the_step() -> None:
+    """Two workers compute 1 ms in 1 ms of device time: behind links of 100 Mbit/s cores are free, but only later."""
+    fast_scenario, slow_scenario = (
         make_scenario(workers=2, worker={"throughput": "16000/s", "uplink": rate, "downlink": rate})
         for rate in ("100mbit", "1mbit")
     )
-    (late,), (hidden,) = demanded(fast), demanded(slow)
-    (step,) = make_plans(fast)
+    (fast_demand,), (slow_demand,) = demands_on(fast_scenario), demands_on(slow_scenario)
+    (fast_plan,) = make_plans(fast_scenario)
 
-    what = "1 ms of compute in 1 ms on one of 2 workers"
-    assert late.needs[what] == pytest.approx(2.5 / (1 + 10 * step.predicted.step_s))
-    assert late.required_dilation == 3
-    assert hidden.needs[what] < 1, "what it is late by is nothing against a step of seconds"
+    compute_need = "1 ms of compute in 1 ms on one of 2 workers"
+    assert fast_demand.needs[compute_need] == pytest.approx(2.5 / (1 + 10 * fast_plan.predicted.step_s))
+    assert fast_demand.required_dilation == 3
+    assert slow_demand.needs[compute_need] < 1, "the lateness is small against a step of seconds"
 
 
-def test_one_worker_computes_on_one_core() -> None:
-    """However many there are: 1 ms of mathematics in 1 ms of a device is 0.8 of a core from 1.25 on."""
-    (tested_scenario,) = demanded(make_scenario(workers=1, worker={"throughput": "16000/s"}), cores=64)
+def test_one_worker_computes_on_a_single_core() -> None:
+    """64 cores do not help: 1 ms of compute in 1 ms of device time fits 0.8 of a core from dilation 1.25 on."""
+    (demand,) = demands_on(make_scenario(workers=1, worker={"throughput": "16000/s"}), cores=64)
 
-    assert tested_scenario.needs["1 ms of compute in 1 ms"] == pytest.approx(1.25 / 1.01)
+    assert demand.needs["1 ms of compute in 1 ms"] == pytest.approx(1.25 / 1.01)
 
 
 @pytest.mark.parametrize(
@@ -206,18 +213,18 @@ def test_one_worker_computes_on_one_core() -> None:
     ],
     ids=str,
 )
-def test_an_update_costs_whoever_makes_it_as_often_as_a_step_has_updates(
-    strategy: dict[str, Any], updates: int
-) -> None:
-    """Three milliseconds on two cores, beside four workers' messages: in a step of 16 ms."""
-    dear = COMPUTE_1_MS._replace(update_s=lambda *_: 3e-3)
-    (cheap,), (tested_scenario,) = (
-        demanded(make_scenario(strategy, dilation="auto", worker={"throughput": "1000/s"}), each)
-        for each in (COMPUTE_1_MS, dear)
+def test_the_cpu_time_of_updates_counts_once_per_update_of_a_step(strategy: dict[str, Any], updates: int) -> None:
+    """An update of 3 ms on two cores, beside the messages of four workers, in a step of 16 ms."""
+    compute_with_updates = COMPUTE_1_MS._replace(update_s=lambda *_: 3e-3)
+    (demand_without_updates,), (demand_with_updates,) = (
+        demands_on(make_scenario(strategy, dilation="auto", worker={"throughput": "1000/s"}), compute_speed)
+        for compute_speed in (COMPUTE_1_MS, compute_with_updates)
     )
 
-    assert tested_scenario.cpu_s - cheap.cpu_s == pytest.approx(updates * 3e-3)
-    assert max(tested_scenario.wishes.values()) - max(cheap.wishes.values()) == pytest.approx(updates * 1.5e-3 / 1.6e-3)
+    assert demand_with_updates.cpu_s - demand_without_updates.cpu_s == pytest.approx(updates * 3e-3)
+    assert max(demand_with_updates.wishes.values()) - max(demand_without_updates.wishes.values()) == pytest.approx(
+        updates * 1.5e-3 / 1.6e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,119 +232,137 @@ def test_an_update_costs_whoever_makes_it_as_often_as_a_step_has_updates(
     [({"kind": "bsp"}, None), ({"kind": "asp"}, 2.5), ({"kind": "ssp", "staleness": 2}, 2.5), ({"kind": "gba"}, 2.5)],
     ids=str,
 )
-def test_phases_of_workers_that_wait_for_nobody_last_40_ms_on_the_wall(
+def test_compute_phases_of_asynchronous_workers_last_40_ms_of_wall_clock_time(
     synchrony: dict[str, Any], wish: float | None
 ) -> None:
-    """Messages of others come while they compute; these last 16 ms. Who is in lockstep computes while nothing comes."""
-    (tested_scenario,) = demanded(make_scenario(STAR | {"synchrony": synchrony}, dilation="auto", worker={"throughput": "1000/s"}))
+    """Messages of other workers arrive while an asynchronous worker computes; the declared phases last 16 ms.
 
-    found = [dilation for what, dilation in tested_scenario.wishes.items() if "asynchronous workers" in what]
-    assert found == ([] if wish is None else [pytest.approx(wish)])
+    A synchronous worker computes while no messages arrive.
+    """
+    (demand,) = demands_on(
+        make_scenario(STAR | {"synchrony": synchrony}, dilation="auto", worker={"throughput": "1000/s"})
+    )
+
+    asynchronous_wishes = [
+        dilation for description, dilation in demand.wishes.items() if "asynchronous workers" in description
+    ]
+    assert asynchronous_wishes == ([] if wish is None else [pytest.approx(wish)])
 
 
 @pytest.mark.parametrize(
-    ("seldom", "often"),
+    ("rare", "every_step"),
     [({"kind": "local_sgd", "period": 23}, RING), ({"kind": "easgd", "period": 23}, STAR)],
     ids=["local_sgd", "easgd"],
 )
-def test_messages_of_seldom_exchanges_are_spread_over_the_steps_between(
-    seldom: dict[str, Any], often: dict[str, Any]
+def test_messages_of_rare_exchanges_are_spread_over_the_steps_between_them(
+    rare: dict[str, Any], every_step: dict[str, Any]
 ) -> None:
-    """An exchange has as many as one in every step; a step has what is left of them where one in 23 exchanges."""
-    paced = {"throughput": "1000/s"}
+    """An exchange sends as many messages as a step of the other strategy, but only one step in 23 has an exchange."""
+    paced_worker = {"throughput": "1000/s"}
 
-    (tested_scenario,), (whole,) = (demanded(make_scenario(each, 4, worker=paced)) for each in (seldom, often))
+    (rare_demand,), (every_step_demand,) = (
+        demands_on(make_scenario(strategy, 4, worker=paced_worker)) for strategy in (rare, every_step)
+    )
 
-    assert tested_scenario.messages == ceil(whole.messages / 23)
-
-
-def demanded(tested_scenario: Scenario, needed: ComputeSpeed = COMPUTE_1_MS, cores: int = 2) -> tuple[TrialHostDemand, ...]:
-    """On a host with so many cores."""
-    big = host_capacity().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
-    return check_plans(tested_scenario.model_copy(update={"dilation": "auto"}), make_plans(tested_scenario), big, needed).demands
+    assert rare_demand.messages == ceil(every_step_demand.messages / 23)
 
 
-def test_bytes_cost_cpu_time_too() -> None:
-    """Sending them and adding them up."""
-    paced = make_scenario(dilation="auto", worker={"throughput": "1000/s"})
-    (plan,) = make_plans(paced)
-
-    plain, dear = (check(paced, byte_cpu_s=cost, sum_s=cost).demands[0].cpu_s for cost in (0.0, 1e-8))
-
-    assert dear - plain == pytest.approx(2e-8 * sum(plan.bytes_per_step.values()))
-
-
-def test_workers_as_fast_as_the_host_are_never_refused_for_its_cores() -> None:
-    """They take what is there and promise nothing."""
-    (tested_scenario,) = check(make_scenario(workers=32), message_cpu_s=10.0).demands
-
-    assert tested_scenario.needs == {}
+def demands_on(
+    scenario: Scenario, compute_speed: ComputeSpeed = COMPUTE_1_MS, cores: int = 2
+) -> tuple[TrialHostDemand, ...]:
+    """Return the demands of the scenario's trials on a host with this number of cores, with `dilation: auto`."""
+    capacity = host_capacity().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
+    return check_plans(
+        scenario.model_copy(update={"dilation": "auto"}), make_plans(scenario), capacity, compute_speed
+    ).demands
 
 
-def test_a_dilation_that_is_too_small_is_refused_with_the_one_that_fits() -> None:
-    """And with what is overcommitted, by how much, and where that is known from."""
-    tested_scenario = make_scenario(workers=8, dilation=2, worker={"throughput": "1000/s"})
+def test_sending_and_adding_bytes_costs_cpu_time() -> None:
+    scenario = make_scenario(dilation="auto", worker={"throughput": "1000/s"})
+    (plan,) = make_plans(scenario)
 
-    with pytest.raises(UserError) as refused:
-        check(tested_scenario)
+    cpu_s_without_byte_costs, cpu_s_with_byte_costs = (
+        check_scenario(scenario, byte_cpu_s=cost, sum_s=cost).demands[0].cpu_s for cost in (0.0, 1e-8)
+    )
 
-    assert str(refused.value) == (
+    assert cpu_s_with_byte_costs - cpu_s_without_byte_costs == pytest.approx(2e-8 * sum(plan.bytes_per_step.values()))
+
+
+def test_workers_without_a_throughput_have_no_needs() -> None:
+    """They run as fast as the host allows and promise no step time."""
+    (demand,) = check_scenario(make_scenario(workers=32), message_cpu_s=10.0).demands
+
+    assert demand.needs == {}
+
+
+def test_the_error_for_a_too_small_dilation_names_a_sufficient_one() -> None:
+    """It also names the overcommitted resource, by how much it is exceeded, and the source of the host's capacity."""
+    scenario = make_scenario(workers=8, dilation=2, worker={"throughput": "1000/s"})
+
+    with pytest.raises(UserError) as error:
+        check_scenario(scenario)
+
+    assert str(error.value) == (
         "dilation: 2 is too small for this host. Trial 000-it-w8-r0 needs "
         "120 ms of CPU time in a step of 16 ms on 2 cores, "
         "which this host provides from dilation 9.4 on (not calibrated: made up). "
         "Write dilation: 12 or dilation: auto, or use --engine simulated"
     )
-    assert check(tested_scenario.model_copy(update={"dilation": 12.0})).demands[0].required_dilation == 12
+    assert check_scenario(scenario.model_copy(update={"dilation": 12.0})).demands[0].required_dilation == 12
 
 
-def test_what_no_dilation_can_carry_is_refused_too() -> None:
-    """Auto has an end."""
+def test_a_trial_that_no_dilation_makes_possible_is_rejected() -> None:
+    """`dilation: auto` has a maximum."""
     with pytest.raises(UserError, match=f"no dilation up to {USUAL_DILATIONS[-1]} is enough"):
-        check(make_scenario(dilation="auto", worker={"link": "100gbe"}), shaped_bps=1e6)
+        check_scenario(make_scenario(dilation="auto", worker={"link": "100gbe"}), shaped_bps=1e6)
 
 
-def test_all_trials_of_a_run_share_the_dilation_of_the_most_demanding() -> None:
-    """Otherwise they could not be compared."""
-    tested_scenario = make_scenario(dilation="auto", worker={"throughput": "1000/s"})
-    swept = Scenario.decode(tested_scenario.encode() | {"sweep": {"workers": [1, 2, 8]}})
+def test_all_trials_of_a_run_use_the_dilation_of_the_most_demanding_trial() -> None:
+    """With different dilations they could not be compared."""
+    scenario = make_scenario(dilation="auto", worker={"throughput": "1000/s"})
+    swept_scenario = Scenario.decode(scenario.encode() | {"sweep": {"workers": [1, 2, 8]}})
 
-    admission = check(swept)
+    check = check_scenario(swept_scenario)
 
-    assert [each.required_dilation for each in admission.demands] == [1, 2, 48]
-    assert admission.dilation == 48
+    assert [demand.required_dilation for demand in check.demands] == [1, 2, 48]
+    assert check.dilation == 48
 
 
-def test_a_measured_gradient_takes_some_time_and_is_measured_once() -> None:
-    """Not none, and not the time of another batch."""
+def test_the_time_of_a_gradient_is_positive_and_measured_only_once() -> None:
     (plan,) = make_plans(make_scenario())
 
-    taken = measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16)
+    gradient_s = measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16)
 
-    assert 0 < taken < 1
-    assert measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16) == taken
+    assert 0 < gradient_s < 1
+    assert measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16) == gradient_s
 
 
-def test_a_measurement_counts_on_the_host_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another kernel, another engine: then it is as if nothing had been measured, and the record says why."""
+def test_a_stored_measurement_counts_only_on_the_host_where_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another kernel or engine the host counts as not measured, and the record says why."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     local = create_engine("local")
-    before = load_capacity(local)
-    measured = before.model_copy(update={"calibrated": "2026-01-01", "note": "", "alpha_s": 0.123})
+    assumed = load_capacity(local)
+    measured = assumed.model_copy(update={"calibrated": "2026-01-01", "note": "", "alpha_s": 0.123})
 
     save_capacity(measured)
-    known = load_capacity(local)
-    other = measured.fingerprint.model_copy(update={"kernel": "1.0", "cores": 77})
-    save_capacity(measured.model_copy(update={"fingerprint": other}))
-    strange = load_capacity(local)
+    loaded = load_capacity(local)
+    other_fingerprint = measured.fingerprint.model_copy(update={"kernel": "1.0", "cores": 77})
+    save_capacity(measured.model_copy(update={"fingerprint": other_fingerprint}))
+    loaded_elsewhere = load_capacity(local)
 
-    assert (before.calibrated, known) == ("", measured)
-    assert (strange.calibrated, strange.note) == ("", "the stored measurement was made with another cores and kernel")
-    assert strange.alpha_s == before.alpha_s
+    assert (assumed.calibrated, loaded) == ("", measured)
+    assert (loaded_elsewhere.calibrated, loaded_elsewhere.note) == (
+        "",
+        "the stored measurement was made with another cores and kernel",
+    )
+    assert loaded_elsewhere.alpha_s == assumed.alpha_s
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"local grpc": {"alpha_s": "fast"}}'])
-def test_a_broken_store_is_no_measurement(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is it a reason to stop."""
+def test_a_broken_file_of_measurements_is_ignored(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not raise an error either."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "ensayo").mkdir()
     (tmp_path / "ensayo" / "capacity.json").write_text(text)
@@ -345,34 +370,43 @@ def test_a_broken_store_is_no_measurement(text: str, tmp_path: Path, monkeypatch
     assert load_capacity(create_engine("local")).calibrated == ""
 
 
-def test_predictions_know_what_a_message_costs_only_where_it_was_measured() -> None:
-    """In virtual time: sixteen times slower, a message costs a sixteenth. Six messages of a ring of four."""
-    measured = host_capacity(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
-    tested_scenario = make_scenario(dilation=16.0)
-    guess, known = (check_plans(tested_scenario, make_plans(tested_scenario), each, COMPUTE_1_MS) for each in (host_capacity(alpha_s=0.016), measured))
-    (trial,) = tested_scenario.trials()
+def test_predictions_include_the_cost_of_messages_only_where_it_was_measured() -> None:
+    """In virtual time with dilation 16, a message costs a sixteenth. A ring of four sends six messages in sequence."""
+    measured_host = host_capacity(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
+    scenario = make_scenario(dilation=16.0)
+    assumed_check, measured_check = (
+        check_plans(scenario, make_plans(scenario), capacity, COMPUTE_1_MS)
+        for capacity in (host_capacity(alpha_s=0.016), measured_host)
+    )
+    (trial,) = scenario.trials()
 
-    without, with_it = (
-        make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=each.message_alpha_s).predicted.step_s
-        for each in (guess, known)
+    assumed_step_s, measured_step_s = (
+        make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=capacity_check.message_alpha_s).predicted.step_s
+        for capacity_check in (assumed_check, measured_check)
     )
 
-    assert with_it - without == pytest.approx(6 * 0.001)
+    assert measured_step_s - assumed_step_s == pytest.approx(6 * 0.001)
 
 
-def test_shipped_scenarios_are_admitted_as_they_are_on_two_cores() -> None:
-    """With what is assumed of a host that nobody has measured, and the mathematics of a small one."""
-    two_cores, small = assumed_capacity("docker", HERE, "made up"), ComputeSpeed(small_host, measure_update_s)
+def test_shipped_scenarios_need_no_change_on_a_host_with_two_cores() -> None:
+    """The capacity is the one assumed for a host that was not measured; the compute speed is that of a slow host."""
+    two_cores, slow_compute = (
+        assumed_capacity("docker", HERE, "made up"),
+        ComputeSpeed(gradient_s_on_a_slow_core, measure_update_s),
+    )
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
-        loaded = load_scenario(find_scenario(name))
-        made = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in loaded.trials()]
-        admission = check_plans(loaded, made, two_cores, small)
-        assert not any(each.exceeds_declared_dilation for each in admission.demands)
+        scenario = load_scenario(find_scenario(name))
+        plans = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in scenario.trials()]
+        check = check_plans(scenario, plans, two_cores, slow_compute)
+        assert not any(demand.exceeds_declared_dilation for demand in check.demands)
 
 
-def small_host(_: AnyDataset, model: AnyModel, __: str, samples: int) -> float:
-    """CPU seconds, measured on one core of an EPYC: at most 17 µs per sample, 255 for the convolutions of LeNet-5."""
+def gradient_s_on_a_slow_core(_: AnyDataset, model: AnyModel, __: str, samples: int) -> float:
+    """Return CPU seconds per gradient, measured on one core of an EPYC.
+
+    A sample takes at most 17 µs, or 255 µs with the convolutions of LeNet-5.
+    """
     return (255e-6 if model.kind == "lenet5" else 17e-6) * samples
 
 
@@ -394,31 +428,31 @@ baseline: false
 
 
 @pytest.mark.slow
-def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_the_refusal_names(
+def test_a_rejected_scenario_runs_with_the_dilation_that_the_error_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, nothing left behind; then the same file with --set dilation, and with auto."""
+    """The rejected run exits with code 2 and leaves no files; the file then runs with `--set dilation` or auto."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file, runs = tmp_path / "overcommitted.yaml", tmp_path / "runs"
     file.write_text(OVERCOMMITTED)
     command = ["ensayo", "run", str(file), "--engine", "local", "--runs", str(runs), "--quiet"]
 
     monkeypatch.setattr("sys.argv", command)
-    with pytest.raises(SystemExit) as refused:
+    with pytest.raises(SystemExit) as exit_error:
         cli.main()
-    said = capsys.readouterr().err
-    named_dilation = said.partition("Write dilation: ")[2].partition(" ")[0]
+    error_text = capsys.readouterr().err
+    named_dilation = error_text.partition("Write dilation: ")[2].partition(" ")[0]
 
-    assert refused.value.code == 2
-    assert "uplink of 25 Gbit/s" in said
+    assert exit_error.value.code == 2
+    assert "uplink of 25 Gbit/s" in error_text
     assert not runs.exists()
 
     monkeypatch.setattr("sys.argv", [*command, "--set", f"dilation={named_dilation}"])
     with pytest.raises(SystemExit):
         cli.main()
-    (home,) = (runs / "overcommitted").iterdir()
-    manifest = json.loads((home / "manifest.json").read_text())
-    status = json.loads(next(home.glob("trials/*/status.json")).read_text())
+    (run_folder,) = (runs / "overcommitted").iterdir()
+    manifest = json.loads((run_folder / "manifest.json").read_text())
+    status = json.loads(next(run_folder.glob("trials/*/status.json")).read_text())
 
     assert status["status"] == "success"
     assert manifest["admission"]["capacity"]["calibrated"] == ""
@@ -428,10 +462,9 @@ def test_an_overcommitted_scenario_is_refused_and_runs_with_the_dilation_that_th
     )
 
 
-def test_virtual_time_carries_everything() -> None:
-    """Whatever is declared."""
-    wide = make_scenario(dilation="auto", worker={"link": "100gbe"})
+def test_the_simulated_engine_accepts_every_scenario() -> None:
+    scenario = make_scenario(dilation="auto", worker={"link": "100gbe"})
 
-    admission = check_host_capacity(wide, create_engine("simulated"))
+    check = check_host_capacity(scenario, create_engine("simulated"))
 
-    assert (admission.capacity, admission.dilation) == (None, 1.0)
+    assert (check.capacity, check.dilation) == (None, 1.0)

@@ -1,4 +1,4 @@
-"""The doctor says what this host has, and of what it lacks: what that costs and how to get it."""
+"""The doctor reports the host's features; for a missing feature, what its absence costs and how to get it."""
 
 import json
 
@@ -10,18 +10,18 @@ from compose.host.kernel_features import KERNEL_FEATURES
 from compose.shaping.mechanisms import FEATURE_TEST_COMMANDS
 
 
-def test_every_missing_thing_says_what_it_costs_and_how_to_get_it() -> None:
-    """A bare "no" helps nobody."""
-    found = list(doctor.check_host())
+def test_every_missing_feature_names_its_cost_and_remedy() -> None:
+    """A bare "no" helps no user."""
+    findings = list(doctor.check_host())
 
-    for finding in found:
+    for finding in findings:
         assert finding.found
         assert finding.ok or (finding.costs and finding.remedy)
-    topics = {finding.topic for finding in found}
+    topics = {finding.topic for finding in findings}
     assert {"python", "cores", "timers", "docker", "compose", "cgroup", "limits", "gpu", "capacity"} <= topics
 
 
-def test_programs_read_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_also_available_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "check_host", lambda: iter([doctor.check_python_version()]))
 
     (finding,) = json.loads(doctor.host_findings_as_json())
@@ -30,7 +30,7 @@ def test_programs_read_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> Non
     assert finding["ok"] is True
 
 
-def test_a_host_that_wakes_threads_late_is_told_what_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_reports_the_cost_of_late_wake_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.WakeUpDelayMeter, "stop", lambda _: {"p50": 0.1, "p99": 1.2, "max": 9.0})
 
     finding = doctor.check_timer_lateness()
@@ -39,35 +39,35 @@ def test_a_host_that_wakes_threads_late_is_told_what_that_costs(monkeypatch: pyt
     assert "deadlines" in finding.costs
 
 
-@pytest.mark.parametrize(("told", "ok"), [({}, False), ({"SwapLimit": True}, True)])
-def test_an_engine_that_does_not_limit_swap_is_told(
-    monkeypatch: pytest.MonkeyPatch, told: dict[str, bool], ok: bool
+@pytest.mark.parametrize(("reported_limits", "ok"), [({}, False), ({"SwapLimit": True}, True)])
+def test_the_doctor_reports_an_engine_that_does_not_limit_swap(
+    monkeypatch: pytest.MonkeyPatch, reported_limits: dict[str, bool], ok: bool
 ) -> None:
-    info = {"CpuCfsQuota": True, "MemoryLimit": True, "SwapLimit": False} | told
+    info = {"CpuCfsQuota": True, "MemoryLimit": True, "SwapLimit": False} | reported_limits
     monkeypatch.setattr(doctor, "command_output", lambda *_: json.dumps(info))
 
     assert doctor.check_container_limits().ok is ok
 
 
-def test_what_a_kernel_lacks_names_its_cost_and_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host without netem is the common case, and it has another rung."""
+def test_a_missing_kernel_feature_names_its_cost_and_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without netem is the common case; it uses another mechanism."""
     monkeypatch.setattr(doctor.DockerEngine, "find_kernel_features", lambda *_: set(FEATURE_TEST_COMMANDS) - {"netem"})
 
-    (missing,) = (finding for finding in doctor.check_kernel_features() if not finding.ok)
+    (missing_feature,) = (finding for finding in doctor.check_kernel_features() if not finding.ok)
 
-    assert missing.topic == "netem"
-    assert "NFQUEUE" in missing.costs
-    assert "sch_netem" in missing.remedy
+    assert missing_feature.topic == "netem"
+    assert "NFQUEUE" in missing_feature.costs
+    assert "sch_netem" in missing_feature.remedy
 
 
-def test_the_doctor_has_words_for_exactly_what_runs_try() -> None:
-    """Two lists of commands would answer differently."""
+def test_the_doctor_describes_exactly_the_features_that_runs_test() -> None:
+    """Two lists of commands would give different results."""
     assert [feature.name for feature in KERNEL_FEATURES] == list(FEATURE_TEST_COMMANDS)
 
 
-def test_without_an_engine_nothing_of_the_kernel_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the host's own tools can do is not what helpers can."""
-    monkeypatch.setattr("compose.engines.containers.engine.docker.from_env", _absent)
+def test_kernel_features_are_not_guessed_without_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features of the host's own tools are not those of helper containers."""
+    monkeypatch.setattr("compose.engines.containers.engine.docker.from_env", _raise_connection_refused)
 
     (finding,) = doctor.check_kernel_features()
 
@@ -75,25 +75,27 @@ def test_without_an_engine_nothing_of_the_kernel_is_guessed(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("calibrated", "told"), [("2026-01-01", "measured by `ensayo calibrate` on 2026-01-01"), ("", "not measured")]
+    ("calibrated", "source"), [("2026-01-01", "measured by `ensayo calibrate` on 2026-01-01"), ("", "not measured")]
 )
-def test_the_capacity_of_veth_pairs_says_where_it_comes_from(
-    monkeypatch: pytest.MonkeyPatch, calibrated: str, told: str
+def test_the_capacity_of_veth_pairs_names_its_source(
+    monkeypatch: pytest.MonkeyPatch, calibrated: str, source: str
 ) -> None:
-    here = HostFingerprint(cpu="a", cores=2, kernel="b", engine="c")
-    known = HostCapacity(engine="docker", fingerprint=here, calibrated=calibrated, total_bps=8e9, **ASSUMED_COSTS)
-    monkeypatch.setattr(doctor, "known_capacity", lambda _: known)
+    fingerprint = HostFingerprint(cpu="a", cores=2, kernel="b", engine="c")
+    capacity = HostCapacity(
+        engine="docker", fingerprint=fingerprint, calibrated=calibrated, total_bps=8e9, **ASSUMED_COSTS
+    )
+    monkeypatch.setattr(doctor, "known_capacity", lambda _: capacity)
 
     finding = doctor.check_calibration()
 
-    assert told in finding.found
+    assert source in finding.found
     assert "2.5 Gbit/s" in finding.found
     assert finding.ok is bool(calibrated)
 
 
-def test_an_absent_engine_is_a_finding_and_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts without Docker are why there is a doctor."""
-    monkeypatch.setattr(doctor.docker, "from_env", _absent)
+def test_a_missing_docker_engine_is_a_finding_and_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users run the doctor on hosts without Docker."""
+    monkeypatch.setattr(doctor.docker, "from_env", _raise_connection_refused)
 
     finding = doctor.check_docker_engine()
 
@@ -102,13 +104,13 @@ def test_an_absent_engine_is_a_finding_and_not_an_error(monkeypatch: pytest.Monk
 
 
 @pytest.mark.docker
-def test_every_feature_is_tried_in_a_container(docker_engine: object) -> None:
-    """Where containers run, nothing about the kernel has to be guessed, whoever asks."""
-    found = list(doctor.check_kernel_features())
+def test_every_kernel_feature_is_tested_in_a_container(docker_engine: object) -> None:
+    """Where containers run, no kernel feature has to be guessed, whichever user runs the doctor."""
+    findings = list(doctor.check_kernel_features())
 
-    assert [finding.topic for finding in found] == list(FEATURE_TEST_COMMANDS)
-    assert found[0].ok  # whoever runs these tests shapes links
+    assert [finding.topic for finding in findings] == list(FEATURE_TEST_COMMANDS)
+    assert findings[0].ok  # a host that runs these tests can shape links
 
 
-def _absent(**_options: object) -> None:
+def _raise_connection_refused(**_options: object) -> None:
     raise doctor.DockerException("Connection refused")

@@ -1,4 +1,4 @@
-"""What is seen of the host while a trial runs: enough to doubt a trial, and nothing that was not there."""
+"""Host metrics of a trial: they are enough to question a trial, and contain nothing from outside it."""
 
 import time
 
@@ -11,36 +11,36 @@ from compose.host.host_metrics import HostMetricsRecorder, WakeUpDelayMeter
 from services.plan.trial_outcome import CpuThrottling
 
 
-def counted(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
-    """Counters of one container."""
+def throttling_counters(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
+    """Return the throttling counters of one container."""
     return {"worker-0": CpuThrottling(periods=periods, throttled_periods=throttled_periods, throttled_s=0.0)}
 
 
-def test_a_canary_tells_how_late_it_woke() -> None:
-    """Its maximum is no less than its median, and a host that runs this test lets it sleep at all."""
-    canary = WakeUpDelayMeter()
+def test_the_wake_up_meter_reports_how_late_its_thread_woke() -> None:
+    """The maximum is at least the median, and a host that runs this test lets the thread sleep."""
+    meter = WakeUpDelayMeter()
 
-    canary.start()
+    meter.start()
     time.sleep(0.1)
-    late = canary.stop()
+    delays = meter.stop()
 
-    assert 0 <= late["p50"] <= late["p99"] <= late["max"]
+    assert 0 <= delays["p50"] <= delays["p99"] <= delays["max"]
 
 
-def test_throttling_is_what_was_added_during_the_run_and_survives_the_container() -> None:
-    """Counters start with the container, which is before the run, and are gone with it, which may be before the end."""
-    looks = iter([counted(10, 5), counted(30, 8), {}])
-    evidence = HostMetricsRecorder(lambda: next(looks, {}))
+def test_throttling_is_the_growth_during_the_run_and_outlives_the_container() -> None:
+    """Counters start with the container, before the run, and vanish with it, possibly before the end of the run."""
+    readings = iter([throttling_counters(10, 5), throttling_counters(30, 8), {}])
+    recorder = HostMetricsRecorder(lambda: next(readings, {}))
 
-    evidence.start()
+    recorder.start()
     time.sleep(0.3)
-    evidence.stop()
+    recorder.stop()
 
-    assert evidence.cpu_throttling_growth == counted(20, 3)
+    assert recorder.cpu_throttling_growth == throttling_counters(20, 3)
 
 
-def test_busy_and_stolen_shares_are_of_all_cores() -> None:
-    """A core that a hypervisor gave away was neither idle nor ours."""
+def test_busy_and_stolen_shares_refer_to_all_cores() -> None:
+    """Time of a core that the hypervisor gave away was neither idle nor available to this host."""
     before, after = CpuTimes(idle=100, total=200, steal=0), CpuTimes(idle=150, total=300, steal=10)
 
     assert host.cpu_busy_share(before, after) == 0.5
@@ -54,6 +54,6 @@ def test_busy_and_stolen_shares_are_of_all_cores() -> None:
         "usage_usec 1\nnr_periods 100\nnr_throttled 7\nthrottled_usec 1500000\n",
     ],
 )
-def test_both_versions_of_control_groups_are_read(text: str) -> None:
-    """They count the same in other units."""
+def test_statistics_of_both_cgroup_versions_are_parsed(text: str) -> None:
+    """The two versions report the same counts in different units."""
     assert throttling.parse_cpu_stat(text) == CpuThrottling(periods=100, throttled_periods=7, throttled_s=1.5)

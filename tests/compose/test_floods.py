@@ -1,4 +1,4 @@
-"""What a probe sends must be able to show what it is to show, in little time."""
+"""Rate, delay and message probes: what they send must be able to prove the declared limit in little time."""
 
 from math import inf
 from typing import Any
@@ -19,10 +19,12 @@ from services.cluster.network import ExpectedRoundTripTime
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
-LINKED = {"uplink": "100mbit", "downlink": "100mbit"}
+LINKS_100_MBIT = {"uplink": "100mbit", "downlink": "100mbit"}
 
 
-def plan_of(workers: int, worker: dict[str, Any], cluster: Any = None, **keys: Any) -> Plan:
+def make_test_plan(
+    workers: int, worker_settings: dict[str, Any], cluster_settings: Any = None, **scenario_keys: Any
+) -> Plan:
     document = {
         "name": "any",
         "workload": {
@@ -32,152 +34,161 @@ def plan_of(workers: int, worker: dict[str, Any], cluster: Any = None, **keys: A
             "batch": 64,
             "epochs": 1,
         },
-        "cluster": {"workers": workers, "worker": worker} | (cluster or {}),
+        "cluster": {"workers": workers, "worker": worker_settings} | (cluster_settings or {}),
         "strategies": {"ring": {"kind": "all_reduce", "collective": {"kind": "ring"}}},
         "baseline": False,
     }
-    (trial,) = Scenario.decode(document | keys).trials()
+    (trial,) = Scenario.decode(document | scenario_keys).trials()
     return make_plan(trial, "run", "docker", RunSubnets(data="10.64.0", control="10.64.1"))
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8, 16])
 def test_every_link_is_tested_once_in_each_direction(workers: int) -> None:
-    plan = plan_of(workers, LINKED)
+    plan = make_test_plan(workers, LINKS_100_MBIT)
 
-    tests = [test for flood in plan_rate_probes(plan).probes for test in flood.limits]
+    tested_limits = [limit for probe in plan_rate_probes(plan).probes for limit in probe.limits]
 
-    assert sorted(tests) == sorted(
+    assert sorted(tested_limits) == sorted(
         (kind, node.name) for node in data_network_nodes(plan) for kind in ("uplink", "downlink")
     )
 
 
-def test_a_downlink_is_filled_by_as_many_senders_as_it_takes() -> None:
-    """One slow sender shows nothing of a fast port: incast needs several."""
+def test_a_downlink_is_probed_by_as_many_senders_as_fill_it() -> None:
+    """One slow sender proves nothing about a fast port; a port with incast needs several senders."""
     strategies = {"ps": {"kind": "parameter_server", "servers": 1}}
-    plan = plan_of(4, LINKED, {"server": {"uplink": "300mbit", "downlink": "300mbit"}}, strategies=strategies)
+    plan = make_test_plan(
+        4, LINKS_100_MBIT, {"server": {"uplink": "300mbit", "downlink": "300mbit"}}, strategies=strategies
+    )
 
-    (flood,) = [flood for flood in plan_rate_probes(plan).probes if ("downlink", "server-0") in flood.limits]
+    (probe,) = [probe for probe in plan_rate_probes(plan).probes if ("downlink", "server-0") in probe.limits]
 
-    assert flood.rate_bps == 300e6
-    assert len(flood.sources_by_target()["server-0"]) == 3
+    assert probe.rate_bps == 300e6
+    assert len(probe.sources_by_target()["server-0"]) == 3
 
 
-def test_a_link_that_nobody_can_fill_is_flooded_by_all() -> None:
-    """A server of 1 Gbit/s for eight workers of 100 Mbit/s: nothing here is faster than these eight together."""
+def test_a_link_that_no_peers_can_fill_is_probed_by_all_of_them() -> None:
+    """A server of 1 Gbit/s has eight workers of 100 Mbit/s: no group of peers is faster than these eight together."""
     strategies = {"ps": {"kind": "parameter_server", "servers": 1}}
-    fast = {"server": {"uplink": "1gbit", "downlink": "1gbit"}}
-    found = plan_rate_probes(plan_of(8, LINKED, fast, strategies=strategies))
+    fast_server = {"server": {"uplink": "1gbit", "downlink": "1gbit"}}
+    probe_plan = plan_rate_probes(make_test_plan(8, LINKS_100_MBIT, fast_server, strategies=strategies))
 
-    floods = {flood.name: flood for flood in found.probes}
+    probes = {probe.name: probe for probe in probe_plan.probes}
 
-    assert found.skipped == ()
-    for way in ("uplink", "downlink"):
-        assert floods[f"server-0 {way}"].rate_bps == pytest.approx(800e6)
-        assert len(floods[f"server-0 {way}"].flows) == 8
-        assert not floods[f"server-0 {way}"].fills_limit
-    assert "its peers can send 800 Mbit/s in total" in floods["server-0 uplink"].describe_rate_mismatch(1e8, 1.0)
+    assert probe_plan.skipped == ()
+    for direction in ("uplink", "downlink"):
+        assert probes[f"server-0 {direction}"].rate_bps == pytest.approx(800e6)
+        assert len(probes[f"server-0 {direction}"].flows) == 8
+        assert not probes[f"server-0 {direction}"].fills_limit
+    assert "its peers can send 800 Mbit/s in total" in probes["server-0 uplink"].describe_rate_mismatch(1e8, 1.0)
 
 
-def test_a_limit_that_senders_share_counts_once() -> None:
-    """Two workers beside the server bring 100 each, two others behind an uplink of 150 no more than that together."""
+def test_a_limit_shared_by_senders_counts_once() -> None:
+    """Two workers in the server's rack send 100 Mbit/s each; the other two share an uplink of 150 Mbit/s."""
     strategies = {"ps": {"kind": "parameter_server", "servers": 1}}
     racks = {"network": {"kind": "racks", "size": 2, "uplink": "150mbit"}}
-    fast = {"server": {"uplink": "1gbit", "downlink": "1gbit"}}
-    found = plan_rate_probes(plan_of(4, LINKED, racks | fast, strategies=strategies))
+    fast_server = {"server": {"uplink": "1gbit", "downlink": "1gbit"}}
+    probe_plan = plan_rate_probes(make_test_plan(4, LINKS_100_MBIT, racks | fast_server, strategies=strategies))
 
-    (flood,) = [flood for flood in found.probes if ("downlink", "server-0") in flood.limits]
+    (probe,) = [probe for probe in probe_plan.probes if ("downlink", "server-0") in probe.limits]
 
-    assert flood.rate_bps == pytest.approx(350e6)
-    assert not flood.fills_limit
+    assert probe.rate_bps == pytest.approx(350e6)
+    assert not probe.fills_limit
 
 
-def test_a_shared_uplink_is_filled_by_its_members() -> None:
+def test_a_shared_uplink_is_probed_by_its_members() -> None:
     racks = {"network": {"kind": "racks", "size": 2, "uplink": "150mbit"}}
-    floods = {flood.name: flood for flood in plan_rate_probes(plan_of(4, LINKED, racks)).probes}
+    probes = {probe.name: probe for probe in plan_rate_probes(make_test_plan(4, LINKS_100_MBIT, racks)).probes}
 
-    assert floods["rack-0 up"].flows == (("worker-0", "worker-2"), ("worker-1", "worker-3"))
-    assert floods["rack-0 up"].rate_bps == 150e6
+    assert probes["rack-0 up"].flows == (("worker-0", "worker-2"), ("worker-1", "worker-3"))
+    assert probes["rack-0 up"].rate_bps == 150e6
 
 
-def test_what_nobody_can_fill_is_not_tested() -> None:
-    """Two members of 100 Mbit/s say nothing of an uplink of 1 Gbit/s."""
+def test_a_shared_uplink_that_its_members_cannot_fill_is_not_probed() -> None:
+    """Two members of 100 Mbit/s prove nothing about an uplink of 1 Gbit/s."""
     racks = {"network": {"kind": "racks", "size": 2, "uplink": "1gbit"}}
 
-    assert not [flood for flood in plan_rate_probes(plan_of(4, LINKED, racks)).probes if flood.name.startswith("rack")]
+    assert not [
+        probe
+        for probe in plan_rate_probes(make_test_plan(4, LINKS_100_MBIT, racks)).probes
+        if probe.name.startswith("rack")
+    ]
 
 
-def test_what_no_host_could_prove_is_not_tested() -> None:
-    """A scenario without a bottleneck declares links that its host could never fill, and never has to."""
-    fast = {"uplink": "10gbit", "downlink": "10gbit"}
+def test_links_that_are_too_fast_to_measure_are_not_probed() -> None:
+    """A scenario without a bottleneck declares links that its host could never fill, and need not fill."""
+    fast_links = {"uplink": "10gbit", "downlink": "10gbit"}
 
-    found = plan_rate_probes(plan_of(4, fast))
+    probe_plan = plan_rate_probes(make_test_plan(4, fast_links))
 
-    assert found.probes == ()
-    assert len(found.skipped) == 8
-    assert {why for _, _, why in found.skipped} == {
+    assert probe_plan.probes == ()
+    assert len(probe_plan.skipped) == 8
+    assert {reason for _, _, reason in probe_plan.skipped} == {
         "a probe of 10 Gbit/s in wall-clock time would measure this host, not the link"
     }
-    assert plan_rate_probes(plan_of(4, fast, dilation=10.0)).probes
+    assert plan_rate_probes(make_test_plan(4, fast_links, dilation=10.0)).probes
 
 
-def test_floods_at_the_same_time_meet_nowhere_and_fit_the_host() -> None:
-    plan = plan_of(8, {"uplink": "600mbit", "downlink": "600mbit"})
+def test_concurrent_probes_share_no_node_and_fit_the_host() -> None:
+    plan = make_test_plan(8, {"uplink": "600mbit", "downlink": "600mbit"})
 
-    for together in group_concurrent_probes(plan_rate_probes(plan).probes):
-        nodes = [name for flood in together for name in flood.node_names]
+    for concurrent_probes in group_concurrent_probes(plan_rate_probes(plan).probes):
+        nodes = [name for probe in concurrent_probes for name in probe.node_names]
         assert len(nodes) == len(set(nodes))
-        assert len(together) == 1 or sum(flood.rate_bps for flood in together) <= MAX_CONCURRENT_BPS
+        assert len(concurrent_probes) == 1 or sum(probe.rate_bps for probe in concurrent_probes) <= MAX_CONCURRENT_BPS
 
 
 @pytest.mark.parametrize(("workers", "limit_s"), [(8, 3.0), (16, 10.0)])
-def test_the_probe_of_a_switch_takes_little_time(workers: int, limit_s: float) -> None:
-    """It is paid before every trial."""
-    taken = [
-        max(flood.duration_s for flood in together)
-        for together in group_concurrent_probes(plan_rate_probes(plan_of(workers, LINKED)).probes)
+def test_probing_all_links_of_a_switch_takes_little_time(workers: int, limit_s: float) -> None:
+    """The time is spent before every trial."""
+    durations_s = [
+        max(probe.duration_s for probe in concurrent_probes)
+        for concurrent_probes in group_concurrent_probes(
+            plan_rate_probes(make_test_plan(workers, LINKS_100_MBIT)).probes
+        )
     ]
 
-    assert sum(taken) + 0.15 * len(taken) < limit_s
+    assert sum(durations_s) + 0.15 * len(durations_s) < limit_s
 
 
-def test_dilation_slows_down_what_is_sent() -> None:
-    floods = plan_rate_probes(plan_of(2, LINKED, dilation=10.0)).probes
+def test_dilation_reduces_the_rate_of_probes() -> None:
+    probes = plan_rate_probes(make_test_plan(2, LINKS_100_MBIT, dilation=10.0)).probes
 
-    assert {flood.rate_bps for flood in floods} == {10e6}
-
-
-def test_a_lossy_path_is_not_flooded() -> None:
-    """What arrives would be less than the rate, rightly."""
-    found = plan_rate_probes(plan_of(2, LINKED | {"loss": {"kind": "independent", "share": 0.1}}))
-
-    assert found.probes == ()
-    assert ("uplink", "worker-0", "the paths that could fill the link lose packets") in found.skipped
+    assert {probe.rate_bps for probe in probes} == {10e6}
 
 
-def test_a_round_trip_is_the_sum_of_both_ways_of_both_links() -> None:
-    found = expected_round_trips(plan_of(3, LINKED | {"delay": "1ms"}))
+def test_a_lossy_path_is_not_probed() -> None:
+    """The arriving rate would rightly be less than the declared rate."""
+    probe_plan = plan_rate_probes(make_test_plan(2, LINKS_100_MBIT | {"loss": {"kind": "independent", "share": 0.1}}))
 
-    assert found["worker-0"]["worker-1"].mean_s == pytest.approx(0.004)
-    assert [len(peers) for peers in found.values()] == [2, 1]
-
-
-def test_a_few_pairs_without_a_delay_are_echoed_too() -> None:
-    """Nothing should delay them, and only an echo can tell."""
-    found = expected_round_trips(plan_of(16, LINKED))
-
-    assert sum(map(len, found.values())) == 4
-    assert {trip.mean_s for peers in found.values() for trip in peers.values()} == {0.0}
+    assert probe_plan.probes == ()
+    assert ("uplink", "worker-0", "the paths that could fill the link lose packets") in probe_plan.skipped
 
 
-def test_echoes_that_are_late_once_are_no_delay_and_those_that_are_late_mostly_are() -> None:
-    """The median counts; where delays vary, their mean."""
+def test_a_round_trip_is_the_sum_of_both_directions_of_both_links() -> None:
+    round_trips = expected_round_trips(make_test_plan(3, LINKS_100_MBIT | {"delay": "1ms"}))
+
+    assert round_trips["worker-0"]["worker-1"].mean_s == pytest.approx(0.004)
+    assert [len(peers) for peers in round_trips.values()] == [2, 1]
+
+
+def test_round_trips_of_a_few_pairs_without_delay_are_measured_too() -> None:
+    """Such pairs should have no delay, and only an echo can prove it."""
+    round_trips = expected_round_trips(make_test_plan(16, LINKS_100_MBIT))
+
+    assert sum(map(len, round_trips.values())) == 4
+    assert {trip.mean_s for peers in round_trips.values() for trip in peers.values()} == {0.0}
+
+
+def test_the_measured_round_trip_is_the_median_of_the_echoes() -> None:
+    """A single late echo does not count as a delay. Where the declared delay varies, the mean is used instead."""
     assert ExpectedRoundTripTime(mean_s=0.002).estimate_round_trip_s([0.0021, 0.0022, 0.009]) == 0.0022
     assert ExpectedRoundTripTime(mean_s=0.002).estimate_round_trip_s([0.0021, 0.009, 0.009]) == 0.009
     assert ExpectedRoundTripTime(mean_s=0.002, deviation_s=0.001).estimate_round_trip_s([0.001, 0.003]) == 0.002
     assert ExpectedRoundTripTime(mean_s=0.002).estimate_round_trip_s([]) == inf
 
 
-def test_timers_are_off_by_the_hosts_time_and_long_paths_by_a_share() -> None:
+def test_round_trips_have_an_absolute_and_a_relative_tolerance() -> None:
+    """Timers are late by a time of the host, and long paths by a share of their delay."""
     assert ExpectedRoundTripTime(mean_s=0.002).tolerance_s(0.001, time_dilation=1.0) == 0.001
     assert ExpectedRoundTripTime(mean_s=0.0).tolerance_s(0.001, time_dilation=16.0) == 0.001 / 16
     assert ExpectedRoundTripTime(mean_s=0.1).tolerance_s(0.001, time_dilation=1.0) == pytest.approx(0.005)
@@ -186,14 +197,16 @@ def test_timers_are_off_by_the_hosts_time_and_long_paths_by_a_share() -> None:
     )
 
 
-def test_a_message_takes_as_long_as_the_slowest_rate_on_its_way() -> None:
-    message = plan_message_probe(plan_of(2, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "50mbit"}]}))
+def test_the_slowest_rate_on_the_path_decides_the_time_of_a_message() -> None:
+    message = plan_message_probe(
+        make_test_plan(2, LINKS_100_MBIT, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "50mbit"}]})
+    )
 
     assert message is not None
     assert message.expected_s == pytest.approx(message.size_bytes * 8 / 50e6 * 1514 / 1448)
 
 
-def test_a_complaint_is_in_units_of_the_scenario() -> None:
-    flood = RateProbe(name="x", limits=(), flows=(), rate_bps=10e6)
+def test_a_rate_mismatch_is_reported_in_units_of_the_scenario() -> None:
+    probe = RateProbe(name="x", limits=(), flows=(), rate_bps=10e6)
 
-    assert "declared 100 Mbit/s, but 50 Mbit/s arrived" in flood.describe_rate_mismatch(5e6, 10.0)
+    assert "declared 100 Mbit/s, but 50 Mbit/s arrived" in probe.describe_rate_mismatch(5e6, 10.0)

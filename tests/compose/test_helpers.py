@@ -1,4 +1,4 @@
-"""A helper that does not answer is not one that can't, and none is left behind."""
+"""A helper container that does not answer is not a kernel that lacks a feature, and no helper is left running."""
 
 import json
 import socket
@@ -18,106 +18,108 @@ from compose.engines.containers.link_enforcement import TrialLinks
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
 
-Answers = Callable[[dict[str, Any]], list[dict[str, Any]]]
+AnswerRequest = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 
-class Engine:
-    """Containers whose helpers answer as a function says, until it says nothing."""
+class FakeDockerClient:
+    """A Docker client whose helper containers answer as a function decides; an empty answer ends the helper."""
 
-    def __init__(self, answers: Answers, attach: Exception | None = None) -> None:
-        self.answers, self.attach, self.removed = answers, attach, 0
+    def __init__(self, answer_request: AnswerRequest, attach_error: Exception | None = None) -> None:
+        self.answer_request, self.attach_error, self.removal_count = answer_request, attach_error, 0
         self.containers, self.api = SimpleNamespace(create=self._create), SimpleNamespace(attach_socket=self._attach)
 
     def _create(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(id="any", start=lambda: None, remove=self._remove)
 
     def _remove(self, *, force: bool) -> None:
-        self.removed += force
+        self.removal_count += force
 
     def _attach(self, _: str, params: dict[str, int]) -> socket.socket:
-        if self.attach:
-            raise self.attach
-        ours, theirs = socket.socketpair()
-        threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
-        return ours
+        if self.attach_error:
+            raise self.attach_error
+        local_socket, remote_socket = socket.socketpair()
+        threading.Thread(target=self._serve, args=(remote_socket,), daemon=True).start()
+        return local_socket
 
-    def _serve(self, wire: socket.socket) -> None:
-        for line in wire.makefile():
-            if not (answers := self.answers(json.loads(line))):
-                wire.shutdown(socket.SHUT_RDWR)
+    def _serve(self, connection: socket.socket) -> None:
+        for line in connection.makefile():
+            if not (responses := self.answer_request(json.loads(line))):
+                connection.shutdown(socket.SHUT_RDWR)
                 return
-            for answer in answers:
+            for answer in responses:
                 text = json.dumps(answer).encode() + b"\n"
-                wire.sendall(struct.pack(">BxxxI", 1, len(text)) + text)
+                connection.sendall(struct.pack(">BxxxI", 1, len(text)) + text)
 
 
-def refuses(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The kernel can do `yes` and nothing else."""
+def answer_as_kernel_without_netem(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Answer that the script `yes` works in the kernel and all others fail."""
     works = request["script"] == "yes"
     return [{"id": request["id"], "ok": works, **({"said": ""} if works else {"why": "no such module"})}]
 
 
-def tried(engine: Engine) -> set[Any]:
-    """What of two scripts works."""
-    return probe_kernel_features(engine, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
+def working_scripts(client: FakeDockerClient) -> set[Any]:
+    """Return the names of the two scripts that work."""
+    return probe_kernel_features(client, "any", {"htb": "yes", "netem": "no"}, {})  # type: ignore[arg-type]
 
 
-def test_a_script_that_fails_is_a_kernel_that_cannot() -> None:
-    engine = Engine(refuses)
+def test_a_failing_script_means_that_the_kernel_lacks_the_feature() -> None:
+    client = FakeDockerClient(answer_as_kernel_without_netem)
 
-    assert tried(engine) == {"htb"}
-    assert engine.removed == 1
+    assert working_scripts(client) == {"htb"}
+    assert client.removal_count == 1
 
 
-def test_a_helper_that_dies_says_nothing_about_the_kernel() -> None:
-    """A lower rung would be used in silence."""
-    engine = Engine(lambda request: refuses(request) if request["script"] == "yes" else [])
+def test_a_helper_that_dies_is_an_error_and_not_a_missing_feature() -> None:
+    """Otherwise a less exact mechanism would be used without notice."""
+    client = FakeDockerClient(
+        lambda request: answer_as_kernel_without_netem(request) if request["script"] == "yes" else []
+    )
 
     with pytest.raises(HostError, match="netem: the helper container has ended"):
-        tried(engine)
-    assert engine.removed == 1
+        working_scripts(client)
+    assert client.removal_count == 1
 
 
-def test_an_answer_that_nobody_waits_for_ends_no_reader() -> None:
-    """Its request has failed already; the next one must still be heard."""
-    engine = Engine(lambda request: [{"id": 99, "ok": True}, *refuses(request)])
-    helper = LinkHelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
+def test_an_unexpected_answer_does_not_end_the_reader() -> None:
+    """The request of this answer has failed already; the next answer must still be read."""
+    client = FakeDockerClient(lambda request: [{"id": 99, "ok": True}, *answer_as_kernel_without_netem(request)])
+    helper = LinkHelperContainer(client, "any", "none", {})  # type: ignore[arg-type]
 
     assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
     assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
 
 
-def test_a_container_that_cannot_be_attached_to_does_not_stay() -> None:
-    engine = Engine(refuses, attach=APIError("busy"))
+def test_a_container_that_cannot_be_attached_to_is_removed() -> None:
+    client = FakeDockerClient(answer_as_kernel_without_netem, attach_error=APIError("busy"))
 
     with pytest.raises(APIError):
-        LinkHelperContainer(engine, "any", "none", {})  # type: ignore[arg-type]
-    assert engine.removed == 1
+        LinkHelperContainer(client, "any", "none", {})  # type: ignore[arg-type]
+    assert client.removal_count == 1
 
 
-def test_a_helper_that_comes_up_after_the_end_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
+def test_a_helper_that_starts_after_the_end_of_the_trial_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed_containers = []
     links = TrialLinks.__new__(TrialLinks)
     links.__dict__.update(plan=SimpleNamespace(run="run", trial="trial"), helpers={}, _client=None, _image="any")
     links.__dict__.update(_wait_for_container_id=lambda name: name, _lock=threading.Lock(), _closed=False)
 
-    def slow(*_: Any) -> Any:
-        links.close()  # while the engine still starts it
-        return SimpleNamespace(close=lambda: closed.append("helper"))
+    def close_trial_while_starting(*_: Any) -> Any:
+        links.close()  # while Docker still starts the helper
+        return SimpleNamespace(close=lambda: closed_containers.append("helper"))
 
-    monkeypatch.setattr("compose.engines.containers.link_enforcement.LinkHelperContainer", slow)
+    monkeypatch.setattr("compose.engines.containers.link_enforcement.LinkHelperContainer", close_trial_while_starting)
 
     with pytest.raises(TrialFailed, match="being stopped"):
         links._start_helper_container("worker-0")
-    assert closed == ["helper"]
+    assert closed_containers == ["helper"]
 
 
-def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
-    done: list[str] = []
+def test_a_failing_step_of_the_removal_does_not_prevent_the_others() -> None:
+    executed_steps: list[str] = []
 
     def step(name: str, *, fails: bool = False) -> Callable[..., Any]:
         def act(*_: Any, **__: Any) -> tuple[()]:
-            done.append(name)
+            executed_steps.append(name)
             if fails:
                 raise RuntimeError(name)
             return ()
@@ -138,25 +140,28 @@ def test_whatever_fails_at_the_end_the_rest_is_removed() -> None:
 
     with pytest.raises(RuntimeError):
         nodes.stop()
-    assert done == ["timeline", "links", "pool", "containers", "networks", "events", "client"]
+    assert executed_steps == ["timeline", "links", "pool", "containers", "networks", "events", "client"]
 
 
-@pytest.mark.parametrize(("error", "asked"), [(TrialFailed, DOWN_TRIES), (DockerDaemonTimeout, 1)])
-def test_an_engine_that_refuses_is_asked_again_and_one_that_hangs_is_not(
-    error: type[TrialFailed], asked: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("error", "call_count"), [(TrialFailed, DOWN_TRIES), (DockerDaemonTimeout, 1)])
+def test_compose_down_is_repeated_after_an_error_but_not_after_a_timeout(
+    error: type[TrialFailed], call_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asks: list[str] = []
+    calls: list[str] = []
 
-    def compose(*arguments: str) -> None:
-        asks.append(arguments[0])
+    def failing_compose(*arguments: str) -> None:
+        calls.append(arguments[0])
         raise error
 
     monkeypatch.setattr("compose.engines.containers.containers.DOWN_RETRY_DELAY_S", 0.0)
-    nobody = SimpleNamespace(list=lambda **_: [])
+    empty_collection = SimpleNamespace(list=lambda **_: [])
     nodes = NodeContainers.__new__(NodeContainers)
-    nodes.__dict__.update(_run_docker_compose=compose, _client=SimpleNamespace(containers=nobody, networks=nobody))
+    nodes.__dict__.update(
+        _run_docker_compose=failing_compose,
+        _client=SimpleNamespace(containers=empty_collection, networks=empty_collection),
+    )
     nodes.__dict__.update(_plan=SimpleNamespace(run="run", trial="trial"))
 
     with pytest.raises(DockerDaemonTimeout) if error is DockerDaemonTimeout else nullcontext():
         nodes._remove_networks()
-    assert asks == ["down"] * asked
+    assert calls == ["down"] * call_count

@@ -1,4 +1,4 @@
-"""A run that is broken off leaves nothing behind: not after Ctrl-C, and after `kill -9` not once it is cleaned up."""
+"""An interrupted run leaves nothing behind: neither after Ctrl-C, nor after `kill -9` and a cleanup."""
 
 import json
 import os
@@ -19,39 +19,39 @@ from compose.runs.clean import remove_leftovers
 from compose.runs.labels import RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
 
 ENGINES = ["local", "simulated", pytest.param("docker", marks=pytest.mark.docker)]
-LONG = "workload.epochs=2000"
+LONG_TRAINING = "workload.epochs=2000"
 
 
 class Runner:
-    """A runner in a process group of its own, as a shell starts one."""
+    """A runner in its own process group, as a shell starts one."""
 
     def __init__(self, rootpath: Path, runs: Path, engine: str, *settings: str, scenario: str = "smoke") -> None:
         script = rootpath / "tests" / "compose" / "runner.py"
         command = [sys.executable, str(script), scenario, engine, str(runs), *settings]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=rootpath, process_group=0)
-        self.said: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self.printed_lines: list[str] = []
+        threading.Thread(target=self._read_output, daemon=True).start()
         self.run, self.folder = "", Path()
 
-    def _read(self) -> None:
+    def _read_output(self) -> None:
         assert self.process.stdout
-        self.said.extend(line.strip() for line in self.process.stdout)
+        self.printed_lines.extend(line.strip() for line in self.process.stdout)
 
     def wait_for(self, beginning: str, timeout_s: float = 180.0) -> str:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            for line in list(self.said):
+            for line in list(self.printed_lines):
                 if line.startswith("run "):
                     _, self.run, folder = line.split(maxsplit=2)
                     self.folder = Path(folder)
                 if line.startswith(beginning):
                     return line
-            assert self.process.poll() is None, f"the runner ended: {self.said}"
+            assert self.process.poll() is None, f"the runner ended: {self.printed_lines}"
             time.sleep(0.01)
-        raise AssertionError(f"no {beginning!r} in {self.said}")
+        raise AssertionError(f"no {beginning!r} in {self.printed_lines}")
 
     def press_ctrl_c(self) -> None:
-        """The terminal signals the whole process group, not the runner alone."""
+        """Interrupt the whole process group, as the terminal does, and not only the runner."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def kill(self) -> None:
@@ -59,22 +59,22 @@ class Runner:
         self.process.wait()
 
 
-Start = Callable[..., Runner]
+StartRunner = Callable[..., Runner]
 
 
 @pytest.fixture
-def start(pytestconfig: pytest.Config, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start]:
-    """Starts runners; whatever a test does, nothing of them outlives it."""
-    started: list[Runner] = []
+def start_runner(pytestconfig: pytest.Config, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartRunner]:
+    """Return a function that starts runners; after the test, all that remains of them is removed."""
+    runners: list[Runner] = []
 
-    def start_runner(engine: str, *settings: str, scenario: str = "smoke") -> Runner:
+    def start_new_runner(engine: str, *settings: str, scenario: str = "smoke") -> Runner:
         if engine == "docker":
             request.getfixturevalue("docker_engine")
-        started.append(Runner(pytestconfig.rootpath, tmp_path, engine, *settings, scenario=scenario))
-        return started[-1]
+        runners.append(Runner(pytestconfig.rootpath, tmp_path, engine, *settings, scenario=scenario))
+        return runners[-1]
 
-    yield start_runner
-    for runner in started:
+    yield start_new_runner
+    for runner in runners:
         if runner.process.poll() is None:
             runner.kill()
         runner.process.stdout.close() if runner.process.stdout else None
@@ -82,45 +82,47 @@ def start(pytestconfig: pytest.Config, tmp_path: Path, request: pytest.FixtureRe
             remove_leftovers(runner.run)
 
 
-def left(run: str) -> list[str]:
-    """Everything on this host that carries the mark of a run."""
-    mark = f"{RUN_ENV_VARIABLE}={run}".encode()
-    found = [str(folder) for folder in Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run}*")]
+def leftovers(run: str) -> list[str]:
+    """Return everything on this host that is marked as part of the run."""
+    environment_mark = f"{RUN_ENV_VARIABLE}={run}".encode()
+    leftover_names = [str(folder) for folder in Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run}*")]
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_text())
+            if environment_mark in (process / "environ").read_bytes().split(b"\0"):
+                leftover_names.append((process / "cmdline").read_text())
         except OSError:
             continue
-    return found + labelled(run)
+    return leftover_names + docker_leftovers(run)
 
 
-def labelled(run: str) -> list[str]:
-    """What an engine has of a run; nothing where none answers."""
+def docker_leftovers(run: str) -> list[str]:
+    """Return the names of Docker objects labelled with the run; an empty list without a Docker engine."""
     try:
         client = docker.from_env()
     except DockerException:
         return []
-    wanted = {"label": f"{RUN_LABEL}={run}"}
-    found = [container.name for container in client.containers.list(all=True, filters=wanted, ignore_removed=True)]
-    found += [network.name for network in client.networks.list(filters=wanted)]
-    found += [volume.name for volume in client.volumes.list(filters=wanted)]
+    label_filter = {"label": f"{RUN_LABEL}={run}"}
+    names = [
+        container.name for container in client.containers.list(all=True, filters=label_filter, ignore_removed=True)
+    ]
+    names += [network.name for network in client.networks.list(filters=label_filter)]
+    names += [volume.name for volume in client.volumes.list(filters=label_filter)]
     client.close()
-    return found
+    return names
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_ctrl_c_leaves_nothing_behind_and_keeps_finished_trials(start: Start, engine: str) -> None:
-    """A trial that is over is worth keeping, and a host that is not clean spoils the next run."""
-    runner = start(engine, "workload.epochs=2", "repeats=40")
-    ended = runner.wait_for("ended 000").split()
+def test_ctrl_c_leaves_nothing_running_and_keeps_finished_trials(start_runner: StartRunner, engine: str) -> None:
+    """A finished trial is worth keeping, and leftovers on the host would disturb the next run."""
+    runner = start_runner(engine, "workload.epochs=2", "repeats=40")
+    ended_line = runner.wait_for("ended 000").split()
     runner.wait_for("event 001")
 
     runner.press_ctrl_c()
 
     assert runner.process.wait(60) == 130
-    assert left(runner.run) == []
-    assert ended[2] == "success"
+    assert leftovers(runner.run) == []
+    assert ended_line[2] == "success"
     statuses = [json.loads(file.read_text())["status"] for file in sorted(runner.folder.glob("trials/*/status.json"))]
     assert statuses[0] == "success"
     assert statuses[-1] == "aborted"
@@ -129,23 +131,25 @@ def test_ctrl_c_leaves_nothing_behind_and_keeps_finished_trials(start: Start, en
 @pytest.mark.slow_where(after_s=[0.05, 2.0])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("after_s", [0.05, 0.5, 2.0])
-def test_ctrl_c_leaves_nothing_behind_while_nodes_are_being_started(start: Start, engine: str, after_s: float) -> None:
-    """Compose creates containers one after the other: whoever stops it in between must find those it has made."""
-    runner = start(engine, LONG)
+def test_ctrl_c_leaves_nothing_running_while_nodes_are_starting(
+    start_runner: StartRunner, engine: str, after_s: float
+) -> None:
+    """Compose creates containers one by one: an interrupt between two of them must remove those that exist."""
+    runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("trial 000")
     time.sleep(after_s)
 
     runner.press_ctrl_c()
 
     assert runner.process.wait(60) == 130
-    assert left(runner.run) == []
+    assert leftovers(runner.run) == []
 
 
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_pressing_ctrl_c_again_does_not_interrupt_the_removal(start: Start, engine: str) -> None:
-    """Who waits three seconds for a prompt presses it again."""
-    runner = start(engine, LONG)
+def test_a_second_ctrl_c_does_not_interrupt_the_removal(start_runner: StartRunner, engine: str) -> None:
+    """Users who wait three seconds for a prompt press it again."""
+    runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("event 000")
 
     for _ in range(5):
@@ -157,39 +161,39 @@ def test_pressing_ctrl_c_again_does_not_interrupt_the_removal(start: Start, engi
     assert runner.process.wait(60) in (
         130,
         -signal.SIGINT,
-    )  # the latter when its interpreter was already on its way out
-    assert left(runner.run) == []
+    )  # the latter if the interpreter was already exiting
+    assert leftovers(runner.run) == []
 
 
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_request_to_terminate_ends_a_run_as_ctrl_c_does(start: Start, engine: str) -> None:
-    """Service managers and CI cancel with SIGTERM, to the runner alone."""
-    runner = start(engine, LONG)
+def test_sigterm_ends_a_run_as_ctrl_c_does(start_runner: StartRunner, engine: str) -> None:
+    """Service managers and CI cancel with SIGTERM, which only the runner receives."""
+    runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("event 000")
 
     runner.process.terminate()
 
     assert runner.process.wait(60) == 130
-    assert left(runner.run) == []
+    assert leftovers(runner.run) == []
 
 
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "simulated"])
-def test_clean_removes_what_a_killed_runner_left(start: Start, engine: str) -> None:
-    """A runner that is killed can remove nothing; everything must be found by its marks."""
-    runner = start(engine, LONG)
+def test_clean_removes_the_leftovers_of_a_killed_runner(start_runner: StartRunner, engine: str) -> None:
+    """A killed runner can remove nothing itself; `ensayo clean` must find everything by its marks."""
+    runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("event 000")
     runner.kill()
-    before = left(runner.run)
+    leftovers_before = leftovers(runner.run)
 
     removed = remove_leftovers(runner.run)
 
-    assert before
-    assert left(runner.run) == []
-    assert len(removed) >= len(before)
+    assert leftovers_before
+    assert leftovers(runner.run) == []
+    assert len(removed) >= len(leftovers_before)
 
 
-WIDE = """
+RACKS_SCENARIO = """
 name: wide
 workload:
   dataset: {kind: digits}
@@ -210,17 +214,19 @@ events:
 """
 
 
-@pytest.mark.slow_where(how=["ctrl-c"])
+@pytest.mark.slow_where(interruption=["ctrl-c"])
 @pytest.mark.docker
-@pytest.mark.parametrize("how", ["ctrl-c", "kill -9"])
-def test_a_switch_its_helpers_and_events_are_not_left_behind(start: Start, tmp_path: Path, how: str) -> None:
-    """Racks, delays and changes of links need containers of their own, and threads that outlive a trial."""
-    (tmp_path / "wide.yaml").write_text(WIDE)
-    runner = start("docker", scenario=str(tmp_path / "wide.yaml"))
+@pytest.mark.parametrize("interruption", ["ctrl-c", "kill -9"])
+def test_the_switch_helpers_and_link_events_of_a_trial_are_removed(
+    start_runner: StartRunner, tmp_path: Path, interruption: str
+) -> None:
+    """Racks, delays and link events need their own containers, and threads that could outlive a trial."""
+    (tmp_path / "wide.yaml").write_text(RACKS_SCENARIO)
+    runner = start_runner("docker", scenario=str(tmp_path / "wide.yaml"))
     runner.wait_for("event 000-ring-w4-r0 event_due")
-    names = labelled(runner.run)
+    names = docker_leftovers(runner.run)
 
-    if how == "ctrl-c":
+    if interruption == "ctrl-c":
         runner.press_ctrl_c()
         assert runner.process.wait(60) == 130
     else:
@@ -229,46 +235,50 @@ def test_a_switch_its_helpers_and_events_are_not_left_behind(start: Start, tmp_p
 
     assert any("switch" in name for name in names), names
     assert len(names) == 6 + 5 + 2, names  # five nodes and the switch, a helper for each with links, two networks
-    assert left(runner.run) == []
+    assert leftovers(runner.run) == []
 
 
-def test_clean_leaves_other_runs_and_their_runner_alone() -> None:
+def test_clean_does_not_touch_other_runs_and_their_runners() -> None:
     """Two runs may share a host."""
-    code = "import time; time.sleep(60)"
-    other = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {RUN_ENV_VARIABLE: "another"})
+    other_program = "import time; time.sleep(60)"
+    other_process = subprocess.Popen(
+        [sys.executable, "-c", other_program], env=os.environ | {RUN_ENV_VARIABLE: "another"}
+    )
 
-    removed = remove_leftovers("nobody")
+    removed = remove_leftovers("no-such-run")
 
     assert removed == []
-    assert other.poll() is None
-    other.kill()
-    other.wait()
+    assert other_process.poll() is None
+    other_process.kill()
+    other_process.wait()
 
 
-def test_clean_never_ends_its_own_process_or_a_parent() -> None:
-    """`ensayo clean` may be typed in a shell that carries the mark of a run."""
-    code = "from compose.runs.clean import remove_leftovers; print(remove_leftovers('mine'))"
-    shell = f'{sys.executable} -c "{code}"; echo survived'
+def test_clean_never_ends_its_own_process_or_a_parent_process() -> None:
+    """`ensayo clean` may be called in a shell that carries the mark of a run."""
+    program = "from compose.runs.clean import remove_leftovers; print(remove_leftovers('mine'))"
+    shell_command = f'{sys.executable} -c "{program}"; echo survived'
 
-    said = subprocess.run(
-        ["/bin/sh", "-c", shell],
+    finished = subprocess.run(
+        ["/bin/sh", "-c", shell_command],
         env=os.environ | {RUN_ENV_VARIABLE: "mine"},
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert said.stdout.splitlines() == ["[]", "survived"]
+    assert finished.stdout.splitlines() == ["[]", "survived"]
 
 
 def test_clean_works_without_docker() -> None:
-    """The local engine is what hosts without Docker use."""
-    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    code = "from compose.runs.clean import remove_leftovers; print(*remove_leftovers('lost'), sep=chr(10))"
-    with subprocess.Popen(sleep, env=os.environ | {RUN_ENV_VARIABLE: "lost"}) as node:
-        nowhere = os.environ | {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
+    """Hosts without Docker use the local engine."""
+    sleep_command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    program = "from compose.runs.clean import remove_leftovers; print(*remove_leftovers('lost'), sep=chr(10))"
+    with subprocess.Popen(sleep_command, env=os.environ | {RUN_ENV_VARIABLE: "lost"}) as node:
+        environment_without_docker = os.environ | {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 
-        said = subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True)
+        finished = subprocess.run(
+            [sys.executable, "-c", program], env=environment_without_docker, capture_output=True, text=True, check=True
+        )
 
-        assert said.stdout.startswith(f"process {node.pid} ")
+        assert finished.stdout.startswith(f"process {node.pid} ")
         assert node.wait(5) < 0

@@ -1,4 +1,4 @@
-"""The compose document: every container is as small a target as it can be; the same plan gives the same document."""
+"""The Compose document: every container has minimal rights, and the same plan gives the same document."""
 
 import json
 import re
@@ -29,81 +29,81 @@ HOST = HostProperties(
 Document = dict[str, Any]
 
 
-def plan_of(path: Path, number: int = 0, settings: Mapping[str, str] | None = None) -> Plan:
-    """The plan of one of a scenario's trials."""
-    return make_plan(load_scenario(path, settings).trials()[number], "run", "docker", ADDRESSES)
+def load_plan(path: Path, trial_index: int = 0, settings: Mapping[str, str] | None = None) -> Plan:
+    """Return the plan of one of the scenario's trials."""
+    return make_plan(load_scenario(path, settings).trials()[trial_index], "run", "docker", ADDRESSES)
 
 
 @pytest.fixture(scope="module", params=["smoke", "two-servers", "scaling-check"])
 def document(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Document:
-    """Documents of plans with and without servers, with few and with many workers."""
-    return render_compose_document(plan_of(pytestconfig.rootpath / "scenarios" / f"{request.param}.yaml", -1), HOST)
+    """Return the document of each plan: with and without servers, with few and with many workers."""
+    return render_compose_document(load_plan(pytestconfig.rootpath / "scenarios" / f"{request.param}.yaml", -1), HOST)
 
 
 @pytest.fixture
-def every(document: Document) -> list[dict[str, Any]]:
-    """Every container of a document."""
+def containers(document: Document) -> list[dict[str, Any]]:
+    """Return all containers of a document."""
     return list(document["services"].values())
 
 
-def test_compose_takes_the_name_of_every_trial_of_every_shipped_scenario() -> None:
-    """A value of a sweep may be 0.5 or 100mbit/s; Compose refuses a project for a dot in its name."""
+def test_compose_accepts_the_project_name_of_every_shipped_trial() -> None:
+    """A value of a sweep may be 0.5 or 100mbit/s; Compose rejects a project with a dot in its name."""
     for path in shipped_scenario_paths():
         for trial in load_scenario(path).trials():
             name = compose_project_name(make_plan(trial, "20261121t084942z-5a51", "docker", ADDRESSES))
             assert re.fullmatch("[a-z0-9][a-z0-9_-]*", name), name
 
 
-def test_nobody_is_root(every: list[dict[str, Any]]) -> None:
-    """Root in a container is root of the host once it gets out."""
-    assert all(node["user"].split(":")[0] not in ("", "0", "root") for node in every)
+def test_no_container_runs_as_root(containers: list[dict[str, Any]]) -> None:
+    """A process that escapes from a container as root is root on the host."""
+    assert all(node["user"].split(":")[0] not in ("", "0", "root") for node in containers)
 
 
-def test_the_root_file_system_is_read_only(every: list[dict[str, Any]]) -> None:
-    """A node writes to its standard output and nowhere else."""
-    assert all(node["read_only"] is True for node in every)
-    assert all(mount.startswith("/tmp:size=") for node in every for mount in node["tmpfs"])  # noqa: S108 - the container's
+def test_the_root_file_system_of_containers_is_read_only(containers: list[dict[str, Any]]) -> None:
+    """A node writes only to its standard output."""
+    assert all(node["read_only"] is True for node in containers)
+    assert all(mount.startswith("/tmp:size=") for node in containers for mount in node["tmpfs"])  # noqa: S108 - the container's
 
 
-def test_all_capabilities_are_dropped_and_none_comes_back(every: list[dict[str, Any]]) -> None:
-    """A worker that can undo its own limits proves nothing."""
-    assert all(node["cap_drop"] == ["ALL"] and "cap_add" not in node for node in every)
+def test_all_capabilities_are_dropped_and_none_is_added(containers: list[dict[str, Any]]) -> None:
+    """A worker that could remove its own limits would prove nothing."""
+    assert all(node["cap_drop"] == ["ALL"] and "cap_add" not in node for node in containers)
 
 
-def test_nobody_can_gain_rights(every: list[dict[str, Any]]) -> None:
+def test_no_process_can_gain_privileges(containers: list[dict[str, Any]]) -> None:
     """Set-user-id files have no effect."""
-    assert all("no-new-privileges:true" in node["security_opt"] for node in every)
+    assert all("no-new-privileges:true" in node["security_opt"] for node in containers)
 
 
-def test_the_number_of_processes_is_limited(every: list[dict[str, Any]]) -> None:
+def test_the_number_of_processes_is_limited(containers: list[dict[str, Any]]) -> None:
     """A fork bomb stays in its container."""
-    assert all(0 < node["pids_limit"] <= 128 for node in every)
+    assert all(0 < node["pids_limit"] <= 128 for node in containers)
 
 
-def test_memory_is_limited_and_swap_adds_nothing(every: list[dict[str, Any]]) -> None:
+def test_memory_is_limited_and_swap_is_disabled(containers: list[dict[str, Any]]) -> None:
     """A node that swaps is slower than any declared device."""
-    assert all(node["mem_limit"] > 0 and node["memswap_limit"] == node["mem_limit"] for node in every)
+    assert all(node["mem_limit"] > 0 and node["memswap_limit"] == node["mem_limit"] for node in containers)
 
 
-def test_the_cpu_share_is_a_quota_of_short_periods(every: list[dict[str, Any]]) -> None:
-    """`cpus` has periods of 100 ms: a small share would cut a step in two."""
-    assert all(node["cpu_period"] == 10_000 and node["cpu_quota"] >= 1_000 for node in every)
-    assert not any("cpus" in node for node in every)
+def test_the_cpu_share_is_a_quota_of_short_periods(containers: list[dict[str, Any]]) -> None:
+    """The option `cpus` uses periods of 100 ms: with a small share they would interrupt a step."""
+    assert all(node["cpu_period"] == 10_000 and node["cpu_quota"] >= 1_000 for node in containers)
+    assert not any("cpus" in node for node in containers)
 
 
-def test_an_init_process_passes_signals_on_and_reaps(every: list[dict[str, Any]]) -> None:
+def test_an_init_process_forwards_signals_and_reaps_processes(containers: list[dict[str, Any]]) -> None:
     """Python as process 1 would ignore SIGTERM."""
-    assert all(node["init"] is True for node in every)
+    assert all(node["init"] is True for node in containers)
 
 
-def test_every_node_has_a_health_check_of_its_own(document: Document) -> None:
-    """It asks the node's gRPC health service."""
+def test_every_node_has_its_own_health_check(document: Document) -> None:
+    """The check calls the node's gRPC health service."""
     for name, node in document["services"].items():
         assert node["healthcheck"]["test"][-2:] == ["health", name]
 
 
-def test_everything_is_labelled_with_its_run(document: Document) -> None:
-    """`ensayo clean` finds leftovers by it."""
+def test_containers_and_networks_are_labelled_with_their_run(document: Document) -> None:
+    """`ensayo clean` finds leftovers by this label."""
     for name, node in document["services"].items():
         assert node["labels"]["ensayo.run"] == "run"
         assert node["labels"]["ensayo.node"] == name
@@ -111,8 +111,8 @@ def test_everything_is_labelled_with_its_run(document: Document) -> None:
     assert all(network["labels"]["ensayo.run"] == "run" for network in document["networks"].values())
 
 
-def test_nothing_of_the_host_is_mounted_but_the_plan_and_the_nodes_own_secrets(document: Document) -> None:
-    """No engine socket, no folder of the host; and no node sees another's key."""
+def test_only_the_plan_and_the_secrets_of_the_node_are_mounted(document: Document) -> None:
+    """No engine socket and no folder of the host is mounted, and no node can read another node's key."""
     for name, node in document["services"].items():
         assert not {"volumes", "volumes_from", "devices"} & node.keys()
         assert [config["source"] for config in node["configs"]] == ["plan"]
@@ -121,46 +121,46 @@ def test_nothing_of_the_host_is_mounted_but_the_plan_and_the_nodes_own_secrets(d
     assert "volumes" not in document
 
 
-def test_no_port_is_published(every: list[dict[str, Any]]) -> None:
-    """Nothing outside this host reaches a node."""
-    assert not any({"ports", "expose"} & node.keys() for node in every)
+def test_no_port_is_published(containers: list[dict[str, Any]]) -> None:
+    """No process outside this host can reach a node."""
+    assert not any({"ports", "expose"} & node.keys() for node in containers)
 
 
-def test_nobody_is_privileged(every: list[dict[str, Any]]) -> None:
+def test_no_container_is_privileged(containers: list[dict[str, Any]]) -> None:
     """Privileged containers have all devices and capabilities."""
-    assert not any("privileged" in node for node in every)
+    assert not any("privileged" in node for node in containers)
 
 
-def test_no_namespace_is_shared_with_the_host(every: list[dict[str, Any]]) -> None:
-    """Nor with another container: a node sees itself."""
+def test_no_namespace_is_shared_with_the_host(containers: list[dict[str, Any]]) -> None:
+    """Namespaces are not shared between containers either: a node sees only itself."""
     shared = {"network_mode", "pid", "ipc", "uts", "userns_mode", "cgroup", "cgroup_parent"}
-    assert not any(shared & node.keys() for node in every)
+    assert not any(shared & node.keys() for node in containers)
 
 
 def test_both_networks_are_internal(document: Document) -> None:
-    """A node reaches the nodes of its trial and nothing else."""
+    """A node reaches only the nodes of its trial."""
     assert set(document["networks"]) == {"data", "control"}
     assert all(network["internal"] is True for network in document["networks"].values())
 
 
-def test_the_coordinator_has_no_place_on_the_data_network(document: Document) -> None:
-    """What it says must not take from links that are measured."""
+def test_the_coordinator_is_not_on_the_data_network(document: Document) -> None:
+    """Its messages must not use the links that are measured."""
     for name, node in document["services"].items():
         assert set(node["networks"]) == ({"control"} if name == "coordinator" else {"control", "data"})
 
 
-def test_congestion_control_does_not_depend_on_the_host(every: list[dict[str, Any]]) -> None:
-    """bbr paces by its own estimate and misses the rate of a small shaped link."""
-    assert all(node["sysctls"]["net.ipv4.tcp_congestion_control"] == "reno" for node in every)
+def test_congestion_control_does_not_depend_on_the_host(containers: list[dict[str, Any]]) -> None:
+    """bbr paces by its own estimate and does not reach the rate of a small shaped link."""
+    assert all(node["sysctls"]["net.ipv4.tcp_congestion_control"] == "reno" for node in containers)
 
 
-def test_nobody_answers_for_an_address_of_another_network(every: list[dict[str, Any]]) -> None:
-    """A data address that the control network knows is a way around the shaped link."""
-    assert all(node["sysctls"]["net.ipv4.conf.all.arp_ignore"] == "1" for node in every)
+def test_no_node_answers_arp_for_an_address_of_another_network(containers: list[dict[str, Any]]) -> None:
+    """A data address that is reachable over the control network would bypass the shaped link."""
+    assert all(node["sysctls"]["net.ipv4.conf.all.arp_ignore"] == "1" for node in containers)
 
 
-def test_the_image_uses_one_blas_thread_and_no_root(pytestconfig: pytest.Config) -> None:
-    """More threads would take other nodes' cores and change the order of sums."""
+def test_the_image_uses_one_blas_thread_and_an_unprivileged_user(pytestconfig: pytest.Config) -> None:
+    """More threads would use other nodes' cores and change the order of sums."""
     dockerfile = (pytestconfig.rootpath / "images" / "Dockerfile").read_text()
 
     assert "OMP_NUM_THREADS=1" in dockerfile
@@ -168,43 +168,44 @@ def test_the_image_uses_one_blas_thread_and_no_root(pytestconfig: pytest.Config)
     assert "USER 10001:10001" in dockerfile
 
 
-def test_a_worker_for_cuda_reserves_one_gpu_and_takes_the_cuda_image(pytestconfig: pytest.Config) -> None:
-    """The engine hands it out; a server never gets one."""
-    smoke = pytestconfig.rootpath / "scenarios" / "smoke.yaml"
-    document = render_compose_document(plan_of(smoke, -1, {"cluster.worker.device": "cuda"}), HOST)
+def test_a_cuda_worker_reserves_one_gpu_and_uses_the_cuda_image(pytestconfig: pytest.Config) -> None:
+    """The engine assigns the GPU; a server never gets one."""
+    smoke_scenario = pytestconfig.rootpath / "scenarios" / "smoke.yaml"
+    document = render_compose_document(load_plan(smoke_scenario, -1, {"cluster.worker.device": "cuda"}), HOST)
 
     for name, node in document["services"].items():
-        wants = name.startswith("worker")
-        assert node["image"] == f"ensayo-node:{'cuda' if wants else 'cpu'}"
-        assert ("deploy" in node) == wants
+        uses_cuda = name.startswith("worker")
+        assert node["image"] == f"ensayo-node:{'cuda' if uses_cuda else 'cpu'}"
+        assert ("deploy" in node) == uses_cuda
     (device,) = document["services"]["worker-0"]["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
 
 
-def test_an_old_engine_is_not_asked_for_what_it_does_not_know(pytestconfig: pytest.Config) -> None:
-    """`start_interval` is an error for engines before 25."""
-    plan = plan_of(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
-    old = HostProperties(HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False)
+def test_the_document_for_an_old_engine_has_no_start_interval(pytestconfig: pytest.Config) -> None:
+    """`start_interval` is an error for engines before version 25."""
+    plan = load_plan(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
+    old_host = HostProperties(HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False)
 
     assert all(
-        "start_interval" not in node["healthcheck"] for node in render_compose_document(plan, old)["services"].values()
+        "start_interval" not in node["healthcheck"]
+        for node in render_compose_document(plan, old_host)["services"].values()
     )
 
 
-def test_the_switch_is_as_small_a_target_as_a_node(pytestconfig: pytest.Config) -> None:
-    """It forwards what passes and holds nothing: no capability, secret, plan, or address on the control network."""
-    plan = plan_of(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
-    names = tuple(node.name for node in plan.nodes if node.role == "worker")
-    pipe = SharedLink(name="rack-0 up", rate_bps=1e8, sources=names, targets=names)
+def test_the_switch_has_no_more_rights_than_a_node(pytestconfig: pytest.Config) -> None:
+    """It only forwards packets: it has no capability, secret, plan, or address on the control network."""
+    plan = load_plan(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
+    worker_names = tuple(node.name for node in plan.nodes if node.role == "worker")
+    uplink = SharedLink(name="rack-0 up", rate_bps=1e8, sources=worker_names, targets=worker_names)
 
-    services = render_compose_document(plan.model_copy(update={"network": Network(shared_links=(pipe,))}), HOST)[
+    services = render_compose_document(plan.model_copy(update={"network": Network(shared_links=(uplink,))}), HOST)[
         "services"
     ]
 
     assert "switch" not in render_compose_document(plan, HOST)["services"]
     switch, worker = services["switch"], services["worker-0"]
-    alike = ("user", "read_only", "cap_drop", "security_opt", "init", "restart", "cpu_period")
-    assert {key: switch[key] for key in alike} == {key: worker[key] for key in alike}
+    common_keys = ("user", "read_only", "cap_drop", "security_opt", "init", "restart", "cpu_period")
+    assert {key: switch[key] for key in common_keys} == {key: worker[key] for key in common_keys}
     assert not {"cap_add", "secrets", "configs", "volumes", "ports", "privileged", "network_mode"} & switch.keys()
     assert switch["mem_limit"] == switch["memswap_limit"]
     assert switch["pids_limit"] <= worker["pids_limit"]
@@ -216,8 +217,8 @@ def test_the_switch_is_as_small_a_target_as_a_node(pytestconfig: pytest.Config) 
 @given(workers=st.integers(1, 12), servers=st.integers(1, 3), cpus=st.floats(0.01, 8), dilation=st.floats(1, 100))
 @settings(max_examples=25, deadline=None)
 def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus: float, dilation: float) -> None:
-    """Nothing in it depends on time, chance or order; a plan that went through JSON is the same plan."""
-    given_as = {
+    """The document does not depend on time, chance or order, and a plan that was stored as JSON is the same plan."""
+    scenario = {
         "name": "any",
         "workload": {
             "dataset": {"kind": "digits"},
@@ -231,7 +232,7 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
         "dilation": dilation,
         "baseline": False,
     }
-    (trial,) = Scenario.decode(given_as).trials()
+    (trial,) = Scenario.decode(scenario).trials()
     plan = make_plan(trial, "run", "docker", ADDRESSES)
 
     document = render_compose_document(plan, HOST)
@@ -244,19 +245,21 @@ def test_the_same_plan_gives_the_same_document(workers: int, servers: int, cpus:
 
 
 @pytest.mark.parametrize("path", shipped_scenario_paths(), ids=lambda path: path.stem)
-def test_the_document_of_a_shipped_scenario_is_the_one_that_was_reviewed(path: Path, golden: "Golden") -> None:
-    """A refactor changes none; a change is read in review (`--rewrite`)."""
-    document = render_compose_document(plan_of(path), HOST)
+def test_the_document_of_a_shipped_scenario_equals_the_reviewed_file(
+    path: Path, compare_with_golden_file: "CompareWithGoldenFile"
+) -> None:
+    """A refactoring changes no document; changed documents are reviewed (`--rewrite`)."""
+    document = render_compose_document(load_plan(path), HOST)
 
-    golden(path, yaml.safe_dump(document, sort_keys=False))
+    compare_with_golden_file(path, yaml.safe_dump(document, sort_keys=False))
 
 
-Golden = Callable[[Path, str], None]
+CompareWithGoldenFile = Callable[[Path, str], None]
 
 
 @pytest.fixture
-def golden(pytestconfig: pytest.Config) -> Golden:
-    """Compares with the file of this name, or writes it."""
+def compare_with_golden_file(pytestconfig: pytest.Config) -> CompareWithGoldenFile:
+    """Return a function that compares a text with the golden file of this name, or writes the file."""
     folder = pytestconfig.rootpath / "tests" / "golden" / "compose"
 
     def compare(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Events of links happen when they are due, whoever says when that is."""
+"""Link events are applied when they are due: at a planned time, or at a step that the coordinator reports."""
 
 import json
 import threading
@@ -20,36 +20,36 @@ from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 
-class Helpers:
-    """Do everything at once, at its moment; what they were told is kept."""
+class FakeTrialLinks:
+    """Links whose helpers apply every change at once, and record the scheduled changes."""
 
-    def __init__(self, plan: Plan, fails: str = "") -> None:
+    def __init__(self, plan: Plan, failing_node: str = "") -> None:
         self.mechanisms = ShapingMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
         self.node_links = {
             node.name: NodeLinkScripts(plan, node, self.mechanisms, None) for node in data_network_nodes(plan)
         }
         self.interfaces = dict.fromkeys(self.node_links, "eth0")
-        self.told: list[tuple[str, float, list[Any]]] = []
-        self.helpers = {name: _Helper(name, self, name == fails) for name in self.node_links}
+        self.scheduled: list[tuple[str, float, list[Any]]] = []
+        self.helpers = {name: _ImmediateHelper(name, self, name == failing_node) for name in self.node_links}
 
 
-class _Helper:
-    def __init__(self, name: str, all_: Helpers, fails: bool) -> None:
-        self.name, self.all, self.fails = name, all_, fails
+class _ImmediateHelper:
+    def __init__(self, name: str, links: FakeTrialLinks, has_failure: bool) -> None:
+        self.name, self.links, self.has_failure = name, links, has_failure
 
     def submit(self, action: str, **arguments: Any) -> Future[dict[str, Any]]:
         assert action == "at"
         moment, programs = arguments["moment"], arguments["programs"]
-        self.all.told.append((self.name, moment, programs))
-        answer: Future[dict[str, Any]] = Future()
-        if self.fails:
-            answer.set_exception(TrialFailed("no such class"))
+        self.links.scheduled.append((self.name, moment, programs))
+        result: Future[dict[str, Any]] = Future()
+        if self.has_failure:
+            result.set_exception(TrialFailed("no such class"))
         else:
-            answer.set_result({"applied": moment + 0.002})
-        return answer
+            result.set_result({"applied": moment + 0.002})
+        return result
 
 
-def plan_of(*events: dict[str, Any], dilation: float = 1.0) -> Plan:
+def two_worker_plan(*events: dict[str, Any], dilation: float = 1.0) -> Plan:
     document = {
         "name": "any",
         "workload": {
@@ -69,76 +69,79 @@ def plan_of(*events: dict[str, Any], dilation: float = 1.0) -> Plan:
     return make_plan(trial, "run", "docker", RunSubnets(data="10.64.0", control="10.64.1"))
 
 
-def lines_of(plan: Plan, helpers: Helpers, folder: Path, *said: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """What is recorded once so many changes are there."""
-    file = folder / "events.jsonl"
-    timeline = LinkEventScheduler(plan, helpers, file)  # type: ignore[arg-type]  # all that a timeline asks of them
+def record_link_events(
+    plan: Plan, links: FakeTrialLinks, folder: Path, *log_events: dict[str, Any], count: int
+) -> list[dict[str, Any]]:
+    """Run the scheduler on these log events, and return its records once there are `count` of them."""
+    events_file = folder / "events.jsonl"
+    scheduler = LinkEventScheduler(plan, links, events_file)  # type: ignore[arg-type]  # has all attributes that the scheduler uses
     epoch_s = time.time() - time.monotonic()
-    for event in said:
-        timeline.handle_log_event(event | {"time_ms": (epoch_s + time.monotonic() / plan.dilation) * 1e3})
+    for event in log_events:
+        scheduler.handle_log_event(event | {"time_ms": (epoch_s + time.monotonic() / plan.dilation) * 1e3})
     deadline = time.monotonic() + 5
-    while not file.exists() or len(file.read_text().splitlines()) < count:
+    while not events_file.exists() or len(events_file.read_text().splitlines()) < count:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    timeline.close()
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    scheduler.close()
+    return [json.loads(line) for line in events_file.read_text().splitlines()]
 
 
-STARTED = {"key": "run_start", "value": None}
+TRAINING_STARTED = {"key": "run_start", "value": None}
 
 
-def test_a_change_is_planned_from_the_start_of_training_in_virtual_time(tmp_path: Path) -> None:
-    """Dilation 10: 20 virtual milliseconds are 200 on the wall."""
-    slow = {"kind": "link", "at": {"time": "20ms"}, "of": ["worker-0"], "uplink": "10mbit", "lasts": "10ms"}
-    plan = plan_of(slow, dilation=10.0)
-    helpers = Helpers(plan)
+def test_changes_are_scheduled_in_virtual_time_from_the_start_of_training(tmp_path: Path) -> None:
+    """With dilation 10, 20 virtual milliseconds are 200 ms of wall-clock time."""
+    slowdown = {"kind": "link", "at": {"time": "20ms"}, "of": ["worker-0"], "uplink": "10mbit", "lasts": "10ms"}
+    plan = two_worker_plan(slowdown, dilation=10.0)
+    links = FakeTrialLinks(plan)
 
-    begin, end = lines_of(plan, helpers, tmp_path, STARTED, count=2)
+    begin, end = record_link_events(plan, links, tmp_path, TRAINING_STARTED, count=2)
 
     assert (begin["planned_s"], begin["lateness_s"], begin["nodes"]) == (0.02, 0.0002, ["worker-0"])
     assert (end["phase"], end["planned_s"]) == ("end", pytest.approx(0.03))
-    assert helpers.told[1][1] - helpers.told[0][1] == pytest.approx(0.1)
-    assert "rate 1000000bit" in helpers.told[0][2][0][1]
-    assert "rate 10000000bit" in helpers.told[1][2][0][1]
+    assert links.scheduled[1][1] - links.scheduled[0][1] == pytest.approx(0.1)
+    assert "rate 1000000bit" in links.scheduled[0][2][0][1]
+    assert "rate 10000000bit" in links.scheduled[1][2][0][1]
 
 
-def test_an_event_of_a_step_begins_when_the_coordinator_says_that_the_step_has(tmp_path: Path) -> None:
-    slow = {"kind": "link", "at": {"step": 3}, "of": ["worker-1"], "uplink": "10mbit"}
-    plan = plan_of(slow)
+def test_an_event_at_a_step_begins_when_the_coordinator_reports_the_step(tmp_path: Path) -> None:
+    slowdown = {"kind": "link", "at": {"step": 3}, "of": ["worker-1"], "uplink": "10mbit"}
+    plan = two_worker_plan(slowdown)
     due = {"key": "event_due", "value": {"number": 0, "step": 3}}
 
-    (line,) = lines_of(plan, Helpers(plan), tmp_path, STARTED, due, count=1)
+    (record,) = record_link_events(plan, FakeTrialLinks(plan), tmp_path, TRAINING_STARTED, due, count=1)
 
-    assert line["by"] == "tc-htb"
-    assert line["planned_s"] == pytest.approx(0.0, abs=0.05)
+    assert record["by"] == "tc-htb"
+    assert record["planned_s"] == pytest.approx(0.0, abs=0.05)
 
 
-def test_overlapping_events_leave_what_the_other_has_changed(tmp_path: Path) -> None:
-    """The end of one is not the end of both."""
+def test_the_end_of_an_event_keeps_the_change_of_an_overlapping_event(tmp_path: Path) -> None:
     first = {"kind": "link", "at": {"time": "10ms"}, "of": ["worker-0"], "uplink": "50mbit", "lasts": "40ms"}
     second = {"kind": "link", "at": {"time": "30ms"}, "of": ["worker-0"], "uplink": "10mbit", "lasts": "40ms"}
-    plan = plan_of(first, second)
-    helpers = Helpers(plan)
+    plan = two_worker_plan(first, second)
+    links = FakeTrialLinks(plan)
 
-    lines_of(plan, helpers, tmp_path, STARTED, count=3)
+    record_link_events(plan, links, tmp_path, TRAINING_STARTED, count=3)
 
-    rates = [programs[0][1].split(" rate ")[1].split("bit")[0] for _, _, programs in helpers.told]
+    rates = [programs[0][1].split(" rate ")[1].split("bit")[0] for _, _, programs in links.scheduled]
     assert rates == ["50000000", "10000000", "100000000"]
 
 
-def test_a_change_that_failed_is_a_line_that_says_so(tmp_path: Path) -> None:
-    """A verdict must not take a planned change for one that happened."""
-    slow = {"kind": "link", "at": {"time": "1ms"}, "of": ["worker-0"], "uplink": "10mbit"}
-    plan = plan_of(slow)
+def test_a_failed_change_is_recorded_as_failed(tmp_path: Path) -> None:
+    """A verdict must not mistake a planned change for one that was applied."""
+    slowdown = {"kind": "link", "at": {"time": "1ms"}, "of": ["worker-0"], "uplink": "10mbit"}
+    plan = two_worker_plan(slowdown)
 
-    (line,) = lines_of(plan, Helpers(plan, fails="worker-0"), tmp_path, STARTED, count=1)
+    (record,) = record_link_events(
+        plan, FakeTrialLinks(plan, failing_node="worker-0"), tmp_path, TRAINING_STARTED, count=1
+    )
 
-    assert line["applied_s"] is None
-    assert line["failed"] == "worker-0: no such class"
+    assert record["applied_s"] is None
+    assert record["failed"] == "worker-0: no such class"
 
 
-class Kernel:
-    """What a link's limit is, by a helper that does what it is told at its moment, the newest word on each change."""
+class FakeKernelLink:
+    """A link's limit, set by a helper that applies the newest version of each change at its scheduled time."""
 
     def __init__(self) -> None:
         self.rate = ""
@@ -153,51 +156,51 @@ class Kernel:
         threading.Thread(target=self._apply, args=(answer, number, arguments), daemon=True).start()
         return answer
 
-    def _apply(self, answer: Future[dict[str, Any]], number: int, given: dict[str, Any]) -> None:
-        time.sleep(max(0.0, given["moment"] - time.monotonic()))
+    def _apply(self, result: Future[dict[str, Any]], number: int, arguments: dict[str, Any]) -> None:
+        time.sleep(max(0.0, arguments["moment"] - time.monotonic()))
         with self._lock:
-            if self._newest[number] is not answer:
-                answer.set_result({"applied": None})
+            if self._newest[number] is not result:
+                result.set_result({"applied": None})
                 return
-            for _, text in given["programs"]:
+            for _, text in arguments["programs"]:
                 self.rate = text.split(" rate ")[1].split("bit")[0]
-        answer.set_result({"applied": time.monotonic()})
+        result.set_result({"applied": time.monotonic()})
 
 
-def test_a_step_that_begins_before_a_change_that_was_told_ahead_comes_before_it(tmp_path: Path) -> None:
-    """Told of 50 Mbit/s at 0.25 s, then of 10 Mbit/s at once: the later one wins while it lasts."""
-    timed = {"kind": "link", "at": {"time": "250ms"}, "of": ["worker-0"], "uplink": "50mbit", "lasts": "150ms"}
-    stepped = {"kind": "link", "at": {"step": 3}, "of": ["worker-0"], "uplink": "10mbit"}
-    plan = plan_of(timed, stepped)
-    helpers, kernel = Helpers(plan), Kernel()
-    helpers.helpers["worker-0"] = kernel  # type: ignore[assignment]
-    timeline = LinkEventScheduler(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+def test_an_event_at_a_step_may_precede_a_change_that_was_scheduled_earlier(tmp_path: Path) -> None:
+    """50 Mbit/s are scheduled for 0.25 s; then 10 Mbit/s apply at once: the later change wins while it lasts."""
+    event_at_time = {"kind": "link", "at": {"time": "250ms"}, "of": ["worker-0"], "uplink": "50mbit", "lasts": "150ms"}
+    event_at_step = {"kind": "link", "at": {"step": 3}, "of": ["worker-0"], "uplink": "10mbit"}
+    plan = two_worker_plan(event_at_time, event_at_step)
+    links, kernel = FakeTrialLinks(plan), FakeKernelLink()
+    links.helpers["worker-0"] = kernel  # type: ignore[assignment]
+    scheduler = LinkEventScheduler(plan, links, tmp_path / "events.jsonl")  # type: ignore[arg-type]
     number = next(event.number for event in plan.events if event.step == 3)
-    seen = []
+    observed_rates = []
 
-    timeline.handle_log_event(STARTED | {"time_ms": time.time() * 1e3})
-    for until in (0.1, 0.1, 0.13, 0.2):
-        time.sleep(until)
-        seen.append(kernel.rate)
-        if len(seen) == 1:
+    scheduler.handle_log_event(TRAINING_STARTED | {"time_ms": time.time() * 1e3})
+    for pause_s in (0.1, 0.1, 0.13, 0.2):
+        time.sleep(pause_s)
+        observed_rates.append(kernel.rate)
+        if len(observed_rates) == 1:
             due = {"key": "event_due", "value": {"number": number, "step": 3}}
-            timeline.handle_log_event(due | {"time_ms": time.time() * 1e3})
-    timeline.close()
+            scheduler.handle_log_event(due | {"time_ms": time.time() * 1e3})
+    scheduler.close()
 
-    assert seen == ["", "10000000", "50000000", "10000000"]
+    assert observed_rates == ["", "10000000", "50000000", "10000000"]
 
 
-def test_what_was_told_ahead_of_a_moment_after_the_end_is_no_failure(tmp_path: Path) -> None:
-    slow = {"kind": "link", "at": {"time": "200ms"}, "of": ["worker-0"], "uplink": "10mbit"}
-    plan = plan_of(slow)
-    helpers, answer = Helpers(plan), Future[dict[str, Any]]()
-    helpers.helpers["worker-0"] = SimpleNamespace(submit=lambda *_, **__: answer)  # type: ignore[assignment]
-    timeline = LinkEventScheduler(plan, helpers, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+def test_a_change_scheduled_after_the_end_of_the_trial_is_no_failure(tmp_path: Path) -> None:
+    slowdown = {"kind": "link", "at": {"time": "200ms"}, "of": ["worker-0"], "uplink": "10mbit"}
+    plan = two_worker_plan(slowdown)
+    links, result = FakeTrialLinks(plan), Future[dict[str, Any]]()
+    links.helpers["worker-0"] = SimpleNamespace(submit=lambda *_, **__: result)  # type: ignore[assignment]
+    scheduler = LinkEventScheduler(plan, links, tmp_path / "events.jsonl")  # type: ignore[arg-type]
 
-    timeline.handle_log_event(STARTED | {"time_ms": time.time() * 1e3})
+    scheduler.handle_log_event(TRAINING_STARTED | {"time_ms": time.time() * 1e3})
     time.sleep(0.05)
-    timeline.close()
-    answer.set_exception(TrialFailed("its helper has ended"))
+    scheduler.close()
+    result.set_exception(TrialFailed("its helper has ended"))
     time.sleep(0.3)
 
     assert not (tmp_path / "events.jsonl").exists()

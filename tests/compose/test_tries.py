@@ -1,4 +1,4 @@
-"""What is measured again must not become what one would like to see."""
+"""Repeated measurements: they must not turn a wrong link into a good one."""
 
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -8,17 +8,17 @@ import pytest
 from compose.engines.containers.repeated_measurement import REST_PER_TRY_S, measure_until_conclusive
 
 
-def near_one(found: float) -> bool:
-    return abs(found - 1) <= 0.05
+def is_near_one(value: float) -> bool:
+    return abs(value - 1) <= 0.05
 
 
-def following(values: list[float]) -> Callable[[], float]:
-    rest: Iterator[float] = iter(values)
-    return lambda: next(rest)
+def values_in_order(values: list[float]) -> Callable[[], float]:
+    remaining_values: Iterator[float] = iter(values)
+    return lambda: next(remaining_values)
 
 
 @pytest.mark.parametrize(
-    ("measured", "tries", "is_good"),
+    ("measurements", "used_count", "is_good"),
     [
         ([1.0], 1, True),
         ([0.5, 1.0, 1.0], 3, True),
@@ -28,16 +28,16 @@ def following(values: list[float]) -> Callable[[], float]:
         ([0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 1.0], 7, False),
     ],
 )
-def test_one_good_try_of_many_is_not_enough(
-    measured: list[float], tries: int, is_good: bool, monkeypatch: pytest.MonkeyPatch
+def test_one_good_measurement_of_many_is_not_enough(
+    measurements: list[float], used_count: int, is_good: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link that is right once in five times is wrong; a host that is busy for a moment, or for seconds, is not."""
-    rests: list[float] = []
-    monkeypatch.setattr("compose.engines.containers.repeated_measurement.time.sleep", rests.append)
-    first, *rest = measured
+    """A link that is right once in five times is wrong; a host that is busy for some seconds must not fail it."""
+    pauses_s: list[float] = []
+    monkeypatch.setattr("compose.engines.containers.repeated_measurement.time.sleep", pauses_s.append)
+    first, *later = measurements
 
-    found = measure_until_conclusive(first, following(rest), near_one)
+    used_measurements = measure_until_conclusive(first, values_in_order(later), is_near_one)
 
-    assert rests == pytest.approx([REST_PER_TRY_S * made for made in range(1, tries, 2)])
-    assert list(found) == measured[:tries]
-    assert near_one(median(found)) == is_good
+    assert pauses_s == pytest.approx([REST_PER_TRY_S * done_count for done_count in range(1, used_count, 2)])
+    assert list(used_measurements) == measurements[:used_count]
+    assert is_near_one(median(used_measurements)) == is_good

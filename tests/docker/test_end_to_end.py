@@ -1,4 +1,4 @@
-"""Small trials from start to end in containers: the same bits as everywhere, every byte accounted for."""
+"""Small complete trials in containers: the same bits as on the other engines, and every byte is counted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,48 +11,60 @@ pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
 RunTrial: TypeAlias = Callable[..., Any]
 
-LOCKSTEP = ["ring", "ps_bsp"]
-EVERY = [*LOCKSTEP, "ps_asp"]
-PATIENT_S = 30.0  # shorter than every time limit of a start or an end
-MOST_HEADERS = 1.25  # interface bytes per payload byte: small messages, acknowledgements and the opening of streams
+SYNCHRONOUS = ["ring", "ps_bsp"]
+ALL_STRATEGIES = [*SYNCHRONOUS, "ps_asp"]
+MAX_START_OR_STOP_S = 30.0  # shorter than every time limit of a start or an end
+MAX_INTERFACE_BYTES_RATIO = 1.25  # for small messages, acknowledgements and the opening of streams
 
 
 @pytest.fixture
-def smoke(pytestconfig: pytest.Config) -> Path:
-    """The smallest scenario."""
+def smoke_scenario(pytestconfig: pytest.Config) -> Path:
+    """Return the path of the smallest scenario."""
     return pytestconfig.rootpath / "scenarios" / "smoke.yaml"
 
 
 @pytest.mark.slow_where(strategy=["ps_bsp"])
-@pytest.mark.parametrize("strategy", EVERY)
+@pytest.mark.parametrize("strategy", ALL_STRATEGIES)
 @pytest.mark.exact
-def test_every_strategy_succeeds_and_accounts_for_every_byte(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
-    """Payload as the plan says, and an interface that has sent at least that and not much more."""
-    trial = run_trial("docker", smoke, strategy)
+def test_every_strategy_succeeds_and_sends_the_planned_bytes(
+    run_trial: RunTrial, smoke_scenario: Path, strategy: str
+) -> None:
+    """The payload is as planned; the interface has sent at least the payload, and not much more."""
+    trial = run_trial("docker", smoke_scenario, strategy)
 
-    steps = {node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.node_plans_of_role("worker")}
-    mean = sum(steps.values()) / len(steps)  # a server answers everybody's
-    for node, per_step in trial.plan.bytes_per_step.items():
+    steps_by_worker = {
+        node.name: len(trial.rows(node.name, "node_steps")) for node in trial.plan.node_plans_of_role("worker")
+    }
+    mean_steps = sum(steps_by_worker.values()) / len(steps_by_worker)  # a server answers the steps of all workers
+    for node, bytes_per_step in trial.plan.bytes_per_step.items():
         stop = trial.value(node, "node_stop")
-        assert stop["payload_bytes_sent"] == pytest.approx(per_step * steps.get(node, mean), rel=0.01)
+        assert stop["payload_bytes_sent"] == pytest.approx(
+            bytes_per_step * steps_by_worker.get(node, mean_steps), rel=0.01
+        )
         assert stop["payload_bytes_sent"] <= stop["interface_bytes_sent"]
-        assert stop["interface_bytes_sent"] <= MOST_HEADERS * (stop["payload_bytes_sent"] + stop["framing_bytes_sent"])
+        assert stop["interface_bytes_sent"] <= MAX_INTERFACE_BYTES_RATIO * (
+            stop["payload_bytes_sent"] + stop["framing_bytes_sent"]
+        )
     assert all(code == 0 for code in trial.status.exit_codes.values())
     assert set(trial.status.exit_codes) == {node.name for node in trial.plan.nodes}
 
 
 @pytest.mark.slow_where(strategy=["ps_bsp"])
-@pytest.mark.parametrize("strategy", LOCKSTEP)
+@pytest.mark.parametrize("strategy", SYNCHRONOUS)
 @pytest.mark.exact
-def test_a_seed_gives_the_same_bits_again_and_on_every_engine(run_trial: RunTrial, smoke: Path, strategy: str) -> None:
-    """Sums are formed in a fixed order; containers use the host's versions and one BLAS thread."""
-    found = {engine: run_trial(engine, smoke, strategy).params_sha256 for engine in ("docker", "local", "simulated")}
+def test_a_seed_gives_the_same_bits_in_every_trial_and_on_every_engine(
+    run_trial: RunTrial, smoke_scenario: Path, strategy: str
+) -> None:
+    """Sums are formed in a fixed order; containers use the host's versions of libraries, and one BLAS thread."""
+    digests = {
+        engine: run_trial(engine, smoke_scenario, strategy).params_sha256 for engine in ("docker", "local", "simulated")
+    }
 
-    assert run_trial("docker", smoke, strategy).params_sha256 == found["docker"]
-    assert len(set(found.values())) == 1, found
+    assert run_trial("docker", smoke_scenario, strategy).params_sha256 == digests["docker"]
+    assert len(set(digests.values())) == 1, digests
 
 
-BIG = """
+LARGE_MODEL_SCENARIO = """
 name: step-time
 workload:
   dataset: {kind: digits}
@@ -75,16 +87,17 @@ baseline: false
 @pytest.mark.slow_where(workers=["2"])
 @pytest.mark.slow_where(strategy=["ps_bsp"])
 @pytest.mark.parametrize("workers", ["2", "4"])
-@pytest.mark.parametrize("strategy", LOCKSTEP)
+@pytest.mark.parametrize("strategy", SYNCHRONOUS)
 @pytest.mark.wall_clock
-def test_a_step_takes_what_the_closed_form_says(
+def test_the_measured_step_time_agrees_with_the_closed_form(
     run_trial: RunTrial, tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str, workers: str
 ) -> None:
-    """4.5 MB over links of 100 Mbit/s: what links and devices declare must be all that a step takes.
+    """With 4.5 MB over links of 100 Mbit/s, only the declared links and devices may decide the time of a step.
 
-    A server's workers may be faster than the form: who is answered first computes behind the others' answers.
+    Workers of a server may be faster than the closed form: the worker that is answered first computes while the server
+    answers the others.
     """
-    (tmp_path / "big.yaml").write_text(BIG)
+    (tmp_path / "big.yaml").write_text(LARGE_MODEL_SCENARIO)
 
     trial = run_trial("docker", tmp_path / "big.yaml", strategy, cluster__workers=workers)
 
@@ -93,22 +106,24 @@ def test_a_step_takes_what_the_closed_form_says(
     ]
     measured, predicted = median(step["step_s"] for step in steps), trial.plan.predicted.step_s
     with capsys.disabled():
-        said = f"{measured * 1e3:.0f} ms measured, {predicted * 1e3:.0f} ms predicted, {measured - predicted:+.3f} s"
-        print(f"\n  {strategy}, {workers} workers: {said}")  # noqa: T201
+        comparison = (
+            f"{measured * 1e3:.0f} ms measured, {predicted * 1e3:.0f} ms predicted, {measured - predicted:+.3f} s"
+        )
+        print(f"\n  {strategy}, {workers} workers: {comparison}")  # noqa: T201
     assert measured == pytest.approx(predicted, rel=0.10)
 
 
 @pytest.mark.slow
 @pytest.mark.wall_clock
-def test_no_trial_begins_or_ends_by_a_time_limit(
+def test_no_trial_reaches_a_time_limit_when_it_starts_or_stops(
     run_trial: RunTrial, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Eight workers; how soon they begin is the host's, and `make bench` measures it."""
+    """Eight workers; the start-up time depends on the host, and `make bench` measures it."""
     path = pytestconfig.rootpath / "scenarios" / "scaling-check.yaml"
 
     timings = run_trial("docker", path, "ring", workload__epochs="1").status.timings_s
 
     with capsys.disabled():
         print(f"\n  8 workers: {timings}")  # noqa: T201
-    assert timings["up"] + timings["gate"] <= PATIENT_S
-    assert timings["down"] <= PATIENT_S
+    assert timings["up"] + timings["gate"] <= MAX_START_OR_STOP_S
+    assert timings["down"] <= MAX_START_OR_STOP_S

@@ -1,4 +1,4 @@
-"""What can't be done: the containers of a small trial wait at their gate while nodes and strangers try."""
+"""Isolation of containers: nodes of a waiting trial, and unknown nodes, try actions that must be impossible."""
 
 import json
 import tempfile
@@ -28,9 +28,9 @@ from services.runtime.run_log import LOG_LINE_PREFIX
 
 pytestmark = pytest.mark.docker
 
-SHARED = 4.0  # the engine works while nodes start, and another moment of the host may be slower, by this much
-START_S = 30.0
-LARGEST_IMAGE_BYTES = 400e6
+MAX_IMPORT_TIME_RATIO = 4.0  # Docker works while nodes start, and the host may be slower at other times
+START_TIMEOUT_S = 30.0
+MAX_IMAGE_BYTES = 400e6
 
 CALL_HEALTH = """
 import grpc, os
@@ -65,7 +65,7 @@ try:
 except OSError as error:
     print(type(error).__name__)
 """
-BY_CONTROL = """
+CONNECT_THROUGH_CONTROL_INTERFACE = """
 import errno, socket, subprocess, sys
 mine, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 shown = subprocess.run(["ip", "-o", "-4", "addr", "show", "to", mine], capture_output=True, text=True, check=True)
@@ -82,8 +82,8 @@ except OSError as error:
 
 
 @dataclass
-class Waiting:
-    """A trial whose nodes are up and wait."""
+class WaitingTrial:
+    """A trial whose nodes have started and wait for training."""
 
     plan: Plan
     folder: Path
@@ -91,15 +91,15 @@ class Waiting:
     client: Any
     image: str
     containers: dict[str, Any]
-    shaped: dict[str, LinkShapingRecord]
+    shaping: dict[str, LinkShapingRecord]
 
-    def inside(self, node: str, *command: str, user: str = "") -> tuple[int, str]:
-        """Exit code and output of a command in a node's container."""
+    def run_in_node(self, node: str, *command: str, user: str = "") -> tuple[int, str]:
+        """Return the exit code and output of a command in a node's container."""
         code, output = self.containers[node].exec_run(list(command), user=user)
         return code, output.decode().strip()
 
-    def stranger(self, network: str, script: str, **environment: str) -> str:
-        """What a script says in a container that is not of the run but on one of its networks."""
+    def run_in_unknown_container(self, network: str, script: str, **environment: str) -> str:
+        """Return the output of a script in a container outside the run, but on one of its networks."""
         output = self.client.containers.run(
             self.image,
             ["-c", script],
@@ -113,8 +113,8 @@ class Waiting:
 
 
 @pytest.fixture(scope="module")
-def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterator[Waiting]:
-    """One trial of two workers and a server for all tests here: none of them changes anything."""
+def waiting_trial(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterator[WaitingTrial]:
+    """Return one trial of two workers and a server for all tests of this module: none of them changes it."""
     trials = load_scenario(pytestconfig.rootpath / "scenarios" / "smoke.yaml").trials()
     trial = next(trial for trial in trials if "ps_bsp" in trial.id)
     run = f"isolation-{time.time_ns():x}"
@@ -132,146 +132,179 @@ def waiting(docker_engine: DockerEngine, pytestconfig: pytest.Config) -> Iterato
         nodes = NodeContainers(plan, Path(folder), host, docker_engine.choose_shaping_mechanisms(plan))
         try:
             nodes.start()
-            shaped = nodes.shape_links()
-            wanted = {"label": f"{TRIAL_LABEL}={plan.trial}"}
-            found = [each for each in client.containers.list(filters=wanted) if each.labels["ensayo.run"] == run]
-            containers = {each.labels[NODE_LABEL]: each for each in found if each.labels[ROLE_LABEL] != HELPER_ROLE}
-            _await_start([each for name, each in containers.items() if name != "coordinator"])
-            yield Waiting(plan, Path(folder), Path(secrets), client, host.images["cpu"], containers, shaped)
+            shaping = nodes.shape_links()
+            label_filter = {"label": f"{TRIAL_LABEL}={plan.trial}"}
+            trial_containers = [
+                container
+                for container in client.containers.list(filters=label_filter)
+                if container.labels["ensayo.run"] == run
+            ]
+            containers = {
+                container.labels[NODE_LABEL]: container
+                for container in trial_containers
+                if container.labels[ROLE_LABEL] != HELPER_ROLE
+            }
+            _wait_until_nodes_have_started(
+                [container for name, container in containers.items() if name != "coordinator"]
+            )
+            yield WaitingTrial(plan, Path(folder), Path(secrets), client, host.images["cpu"], containers, shaping)
         finally:
             nodes.stop()
 
 
-def test_a_worker_reaches_a_peers_data_port_over_the_shaped_network_only(waiting: Waiting) -> None:
-    """Otherwise gradients could travel where nothing limits them."""
-    place = waiting.plan.node_plan("worker-1").addresses
-    connect = ("python", "-c", CONNECT)
+def test_a_worker_reaches_a_peers_data_port_only_over_the_shaped_network(waiting_trial: WaitingTrial) -> None:
+    """Otherwise gradients could be sent where no limit applies."""
+    peer_addresses = waiting_trial.plan.node_plan("worker-1").addresses
+    connect_command = ("python", "-c", CONNECT)
 
-    shaped = waiting.inside("worker-0", *connect, place.data.host, str(place.data.port))
-    unshaped = waiting.inside("worker-0", *connect, place.control.host, str(place.data.port))
+    over_shaped_network = waiting_trial.run_in_node(
+        "worker-0", *connect_command, peer_addresses.data.host, str(peer_addresses.data.port)
+    )
+    over_control_network = waiting_trial.run_in_node(
+        "worker-0", *connect_command, peer_addresses.control.host, str(peer_addresses.data.port)
+    )
 
-    assert shaped == (0, "OK")
-    assert unshaped == (0, "ConnectionRefusedError")
+    assert over_shaped_network == (0, "OK")
+    assert over_control_network == (0, "ConnectionRefusedError")
 
 
-def test_a_worker_reaches_no_data_address_through_its_unshaped_interface(waiting: Waiting) -> None:
-    """A socket may be bound to the control network's interface: nobody there may answer when it asks for that address.
+def test_a_worker_reaches_no_data_address_through_its_unshaped_interface(waiting_trial: WaitingTrial) -> None:
+    """A worker may bind a socket to the interface of the control network: no node there may answer its ARP request.
 
-    That a packet is lost on its way is not enough: only some hosts filter what passes a bridge.
+    A packet that is lost on its way is not enough: only some hosts filter the packets that cross a bridge.
     """
-    mine, peer = (waiting.plan.node_plan(name).addresses for name in ("worker-0", "worker-1"))
-    target = (peer.data.host, str(peer.data.port))
+    own_addresses, peer_addresses = (waiting_trial.plan.node_plan(name).addresses for name in ("worker-0", "worker-1"))
+    target = (peer_addresses.data.host, str(peer_addresses.data.port))
 
-    said = waiting.inside("worker-0", "python", "-c", BY_CONTROL, mine.control.host, *target)
+    result = waiting_trial.run_in_node(
+        "worker-0", "python", "-c", CONNECT_THROUGH_CONTROL_INTERFACE, own_addresses.control.host, *target
+    )
 
-    assert said == (0, "EHOSTUNREACH")
+    assert result == (0, "EHOSTUNREACH")
 
 
 @pytest.mark.parametrize("user", ["", "0"])
-def test_a_worker_cannot_change_its_own_link(waiting: Waiting, user: str) -> None:
-    """Not even as root, since its container holds no capability."""
-    _, interfaces = waiting.inside("worker-0", "ip", "-o", "link")
+def test_a_worker_cannot_change_its_own_link(waiting_trial: WaitingTrial, user: str) -> None:
+    """Not even root can, since the container has no capability."""
+    _, interfaces = waiting_trial.run_in_node("worker-0", "ip", "-o", "link")
 
     for interface in [line.split(":")[1].split("@")[0].strip() for line in interfaces.splitlines()]:
-        code, said = waiting.inside("worker-0", "tc", "qdisc", "replace", "dev", interface, "root", "pfifo", user=user)
+        code, output = waiting_trial.run_in_node(
+            "worker-0", "tc", "qdisc", "replace", "dev", interface, "root", "pfifo", user=user
+        )
         assert code != 0
-        assert "Operation not permitted" in said
+        assert "Operation not permitted" in output
 
 
-def test_the_kernel_enforces_what_was_declared(waiting: Waiting) -> None:
-    """Read back from the kernel, both directions of every link."""
-    assert set(waiting.shaped) == {"server-0", "worker-0", "worker-1"}
-    for shaped in waiting.shaped.values():
-        assert shaped.rung == "tc-htb"
-        assert shaped.read_back_uplink_bps == shaped.uplink_bps == 100e6
-        assert shaped.read_back_downlink_bps == shaped.downlink_bps == 100e6
+def test_the_kernel_enforces_the_declared_rates(waiting_trial: WaitingTrial) -> None:
+    """The rates are read back from the kernel, for both directions of every link."""
+    assert set(waiting_trial.shaping) == {"server-0", "worker-0", "worker-1"}
+    for link_record in waiting_trial.shaping.values():
+        assert link_record.rung == "tc-htb"
+        assert link_record.read_back_uplink_bps == link_record.uplink_bps == 100e6
+        assert link_record.read_back_downlink_bps == link_record.downlink_bps == 100e6
 
 
-@pytest.mark.parametrize("how", ["tls", "clear"])
-def test_a_stranger_without_certificate_gets_no_answer_on_the_control_network(waiting: Waiting, how: str) -> None:
-    """Even one that knows the authority's certificate: the handshake wants its own."""
-    authority = (waiting.secrets / "coordinator" / CA_FILE).read_text()
-    address = str(waiting.plan.node_plan("coordinator").addresses.control)
+@pytest.mark.parametrize("channel", ["tls", "clear"])
+def test_an_unknown_node_without_certificate_gets_no_answer_on_the_control_network(
+    waiting_trial: WaitingTrial, channel: str
+) -> None:
+    """The authority's certificate alone is not enough: the handshake requires a certificate of the node."""
+    authority = (waiting_trial.secrets / "coordinator" / CA_FILE).read_text()
+    address = str(waiting_trial.plan.node_plan("coordinator").addresses.control)
 
-    said = waiting.stranger("control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=how)
+    output = waiting_trial.run_in_unknown_container(
+        "control", CALL_HEALTH, CA=authority, NODE="coordinator", TARGET=address, HOW=channel
+    )
 
-    assert said.startswith("UNAVAILABLE")
+    assert output.startswith("UNAVAILABLE")
 
 
-def test_a_stream_with_an_identity_of_this_run_is_accepted(waiting: Waiting) -> None:
-    """The refusals below are about identities, and not about strangers' containers."""
+def test_a_stream_with_an_identity_of_this_run_is_accepted(waiting_trial: WaitingTrial) -> None:
+    """It shows that the tests below fail for the identity, and not because the container is unknown."""
     assert (
-        _open(waiting, NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_identity_proof("worker-0"))
+        _open_stream(
+            waiting_trial,
+            NodeIdentity.read("worker-1", waiting_trial.secrets / "worker-1").make_identity_proof("worker-0"),
+        )
         == "OK"
     )
 
 
-def test_a_stream_without_identity_is_refused(waiting: Waiting) -> None:
-    assert _open(waiting, b"").startswith("UNAUTHENTICATED")
+def test_a_stream_without_identity_is_rejected(waiting_trial: WaitingTrial) -> None:
+    assert _open_stream(waiting_trial, b"").startswith("UNAUTHENTICATED")
 
 
-def test_a_stream_with_garbage_for_an_identity_is_refused(waiting: Waiting) -> None:
-    assert _open(waiting, b"\x0a\xff\xff").startswith("UNAUTHENTICATED")
+def test_a_stream_with_an_unreadable_identity_is_rejected(waiting_trial: WaitingTrial) -> None:
+    assert _open_stream(waiting_trial, b"\x0a\xff\xff").startswith("UNAUTHENTICATED")
 
 
-def test_a_stream_with_an_identity_of_another_run_is_refused(waiting: Waiting, tmp_path: Path) -> None:
+def test_a_stream_with_an_identity_of_another_run_is_rejected(waiting_trial: WaitingTrial, tmp_path: Path) -> None:
     issue_certificates("another", ["worker-1"], tmp_path)
-    other = NodeIdentity.read("worker-1", tmp_path / "worker-1")
+    other_identity = NodeIdentity.read("worker-1", tmp_path / "worker-1")
 
-    assert _open(waiting, other.make_identity_proof("worker-0")).startswith("UNAUTHENTICATED")
-
-
-def test_a_stream_with_an_identity_for_another_receiver_is_refused(waiting: Waiting) -> None:
-    mine = NodeIdentity.read("worker-1", waiting.secrets / "worker-1")
-
-    assert _open(waiting, mine.make_identity_proof("server-0")).startswith("UNAUTHENTICATED")
+    assert _open_stream(waiting_trial, other_identity.make_identity_proof("worker-0")).startswith("UNAUTHENTICATED")
 
 
-def test_a_stream_with_an_old_identity_is_refused(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_with_an_identity_for_another_receiver_is_rejected(waiting_trial: WaitingTrial) -> None:
+    worker_identity = NodeIdentity.read("worker-1", waiting_trial.secrets / "worker-1")
+
+    assert _open_stream(waiting_trial, worker_identity.make_identity_proof("server-0")).startswith("UNAUTHENTICATED")
+
+
+def test_a_stream_with_an_expired_identity_is_rejected(
+    waiting_trial: WaitingTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(identity, "time", lambda: time.time() - identity.PROOF_LIFETIME_S - 10)
-    old = NodeIdentity.read("worker-1", waiting.secrets / "worker-1").make_identity_proof("worker-0")
+    expired_proof = NodeIdentity.read("worker-1", waiting_trial.secrets / "worker-1").make_identity_proof("worker-0")
 
-    assert _open(waiting, old).startswith("UNAUTHENTICATED")
-
-
-def test_every_node_answers_that_it_serves(waiting: Waiting) -> None:
-    """The health check of the container, over mutual TLS."""
-    for node in waiting.containers:
-        assert waiting.inside(node, "python", "-m", "services.node", "health", node) == (0, "")
+    assert _open_stream(waiting_trial, expired_proof).startswith("UNAUTHENTICATED")
 
 
-def test_a_node_is_up_soon_after_its_container(waiting: Waiting, capsys: pytest.CaptureFixture[str]) -> None:
-    """A node serves before it logs its start; what that takes are imports of all at once, as slow as the host."""
-    took = {name: _up_s(container) for name, container in waiting.containers.items() if name != "coordinator"}
-    imports_s = _imports_s(waiting)
+def test_the_health_check_of_every_node_succeeds(waiting_trial: WaitingTrial) -> None:
+    """This is the health check of the container, over mutual TLS."""
+    for node in waiting_trial.containers:
+        assert waiting_trial.run_in_node(node, "python", "-m", "services.node", "health", node) == (0, "")
+
+
+def test_a_node_logs_its_start_soon_after_its_container_started(
+    waiting_trial: WaitingTrial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node serves before it logs its start. That takes as long as the imports of all nodes at once on this host."""
+    start_s = {
+        name: _seconds_to_node_start(container)
+        for name, container in waiting_trial.containers.items()
+        if name != "coordinator"
+    }
+    imports_s = _measure_imports_s(waiting_trial)
 
     with capsys.disabled():
-        up = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in took.items())
-        print(f"\n  up after {up}; imports at once take {imports_s:.2f} s")  # noqa: T201
-    assert max(took.values()) <= SHARED * imports_s
+        start_times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in start_s.items())
+        print(f"\n  up after {start_times}; imports at once take {imports_s:.2f} s")  # noqa: T201
+    assert max(start_s.values()) <= MAX_IMPORT_TIME_RATIO * imports_s
 
 
-def test_the_image_is_small(waiting: Waiting) -> None:
-    """Nodes hold only what a node needs."""
-    assert waiting.client.images.get(waiting.image).attrs["Size"] < LARGEST_IMAGE_BYTES
+def test_the_size_of_the_image_is_limited(waiting_trial: WaitingTrial) -> None:
+    """The image contains only the software that a node needs."""
+    assert waiting_trial.client.images.get(waiting_trial.image).attrs["Size"] < MAX_IMAGE_BYTES
 
 
-def _await_start(containers: Iterable[Any]) -> None:
-    """A busy host takes longer; how long is a test of its own."""
-    deadline = time.monotonic() + START_S
+def _wait_until_nodes_have_started(containers: Iterable[Any]) -> None:
+    """Wait for the start of all nodes; another test checks how long it takes."""
+    deadline = time.monotonic() + START_TIMEOUT_S
     while not all(b"node_start" in container.logs() for container in containers):
         assert time.monotonic() < deadline, "not all nodes start"
         time.sleep(0.1)
 
 
-def _open(waiting: Waiting, proof: bytes) -> str:
-    """What a stranger hears that opens a stream to worker-0 with this proof."""
-    return waiting.stranger(
-        "data", OPEN_STREAM, TARGET=str(waiting.plan.node_plan("worker-0").addresses.data), PROOF=proof.hex()
+def _open_stream(waiting_trial: WaitingTrial, proof: bytes) -> str:
+    """Return the answer to an unknown container that opens a stream to worker-0 with this proof."""
+    return waiting_trial.run_in_unknown_container(
+        "data", OPEN_STREAM, TARGET=str(waiting_trial.plan.node_plan("worker-0").addresses.data), PROOF=proof.hex()
     )
 
 
-def _up_s(container: Any) -> float:
+def _seconds_to_node_start(container: Any) -> float:
     started = datetime.fromisoformat(container.attrs["State"]["StartedAt"][:26] + "+00:00").timestamp()
     events = [
         json.loads(line.partition(LOG_LINE_PREFIX)[2])
@@ -281,12 +314,13 @@ def _up_s(container: Any) -> float:
     return float(next(event["time_ms"] for event in events if event["key"] == "node_start") / 1e3 - started)
 
 
-def _imports_s(waiting: Waiting) -> float:
-    """Until every node has imported what it begins with, all at once and each with a new interpreter."""
-    began = time.monotonic()
-    with ThreadPoolExecutor(len(waiting.containers)) as pool:
-        done = pool.map(
-            lambda node: waiting.inside(node, "python", "-c", "import services.node.service"), waiting.containers
+def _measure_imports_s(waiting_trial: WaitingTrial) -> float:
+    """Return the seconds that all nodes need to import the node's modules at once, each in a new interpreter."""
+    started = time.monotonic()
+    with ThreadPoolExecutor(len(waiting_trial.containers)) as pool:
+        results = pool.map(
+            lambda node: waiting_trial.run_in_node(node, "python", "-c", "import services.node.service"),
+            waiting_trial.containers,
         )
-        assert set(done) == {(0, "")}
-    return time.monotonic() - began
+        assert set(results) == {(0, "")}
+    return time.monotonic() - started

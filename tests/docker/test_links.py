@@ -1,4 +1,4 @@
-"""Links between containers are what the plan says: measured with few nodes and for moments, so with wide tolerances."""
+"""Links between containers are as declared: short measurements with few nodes, so tolerances are wide."""
 
 import json
 import os
@@ -30,58 +30,68 @@ from services.plan.trial_outcome import LinkShapingRecord
 
 pytestmark = pytest.mark.docker
 
-LINKED = {"uplink": "100mbit", "downlink": "100mbit"}
+LINKS_100_MBIT = {"uplink": "100mbit", "downlink": "100mbit"}
 GATE_S = 30.0
 
 
 @dataclass
-class Standing:
-    """A trial whose links are shaped and whose nodes wait."""
+class ReadyTrial:
+    """A trial whose links are shaped and whose nodes wait for the start of training."""
 
     plan: Plan
     folder: Path
     nodes: NodeContainers
-    shaped: dict[str, LinkShapingRecord]
+    shaping: dict[str, LinkShapingRecord]
     client: Any
 
-    def ask(self, node: str, what: str, **given: Any) -> dict[str, Any]:
-        """What the helper beside a node answers."""
-        return self.nodes.links.helpers[node].request(what, **given)
+    def ask_helper(self, node: str, action: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request to the helper container of a node, and return the answer."""
+        return self.nodes.links.helpers[node].request(action, **arguments)
 
-    def listen(self) -> None:
-        """Open all ears."""
+    def start_receivers(self) -> None:
+        """Start the receiver of messages in the helper of every node."""
         for node in self.nodes.links.node_links:
-            self.ask(node, "listen", address=self.address(node))
+            self.ask_helper(node, "listen", address=self.address(node))
 
     def address(self, node: str) -> str:
         return self.plan.node_plan(node).addresses.data.host
 
-    def messages_s(self, size: int, *ways: tuple[str, str]) -> float:
-        """Seconds that two messages on each of some ways take, all ways at once."""
+    def measure_messages_s(self, size: int, *paths: tuple[str, str]) -> float:
+        """Return the seconds that two messages take on each of these paths, on all paths at once."""
         started = time.monotonic()
         with ThreadPoolExecutor() as pool:
-            asked = [pool.submit(self.ask, a, "message", address=self.address(b), size=size) for a, b in ways]
-            for answer in asked:
+            answers = [
+                pool.submit(self.ask_helper, source, "message", address=self.address(target), size=size)
+                for source, target in paths
+            ]
+            for answer in answers:
                 answer.result()
         return time.monotonic() - started
 
     def containers(self, role: str = "") -> list[Any]:
-        """Of the run; of one role, or all."""
-        found = self.client.containers.list(all=True, filters={"label": f"{RUN_LABEL}={self.plan.run}"})
-        return [each for each in found if role in ("", each.labels[ROLE_LABEL])]
+        """Return the run's containers of one role, or of all roles."""
+        run_containers = self.client.containers.list(all=True, filters={"label": f"{RUN_LABEL}={self.plan.run}"})
+        return [container for container in run_containers if role in ("", container.labels[ROLE_LABEL])]
 
 
 @pytest.fixture
-def stand(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[Callable[..., Standing]]:
-    """`stand(workers, worker, cluster, **keys)`: nodes up to the gate."""
+def start_trial(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[Callable[..., ReadyTrial]]:
+    """Return `start_trial(workers, worker, cluster, **keys)`, which starts a trial that waits for training."""
     with ExitStack() as stack:
-        yield lambda *given, **keys: stack.enter_context(_standing(docker_engine, tmp_path, *given, **keys))
+        yield lambda *arguments, **scenario_keys: stack.enter_context(
+            _ready_trial(docker_engine, tmp_path, *arguments, **scenario_keys)
+        )
 
 
 @contextmanager
-def _standing(
-    engine: DockerEngine, home: Path, workers: int, worker: Any, cluster: Any = None, **keys: Any
-) -> Iterator[Standing]:
+def _ready_trial(
+    engine: DockerEngine,
+    parent_folder: Path,
+    worker_count: int,
+    worker_settings: Any,
+    cluster_settings: Any = None,
+    **scenario_keys: Any,
+) -> Iterator[ReadyTrial]:
     workload = {
         "dataset": {"kind": "digits"},
         "model": {"kind": "linear"},
@@ -92,15 +102,15 @@ def _standing(
     document = {
         "name": "links",
         "workload": workload,
-        "cluster": {"workers": workers, "worker": worker} | (cluster or {}),
+        "cluster": {"workers": worker_count, "worker": worker_settings} | (cluster_settings or {}),
         "strategies": {"ring": {"kind": "all_reduce", "collective": {"kind": "ring"}}},
         "baseline": False,
     }
-    (home / "links.yaml").write_text(yaml.safe_dump(document | keys))
-    (trial,) = load_scenario(home / "links.yaml").trials()
+    (parent_folder / "links.yaml").write_text(yaml.safe_dump(document | scenario_keys))
+    (trial,) = load_scenario(parent_folder / "links.yaml").trials()
     run = f"links-{time.time_ns():x}"
-    plan = make_plan(trial, run, "docker", engine.choose_addresses(run, workers + 1))
-    folder = home / run
+    plan = make_plan(trial, run, "docker", engine.choose_addresses(run, worker_count + 1))
+    folder = parent_folder / run
     with (
         tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets,
         closing(docker.from_env()) as client,
@@ -113,120 +123,133 @@ def _standing(
         nodes = NodeContainers(plan, folder, host, engine.choose_shaping_mechanisms(plan))
         try:
             nodes.start()
-            shaped = nodes.shape_links()
-            _settle(folder / "logs" / f"{COORDINATOR}.log", workers)
-            yield Standing(plan, folder, nodes, shaped, client)
+            shaping = nodes.shape_links()
+            _wait_until_joined(folder / "logs" / f"{COORDINATOR}.log", worker_count)
+            yield ReadyTrial(plan, folder, nodes, shaping, client)
         finally:
             nodes.stop()
 
 
-def _settle(log: Path, workers: int) -> None:
-    """Until all have joined: nodes that start take the host's cores."""
+def _wait_until_joined(log: Path, worker_count: int) -> None:
+    """Wait until all workers have joined: nodes that are starting use the host's cores."""
     deadline = time.monotonic() + GATE_S
-    while log.read_text().count('"joined"') < workers if log.exists() else True:
+    while log.read_text().count('"joined"') < worker_count if log.exists() else True:
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
 @pytest.mark.wall_clock
-def test_members_share_their_racks_uplink_and_not_what_stays_inside(stand: Callable[..., Standing]) -> None:
-    """Three senders to another rack get what one would; two members of a rack don't notice it."""
+def test_the_uplink_of_a_rack_limits_only_traffic_that_leaves_the_rack(start_trial: Callable[..., ReadyTrial]) -> None:
+    """Three senders to another rack share the rate of one; two members of a rack are not limited by the uplink."""
     racks = {"network": {"kind": "racks", "size": 3, "uplink": "50mbit"}}
     size = 500_000
-    standing = stand(4, LINKED, racks)
-    standing.listen()
+    trial = start_trial(4, LINKS_100_MBIT, racks)
+    trial.start_receivers()
 
-    across = standing.messages_s(size, *((f"worker-{k}", "worker-3") for k in range(3)))
-    inside = standing.messages_s(size, ("worker-0", "worker-1"))
+    across_racks_s = trial.measure_messages_s(size, *((f"worker-{k}", "worker-3") for k in range(3)))
+    inside_rack_s = trial.measure_messages_s(size, ("worker-0", "worker-1"))
 
-    assert across == pytest.approx(2 * 3 * size * 8 / (50e6 * PAYLOAD_SHARE), rel=0.1)
-    assert inside == pytest.approx(2 * size * 8 / (100e6 * PAYLOAD_SHARE), rel=0.25)
-
-
-@pytest.mark.wall_clock
-@pytest.mark.slow
-def test_a_pair_is_limited_inside_its_nodes_limit(stand: Callable[..., Standing]) -> None:
-    """Towards one peer 20 Mbit/s, towards all together no more than 100."""
-    standing = stand(3, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]})
-
-    found = standing.nodes.probe_links()
-
-    assert found["worker-0"].achieved_pipes_bps["worker-0 to worker-1"] == pytest.approx(20e6, rel=0.03)
-    assert found["worker-0"].achieved_uplink_bps == pytest.approx(100e6, rel=0.03)
-    assert found["worker-0"].pipes_bps["worker-0 to worker-1"].achieved == 20e6
-
-
-@pytest.mark.wall_clock
-def test_round_trips_are_those_that_were_declared(stand: Callable[..., Standing]) -> None:
-    """Each path with its own delay: a pair that is further apart is further apart."""
-    standing = stand(3, LINKED | {"delay": "1ms"}, {"links": [{"nodes": ["worker-0", "worker-1"], "delay": "20ms"}]})
-
-    found = standing.nodes.probe_links()["worker-0"].round_trip_s
-
-    assert found["worker-1"].declared == pytest.approx(0.044)
-    assert found["worker-1"].achieved == pytest.approx(0.044, abs=0.001)
-    assert found["worker-2"].achieved == pytest.approx(0.004, abs=0.001)
-    assert standing.shaped["worker-0"].rungs["delay"] in ("netem", "nfqueue")
+    assert across_racks_s == pytest.approx(2 * 3 * size * 8 / (50e6 * PAYLOAD_SHARE), rel=0.1)
+    assert inside_rack_s == pytest.approx(2 * size * 8 / (100e6 * PAYLOAD_SHARE), rel=0.25)
 
 
 @pytest.mark.wall_clock
 @pytest.mark.slow
-def test_lost_packets_are_sent_again(stand: Callable[..., Standing]) -> None:
-    """TCP sees the loss: it is at the receiver, and packet by packet."""
+def test_the_limit_of_a_pair_applies_within_the_limit_of_the_node(start_trial: Callable[..., ReadyTrial]) -> None:
+    """To one peer at most 20 Mbit/s, to all peers together at most 100 Mbit/s."""
+    trial = start_trial(3, LINKS_100_MBIT, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "20mbit"}]})
+
+    shaping = trial.nodes.probe_links()
+
+    assert shaping["worker-0"].achieved_pipes_bps["worker-0 to worker-1"] == pytest.approx(20e6, rel=0.03)
+    assert shaping["worker-0"].achieved_uplink_bps == pytest.approx(100e6, rel=0.03)
+    assert shaping["worker-0"].pipes_bps["worker-0 to worker-1"].achieved == 20e6
+
+
+@pytest.mark.wall_clock
+def test_measured_round_trips_are_as_declared(start_trial: Callable[..., ReadyTrial]) -> None:
+    """Each path has its own delay; one pair has a longer one."""
+    trial = start_trial(
+        3, LINKS_100_MBIT | {"delay": "1ms"}, {"links": [{"nodes": ["worker-0", "worker-1"], "delay": "20ms"}]}
+    )
+
+    round_trips = trial.nodes.probe_links()["worker-0"].round_trip_s
+
+    assert round_trips["worker-1"].declared == pytest.approx(0.044)
+    assert round_trips["worker-1"].achieved == pytest.approx(0.044, abs=0.001)
+    assert round_trips["worker-2"].achieved == pytest.approx(0.004, abs=0.001)
+    assert trial.shaping["worker-0"].rungs["delay"] in ("netem", "nfqueue")
+
+
+@pytest.mark.wall_clock
+@pytest.mark.slow
+def test_lost_packets_are_retransmitted(start_trial: Callable[..., ReadyTrial]) -> None:
+    """TCP sees the loss: packets are dropped one by one at the receiver."""
     loss = {"kind": "independent", "share": 0.02}
-    standing = stand(2, LINKED, {"links": [{"nodes": ["worker-0", "worker-1"], "both_ways": False, "loss": loss}]})
-    standing.listen()
-    before = _segments(standing)
+    trial = start_trial(
+        2, LINKS_100_MBIT, {"links": [{"nodes": ["worker-0", "worker-1"], "both_ways": False, "loss": loss}]}
+    )
+    trial.start_receivers()
+    segments_before = _segments_sent_and_retransmitted(trial)
 
-    standing.messages_s(2_000_000, ("worker-0", "worker-1"))
+    trial.measure_messages_s(2_000_000, ("worker-0", "worker-1"))
 
-    sent, again = (after - then for after, then in zip(_segments(standing), before, strict=True))
+    sent, retransmitted = (
+        count_after - count_before
+        for count_after, count_before in zip(_segments_sent_and_retransmitted(trial), segments_before, strict=True)
+    )
     assert sent > 2 * 2_000_000 / 1448
-    assert 0.01 < again / sent < 0.035
+    assert 0.01 < retransmitted / sent < 0.035
 
 
 @pytest.mark.wall_clock
-def test_events_change_links_at_their_moments(stand: Callable[..., Standing]) -> None:
-    """A rate in place, a partition, and both undone; a line each says when."""
-    slow = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "10mbit", "lasts": "1s"}
-    apart = {"kind": "partition", "at": {"time": "1500ms"}, "apart": ["worker-1"], "lasts": "1s"}
-    standing = stand(2, LINKED, events=[slow, apart])
+def test_events_change_links_at_their_scheduled_times(start_trial: Callable[..., ReadyTrial]) -> None:
+    """A rate is changed, a partition begins, and both are undone; one record for each shows when."""
+    slowdown = {"kind": "link", "at": {"time": "1s"}, "of": ["worker-0"], "uplink": "10mbit", "lasts": "1s"}
+    partition = {"kind": "partition", "at": {"time": "1500ms"}, "apart": ["worker-1"], "lasts": "1s"}
+    trial = start_trial(2, LINKS_100_MBIT, events=[slowdown, partition])
     start = time.monotonic()
 
-    standing.nodes.link_events.handle_log_event({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
+    trial.nodes.link_events.handle_log_event({"key": "run_start", "time_ms": time.time() * 1e3, "value": None})
     time.sleep(1.3 - (time.monotonic() - start))
-    meanwhile = parse_htb_rates_bps("device up\n" + _classes(standing))
+    rates_during_events = parse_htb_rates_bps("device up\n" + _htb_classes_text(trial))
     time.sleep(2.8 - (time.monotonic() - start))
 
-    lines = [json.loads(line) for line in (standing.folder / "events.jsonl").read_text().splitlines()]
-    assert [(line["kind"], line["phase"]) for line in lines] == [
+    records = [json.loads(record) for record in (trial.folder / "events.jsonl").read_text().splitlines()]
+    assert [(record["kind"], record["phase"]) for record in records] == [
         ("link", "begin"),
         ("partition", "begin"),
         ("link", "end"),
         ("partition", "end"),
     ]
-    assert all(0 <= line["lateness_s"] < 0.1 for line in lines)
-    assert meanwhile["up", "1:1"] == 10e6
-    assert parse_htb_rates_bps("device up\n" + _classes(standing))["up", "1:1"] == 100e6
+    assert all(0 <= record["lateness_s"] < 0.1 for record in records)
+    assert rates_during_events["up", "1:1"] == 10e6
+    assert parse_htb_rates_bps("device up\n" + _htb_classes_text(trial))["up", "1:1"] == 100e6
 
 
-def test_a_link_that_was_changed_behind_our_back_fails_before_training(stand: Callable[..., Standing]) -> None:
-    """Half the declared rate: the probe says so, and by how much."""
-    standing = stand(2, LINKED)
-    device = standing.nodes.links.interfaces["worker-0"]
-    standing.ask("worker-0", "script", script=f"tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit")
+def test_a_link_changed_by_another_process_fails_the_trial_before_training(
+    start_trial: Callable[..., ReadyTrial],
+) -> None:
+    """The link has half the declared rate; the probe reports the difference."""
+    trial = start_trial(2, LINKS_100_MBIT)
+    device = trial.nodes.links.interfaces["worker-0"]
+    trial.ask_helper(
+        "worker-0", "script", script=f"tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit"
+    )
 
     with pytest.raises(TrialFailed, match="declared 100 Mbit/s"):
-        standing.nodes.probe_links()
+        trial.nodes.probe_links()
 
 
 @pytest.mark.slow
-def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callable[..., Standing]) -> None:
-    """Its packets are dropped, not let through early; the trial must not wait for them."""
-    standing = stand(2, LINKED | {"delay": "1ms"})
-    if standing.shaped["worker-0"].rungs["delay"] != "nfqueue":
+def test_a_trial_fails_with_the_reason_that_its_delay_line_ended(start_trial: Callable[..., ReadyTrial]) -> None:
+    """Delayed packets are dropped, not delivered early; the trial must not wait for them."""
+    trial = start_trial(2, LINKS_100_MBIT | {"delay": "1ms"})
+    if trial.shaping["worker-0"].rungs["delay"] != "nfqueue":
         pytest.skip("this kernel has netem")
-    (helper,) = [each for each in standing.containers(HELPER_ROLE) if each.labels[NODE_LABEL] == "shaper-worker-0"]
+    (helper,) = [
+        container for container in trial.containers(HELPER_ROLE) if container.labels[NODE_LABEL] == "shaper-worker-0"
+    ]
 
     for line in helper.top()["Processes"]:
         if "delay_line" in line[-1]:
@@ -234,16 +257,18 @@ def test_a_delay_line_that_dies_is_the_reason_why_the_trial_fails(stand: Callabl
     time.sleep(1.0)
 
     with pytest.raises(TrialFailed, match="worker-0: the helper container has ended: the delay line has ended"):
-        standing.nodes.exit_codes()
+        trial.nodes.exit_codes()
 
 
-def test_nobody_but_helpers_holds_a_capability_and_clean_finds_them_all(stand: Callable[..., Standing]) -> None:
-    """A helper that nobody talks to any more ends by itself; the rest goes by its label, the switch too."""
-    standing = stand(3, LINKED, {"network": {"kind": "racks", "size": 2, "uplink": "50mbit"}})
+def test_only_helpers_have_a_capability_and_clean_removes_all_containers(
+    start_trial: Callable[..., ReadyTrial],
+) -> None:
+    """A helper ends by itself when its connection ends; clean finds the other containers, and the switch, by label."""
+    trial = start_trial(3, LINKS_100_MBIT, {"network": {"kind": "racks", "size": 2, "uplink": "50mbit"}})
 
-    names = {each.labels[NODE_LABEL] for each in standing.containers()}
-    configs = {each.labels[NODE_LABEL]: each.attrs["HostConfig"] for each in standing.containers()}
-    removed = remove_leftovers(standing.plan.run)
+    names = {container.labels[NODE_LABEL] for container in trial.containers()}
+    configs = {container.labels[NODE_LABEL]: container.attrs["HostConfig"] for container in trial.containers()}
+    removed = remove_leftovers(trial.plan.run)
 
     assert {"switch", "shaper-switch", "worker-0", "shaper-worker-0"} <= names
     for name, config in configs.items():
@@ -252,16 +277,16 @@ def test_nobody_but_helpers_holds_a_capability_and_clean_finds_them_all(stand: C
         assert config["ReadonlyRootfs"]
         assert not config["Privileged"]
     assert len([line for line in removed if line.startswith("container")]) == len(names)
-    assert standing.containers() == []
+    assert trial.containers() == []
 
 
-def _segments(standing: Standing) -> tuple[int, int]:
-    """TCP segments that worker-0 has sent, and sent again."""
-    names, values = standing.ask("worker-0", "script", script="grep ^Tcp: /proc/net/snmp")["said"].splitlines()
-    counted = dict(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
-    return counted["OutSegs"], counted["RetransSegs"]
+def _segments_sent_and_retransmitted(trial: ReadyTrial) -> tuple[int, int]:
+    """Return the numbers of TCP segments that worker-0 has sent and retransmitted."""
+    names, values = trial.ask_helper("worker-0", "script", script="grep ^Tcp: /proc/net/snmp")["said"].splitlines()
+    counters = dict(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
+    return counters["OutSegs"], counters["RetransSegs"]
 
 
-def _classes(standing: Standing) -> str:
-    device = standing.nodes.links.interfaces["worker-0"]
-    return str(standing.ask("worker-0", "script", script=f"tc class show dev {device}")["said"])
+def _htb_classes_text(trial: ReadyTrial) -> str:
+    device = trial.nodes.links.interfaces["worker-0"]
+    return str(trial.ask_helper("worker-0", "script", script=f"tc class show dev {device}")["said"])

@@ -1,4 +1,4 @@
-"""Engines agree on results, and whatever happens, a trial ends with its reason and leaves nothing running."""
+"""Engines agree on results. Every trial ends with a reason, whatever happens, and leaves no process running."""
 
 import json
 import os
@@ -51,47 +51,47 @@ ENGINES: dict[str, Callable[[], Engine]] = {"local": LocalEngine, "simulated": S
 
 
 @dataclass
-class Onlooker:
-    """Keeps what the coordinator logs, and may act on it."""
+class RecordingObserver:
+    """Observer that records the coordinator's events, and may act on them."""
 
-    act: Callable[[Mapping[str, Any]], None] = lambda event: None
+    on_event: Callable[[Mapping[str, Any]], None] = lambda event: None
     events: list[Mapping[str, Any]] = field(default_factory=list)
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
         self.events.append(event)
-        self.act(event)
+        self.on_event(event)
 
-    def preparation_started(self, what: str) -> None:
-        """Nothing to see."""
+    def preparation_started(self, description: str) -> None:
+        """Ignore the preparation."""
 
     def value(self, key: str) -> Any:
-        """What was logged exactly once."""
+        """Return the value of an event that was logged exactly once."""
         (value,) = (event["value"] for event in self.events if event["key"] == key)
         return value
 
 
 @dataclass
-class Trial:
-    """A trial that can be run."""
+class PreparedTrial:
+    """A trial whose folder is ready to run."""
 
     engine: Engine
     plan: Plan
     folder: Path
 
-    def run(self, watch: Onlooker) -> TrialOutcome:
-        return self.engine.run_trial(self.plan, self.folder, watch)
+    def run(self, observer: RecordingObserver) -> TrialOutcome:
+        return self.engine.run_trial(self.plan, self.folder, observer)
 
 
-Prepare: TypeAlias = Callable[..., Trial]
+PrepareTrial: TypeAlias = Callable[..., PreparedTrial]
 
 
 @pytest.fixture
-def prepare(tmp_path: Path) -> Iterator[Prepare]:
-    """`prepare(engine, strategy, transport, **workload)`: a trial of three workers whose folder is ready."""
+def prepare_trial(tmp_path: Path) -> Iterator[PrepareTrial]:
+    """Return `prepare_trial(engine, strategy, transport, **workload)`, which prepares a trial of three workers."""
     engines: list[Engine] = []
 
-    def make(name: str, strategy: str, transport: str = "grpc", **workload: Any) -> Trial:
-        engine = ENGINES[name]()
+    def prepare_one(engine_name: str, strategy: str, transport: str = "grpc", **workload: Any) -> PreparedTrial:
+        engine = ENGINES[engine_name]()
         engines.append(engine)
         document = {
             "name": "rehearsal",
@@ -114,139 +114,144 @@ def prepare(tmp_path: Path) -> Iterator[Prepare]:
         folder = tmp_path / str(len(engines))
         (folder / "logs").mkdir(parents=True)
         (folder / "plan.json").write_text(plan.model_dump_json())
-        engine.prepare(Onlooker())
-        return Trial(engine, plan, folder)
+        engine.prepare(RecordingObserver())
+        return PreparedTrial(engine, plan, folder)
 
-    yield make
+    yield prepare_one
     for engine in engines:
         engine.close()
 
 
-def processes(run: str) -> dict[str, int]:
-    """Process ids of a run's nodes by name, as this host's kernel knows them."""
-    found = {}
+def process_ids(run: str) -> dict[str, int]:
+    """Return the process ids of a run's nodes by name, as known to the kernel."""
+    ids_by_name = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            marked = f"{RUN_ENV_VARIABLE}={run}".encode() in (folder / "environ").read_bytes().split(b"\0")
+            is_marked = f"{RUN_ENV_VARIABLE}={run}".encode() in (folder / "environ").read_bytes().split(b"\0")
             words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
-        if marked and b"node" in words:
-            found[words[words.index(b"node") + 1].decode()] = int(folder.name)
-    return found
+        if is_marked and b"node" in words:
+            ids_by_name[words[words.index(b"node") + 1].decode()] = int(folder.name)
+    return ids_by_name
 
 
 @pytest.mark.slow_where(transport=["tcp"], strategy=list(STRATEGIES)[1:])
 @pytest.mark.slow_where(transport=["grpc"], strategy=["ring"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_trial_in_processes_and_in_virtual_time_has_the_same_result(
-    prepare: Prepare, strategy: str, transport: str
+def test_processes_and_virtual_time_give_the_same_result(
+    prepare_trial: PrepareTrial, strategy: str, transport: str
 ) -> None:
-    """The simulation is worth believing because it runs the same code: in lockstep it finds the same bits."""
-    seen, kinds = {}, []
+    """The simulation is credible because it runs the same code: synchronous strategies give the same bits."""
+    observers, event_kinds = {}, []
     for engine in ENGINES:
-        trial, watch = prepare(engine, strategy, transport), Onlooker()
-        status = trial.run(watch)
-        seen[engine] = watch
-        kinds.append({node.name: keys(trial.folder / "logs" / f"{node.name}.log") for node in trial.plan.nodes})
+        trial, observer = prepare_trial(engine, strategy, transport), RecordingObserver()
+        outcome = trial.run(observer)
+        observers[engine] = observer
+        event_kinds.append(
+            {node.name: event_kinds_in_log(trial.folder / "logs" / f"{node.name}.log") for node in trial.plan.nodes}
+        )
 
-        assert (status.status, status.reason) == ("success", "")
-        assert status.exit_codes == {node.name: 0 for node in trial.plan.nodes}
-        assert not processes(trial.plan.run)
+        assert (outcome.status, outcome.reason) == ("success", "")
+        assert outcome.exit_codes == {node.name: 0 for node in trial.plan.nodes}
+        assert not process_ids(trial.plan.run)
 
-    local, simulated = seen["local"], seen["simulated"]
-    same = local.value("params_sha256") == simulated.value("params_sha256")
-    assert same is ("asp" not in strategy), "who comes first decides an asynchronous result"
-    stops = [event for watch in (local, simulated) for event in watch.events if event["key"] == "run_stop"]
-    assert [stop["metadata"]["reason"] for stop in stops] == ["budget used"] * 2
-    assert same is (stops[0]["metadata"] == stops[1]["metadata"]) or "asp" in strategy
-    assert kinds[0] == kinds[1], "analysis reads one format, whoever ran the nodes"
+    local, simulated = observers["local"], observers["simulated"]
+    is_same_result = local.value("params_sha256") == simulated.value("params_sha256")
+    assert is_same_result is ("asp" not in strategy), "the order of arrival decides an asynchronous result"
+    stop_events = [event for observer in (local, simulated) for event in observer.events if event["key"] == "run_stop"]
+    assert [event["metadata"]["reason"] for event in stop_events] == ["budget used"] * 2
+    assert is_same_result is (stop_events[0]["metadata"] == stop_events[1]["metadata"]) or "asp" in strategy
+    assert event_kinds[0] == event_kinds[1], "analysis reads one format for all engines"
 
 
-def keys(log: Path) -> set[tuple[str, str]]:
-    """The kinds of events in a log, with their columns."""
+def event_kinds_in_log(log: Path) -> set[tuple[str, str]]:
+    """Return the kinds of events in a log, with their columns."""
     events = [json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in log.read_text().splitlines()]
     assert events, f"{log} is empty"
-    shapes = [sorted(event["value"]) if isinstance(event["value"], dict) else [] for event in events]
-    return {(event["key"], str(shape)) for event, shape in zip(events, shapes, strict=True)}
+    columns = [sorted(event["value"]) if isinstance(event["value"], dict) else [] for event in events]
+    return {(event["key"], str(event_columns)) for event, event_columns in zip(events, columns, strict=True)}
 
 
 @pytest.mark.slow_where(transport=["grpc"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize(
-    ("strategy", "victim"), [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")]
+    ("strategy", "killed_node"),
+    [("ring", "worker-1"), ("bsp", "worker-1"), ("asp", "server-0"), ("ring", "coordinator")],
 )
 @pytest.mark.wall_clock
-def test_a_killed_node_fails_the_trial_at_once_by_name(
-    prepare: Prepare, strategy: str, victim: str, transport: str
+def test_a_killed_node_fails_the_trial_at_once_and_is_named(
+    prepare_trial: PrepareTrial, strategy: str, killed_node: str, transport: str
 ) -> None:
-    """Somebody who comes back from lunch must find a reason, not a run that hangs."""
-    trial = prepare("local", strategy, transport, epochs=10_000)
+    """The user must find a reason, and not a run that hangs."""
+    trial = prepare_trial("local", strategy, transport, epochs=10_000)
     killed_at: list[float] = []
 
-    def kill(event: Mapping[str, Any]) -> None:
+    def kill_node(event: Mapping[str, Any]) -> None:
         if event["key"] == "eval_stop" and not killed_at:
             killed_at.append(time.monotonic())
-            os.kill(processes(trial.plan.run)[victim], signal.SIGKILL)
+            os.kill(process_ids(trial.plan.run)[killed_node], signal.SIGKILL)
 
-    status = trial.run(Onlooker(kill))
+    outcome = trial.run(RecordingObserver(kill_node))
 
     assert time.monotonic() - killed_at[0] < 5
-    assert status.status == "failed"
-    assert status.reason.startswith(f"{victim} ended with exit code -9")
-    assert status.exit_codes[victim] == -9
-    assert not processes(trial.plan.run)
+    assert outcome.status == "failed"
+    assert outcome.reason.startswith(f"{killed_node} ended with exit code -9")
+    assert outcome.exit_codes[killed_node] == -9
+    assert not process_ids(trial.plan.run)
 
 
-def test_a_node_without_a_plan_fails_the_trial_with_its_complaint(prepare: Prepare) -> None:
-    """What a node says on its standard error is the only thing that tells what is wrong with it."""
-    trial = prepare("local", "ring")
+def test_a_node_without_a_valid_plan_fails_the_trial_with_its_error(prepare_trial: PrepareTrial) -> None:
+    """The node's standard error is the only source of the reason."""
+    trial = prepare_trial("local", "ring")
     (trial.folder / "plan.json").write_text('{"run": 7}')
 
-    status = trial.run(Onlooker())
+    outcome = trial.run(RecordingObserver())
 
-    assert status.status == "failed"
-    assert status.reason.endswith("plan.json is not a plan: run: Input should be a valid string")
-    assert "ended with exit code 2" in status.reason
-    assert not processes(trial.plan.run)
+    assert outcome.status == "failed"
+    assert outcome.reason.endswith("plan.json is not a plan: run: Input should be a valid string")
+    assert "ended with exit code 2" in outcome.reason
+    assert not process_ids(trial.plan.run)
 
 
 @pytest.mark.slow_where(transport=["tcp"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("node", ["coordinator", "server-0", "worker-0"])
-def test_the_last_word_of_a_node_that_fails_is_why(prepare: Prepare, tmp_path: Path, node: str, transport: str) -> None:
-    """A trial's reason is the last line of its standard error, and nobody else is there."""
-    trial = prepare("local", "asp", transport)
+def test_the_last_error_line_of_a_failing_node_is_the_reason(
+    prepare_trial: PrepareTrial, tmp_path: Path, node: str, transport: str
+) -> None:
+    """The node runs alone, with no peers to reach; the trial's reason is the last line of standard error."""
+    trial = prepare_trial("local", "asp", transport)
     plan = json.loads(trial.plan.model_dump_json())
     plan["timeouts"] |= {"start": "500ms", "run": "1s"}
     (trial.folder / "plan.json").write_text(json.dumps(plan))
-    issue_certificates(trial.plan.run, (each.name for each in trial.plan.nodes), tmp_path)
-    given = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node)
+    issue_certificates(trial.plan.run, (node_plan.name for node_plan in trial.plan.nodes), tmp_path)
+    arguments = ("--plan", trial.folder / "plan.json", "--secrets", tmp_path / node)
 
-    alone = subprocess.run(
-        [sys.executable, "-m", "services.node", "node", node, *given],
+    finished = subprocess.run(
+        [sys.executable, "-m", "services.node", "node", node, *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
 
-    assert alone.returncode == REPORTED_FAILURE_EXIT_CODE
-    (said,) = alone.stderr.splitlines()
-    assert said.startswith(("DeadlineExceeded: ", "PeerUnreachable: "))
+    assert finished.returncode == REPORTED_FAILURE_EXIT_CODE
+    (error_line,) = finished.stderr.splitlines()
+    assert error_line.startswith(("DeadlineExceeded: ", "PeerUnreachable: "))
 
 
-def test_a_simulation_that_fails_says_why_and_the_next_one_runs(prepare: Prepare) -> None:
-    """One process simulates trial after trial: a broken one must not take the others with it."""
-    good, bad = prepare("simulated", "ring"), prepare("simulated", "bsp")
-    plan = json.loads(bad.plan.model_dump_json())
+def test_a_failed_simulation_reports_its_reason_and_the_next_one_runs(prepare_trial: PrepareTrial) -> None:
+    """One process simulates all trials in turn: a failing trial must not end the others."""
+    valid_trial, failing_trial = prepare_trial("simulated", "ring"), prepare_trial("simulated", "bsp")
+    plan = json.loads(failing_trial.plan.model_dump_json())
     plan["timeouts"]["step"] = "1us"
-    (bad.folder / "plan.json").write_text(json.dumps(plan))
-    bad.engine.close()
-    bad.engine = good.engine
+    (failing_trial.folder / "plan.json").write_text(json.dumps(plan))
+    failing_trial.engine.close()
+    failing_trial.engine = valid_trial.engine
 
-    failed, succeeded = bad.run(Onlooker()), good.run(Onlooker())
+    failed, succeeded = failing_trial.run(RecordingObserver()), valid_trial.run(RecordingObserver())
 
     assert failed.status == "failed"
     assert "DeadlineExceeded: no message" in failed.reason

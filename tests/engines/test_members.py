@@ -1,7 +1,7 @@
-"""Every member that stands in a table of `tests/every` does in processes and containers what it does in virtual time.
+"""Every member in a table of `tests/every` gives the same results in processes and containers as in virtual time.
 
-A trial of containers takes some seconds, so one trial shows several members: a server has one of each of its axes, and
-two collectives share a run by a switch from one to the other. A law holds that nobody is left out.
+A trial of containers takes some seconds, so one trial covers several members: a server has one member of each family,
+and two collectives share a run by a switch from one to the other. A test checks that no member is left out.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from services.strategies.switching.rules import AtStepRule, PlateauRule
 
 RunTrial: TypeAlias = Callable[..., Any]
 
-EVERY = Path(__file__).parents[1] / "every"
-WORKERS = 4  # even, so that groups of two are whole, and not a kind's own number
-FAMILIES = {  # of a server, by key
+TABLES_FOLDER = Path(__file__).parents[1] / "every"
+WORKERS = 4  # even, so that groups of two are complete, and no default of a kind
+SERVER_FAMILIES = {  # families of a parameter server, by key
     "synchrony": "synchroniser",
     "placement": "placement",
     "staleness": "staleness",
@@ -36,181 +36,204 @@ FAMILIES = {  # of a server, by key
 
 
 def examples(family: str) -> list[Any]:
-    """A family's table, which a new member has to join."""
-    table = runpy.run_path(str(EVERY / f"test_every_{family}.py"))["EXAMPLES"]
+    """Return the examples in a family's table, which every new member has to join."""
+    table = runpy.run_path(str(TABLES_FOLDER / f"test_every_{family}.py"))["EXAMPLES"]
     return [row[0] if isinstance(row, tuple) else row for row in table]
 
 
-def of_each_kind(family: str) -> list[Any]:
-    """The last of each kind in a family's table: the first is often the one that changes nothing."""
-    return list({each.kind: each for each in examples(family)}.values())
+def last_example_of_each_kind(family: str) -> list[Any]:
+    """Return the last example of each kind in a family's table: the first often has no effect."""
+    return list({example.kind: example for example in examples(family)}.values())
 
 
-def collectives() -> Iterator[Strategy]:
-    """Two to a trial: one trains until half of the budget is used, the other one from there on."""
-    found = [AllReduce.model_validate({"collective": met(each)}) for each in of_each_kind("collective")]
-    for one, other in zip(found[::2], [*found[1::2], found[0]], strict=False):
-        yield StrategySwitch(before=one, after=other, when=AtStepRule(fraction=0.5))
+def collective_pairs() -> Iterator[Strategy]:
+    """Return one trial for two collectives: one is used until half of the budget is spent, the other one after that."""
+    strategies = [
+        AllReduce.model_validate({"collective": with_rendezvous(collective)})
+        for collective in last_example_of_each_kind("collective")
+    ]
+    for first, second in zip(strategies[::2], [*strategies[1::2], strategies[0]], strict=False):
+        yield StrategySwitch(before=first, after=second, when=AtStepRule(fraction=0.5))
 
 
-def met(collective: ScenarioComponent) -> ScenarioComponent:
-    """With the tokens that it sends for long vectors alone, if it sends any."""
+def with_rendezvous(collective: ScenarioComponent) -> ScenarioComponent:
+    """Return the collective with the tokens that it would only send for long vectors, if it has any."""
     return collective.model_copy(update={"rendezvous": True}) if hasattr(collective, "rendezvous") else collective
 
 
-def servers() -> Iterator[dict[str, ScenarioComponent]]:
-    """One member of each axis to a trial; shorter axes begin again.
+def server_settings() -> Iterator[dict[str, ScenarioComponent]]:
+    """Return one member of each family per trial; shorter families start again.
 
-    That of weights goes by twos, or those that matter would stand beside those who leave nothing stale.
+    Staleness weights advance by two: otherwise those with an effect would meet synchronisers without stale gradients.
     """
-    axes = {key: of_each_kind(family) for key, family in FAMILIES.items()}
-    for number in range(max(map(len, axes.values()))):
-        turns = {key: 2 * (number + 1) if key == "staleness" else number for key in axes}
-        yield {key: members[turns[key] % len(members)] for key, members in axes.items()}
+    members_by_key = {key: last_example_of_each_kind(family) for key, family in SERVER_FAMILIES.items()}
+    for trial_index in range(max(map(len, members_by_key.values()))):
+        member_indices = {key: 2 * (trial_index + 1) if key == "staleness" else trial_index for key in members_by_key}
+        yield {key: members[member_indices[key] % len(members)] for key, members in members_by_key.items()}
 
 
-def served(parts: dict[str, Any]) -> Strategy:
-    """By itself, or after a ring where it takes workers that have been something else before."""
-    rate = "as_given" if parts["staleness"].divides_learning_rate else "per_sample"
-    served = ParameterServer.model_validate({**parts, "rate": rate})
-    if not served.placement.node_count_conflict(WORKERS, served.servers):
-        return served
-    rate = "keep" if served.staleness.divides_learning_rate else "keep_per_sample"
-    after = served.model_copy(update={"rate": "per_sample"})
-    return StrategySwitch(after=after, when=AtStepRule(fraction=0.5), rate=rate)
+def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
+    """Return the server alone, or after a ring if its placement needs workers that had another task before."""
+    rate = "as_given" if settings["staleness"].divides_learning_rate else "per_sample"
+    server = ParameterServer.model_validate({**settings, "rate": rate})
+    if not server.placement.node_count_conflict(WORKERS, server.servers):
+        return server
+    rate = "keep" if server.staleness.divides_learning_rate else "keep_per_sample"
+    server_after_switch = server.model_copy(update={"rate": "per_sample"})
+    return StrategySwitch(after=server_after_switch, when=AtStepRule(fraction=0.5), rate=rate)
 
 
-def others() -> Iterator[Strategy]:
-    """Every example of a strategy that is neither of these alone."""
-    for each in examples("strategy"):
-        if not isinstance(each, AllReduce | ParameterServer):
-            yield at_once(each) if isinstance(each, StrategySwitch) else seldom(each)
+def other_strategies() -> Iterator[Strategy]:
+    """Return every example of a strategy that is neither an all-reduce nor a parameter server."""
+    for strategy in examples("strategy"):
+        if not isinstance(strategy, AllReduce | ParameterServer):
+            yield (
+                with_immediate_switch(strategy)
+                if isinstance(strategy, StrategySwitch)
+                else with_longer_period(strategy)
+            )
 
 
-def at_once(strategy: StrategySwitch) -> StrategySwitch:
-    """A rule that looks at losses is told to fire at the first."""
+def with_immediate_switch(strategy: StrategySwitch) -> StrategySwitch:
+    """Return the switch with a rule on losses set to fire at the first loss."""
     rule = strategy.when
     return strategy.model_copy(update={"when": PlateauRule(force_at=1) if isinstance(rule, PlateauRule) else rule})
 
 
-def seldom(strategy: Strategy) -> Strategy:
-    """Whoever may exchange now and then does."""
+def with_longer_period(strategy: Strategy) -> Strategy:
+    """Return the strategy with an exchange in every second step, if it has a period."""
     return strategy.model_copy(update={"period": 2}) if isinstance(strategy, LocalSgd | Easgd) else strategy
 
 
-MEMBERS = [*collectives(), *map(served, servers()), *others()]
-FEW = [next(collectives()), *map(served, list(servers())[:2]), *{each.kind: each for each in others()}.values()]
+ALL_STRATEGIES = [*collective_pairs(), *map(parameter_server_strategy, server_settings()), *other_strategies()]
+FAST_STRATEGIES = [
+    next(collective_pairs()),
+    *map(parameter_server_strategy, list(server_settings())[:2]),
+    *{strategy.kind: strategy for strategy in other_strategies()}.values(),
+]
 
 
-def inside(component: ScenarioComponent) -> Iterator[str]:
-    """The kinds of a component and of everything that it is made of."""
+def component_kinds(component: ScenarioComponent) -> Iterator[str]:
+    """Return the kinds of a component and of all its parts."""
     yield component.kind
     for _, part in component:
         if isinstance(part, ScenarioComponent):
-            yield from inside(part)
+            yield from component_kinds(part)
 
 
-@pytest.mark.parametrize("family", ["strategy", "collective", *FAMILIES.values()])
-def test_nobody_is_left_out_of_the_trials(family: str) -> None:
-    """A member that joins its family's table joins these trials without a word."""
-    shown = {kind for strategy in MEMBERS for kind in inside(strategy)}
+@pytest.mark.parametrize("family", ["strategy", "collective", *SERVER_FAMILIES.values()])
+def test_the_trials_include_every_member(family: str) -> None:
+    """A member that joins its family's table joins these trials automatically."""
+    included_kinds = {kind for strategy in ALL_STRATEGIES for kind in component_kinds(strategy)}
 
-    assert {each.kind for each in examples(family)} <= shown
-    assert {each.kind for each in examples("strategy")} <= {kind for strategy in FEW for kind in inside(strategy)}
-    assert all(fits(strategy, workers(strategy)) for strategy in MEMBERS)
+    assert {example.kind for example in examples(family)} <= included_kinds
+    assert {example.kind for example in examples("strategy")} <= {
+        kind for strategy in FAST_STRATEGIES for kind in component_kinds(strategy)
+    }
+    assert all(fits(strategy, worker_count(strategy)) for strategy in ALL_STRATEGIES)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [key for key in FAMILIES if key != "placement"])
-def test_every_part_of_a_server_makes_a_difference_in_its_trials(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
-    """One that has nothing to do in any would show nothing: ages of zero, no straggler, numbers that are exact."""
-    plain = examples(FAMILIES[key])[0]
-    idle = {each.kind for each in examples(FAMILIES[key])} - {plain.kind}
-    for number, parts in enumerate(servers()):
-        if parts[key].kind in idle:
-            ends = [
-                trained(run_trial, tmp_path / f"{number}-{part.kind}.yaml", served({**parts, key: part}))
-                for part in (parts[key], plain)
+@pytest.mark.parametrize("key", [key for key in SERVER_FAMILIES if key != "placement"])
+def test_every_part_of_a_server_changes_the_result_of_a_trial(run_trial: RunTrial, tmp_path: Path, key: str) -> None:
+    """Otherwise a trial would prove nothing: with ages of zero, without a straggler, or with exact numbers."""
+    default_part = examples(SERVER_FAMILIES[key])[0]
+    kinds_without_effect = {example.kind for example in examples(SERVER_FAMILIES[key])} - {default_part.kind}
+    for trial_index, settings in enumerate(server_settings()):
+        if settings[key].kind in kinds_without_effect:
+            digests = [
+                simulated_digest(
+                    run_trial,
+                    tmp_path / f"{trial_index}-{part.kind}.yaml",
+                    parameter_server_strategy({**settings, key: part}),
+                )
+                for part in (settings[key], default_part)
             ]
-            idle -= {parts[key].kind} if ends[0] != ends[1] else set()
+            kinds_without_effect -= {settings[key].kind} if digests[0] != digests[1] else set()
 
-    assert not idle
+    assert not kinds_without_effect
 
 
-def trained(run_trial: RunTrial, scenario: Path, strategy: Strategy) -> str:
-    """Digest of the parameters at the end, in virtual time."""
-    scenario.write_text(yaml.safe_dump(document(strategy)))
+def simulated_digest(run_trial: RunTrial, scenario: Path, strategy: Strategy) -> str:
+    """Return the digest of the final parameters in virtual time."""
+    scenario.write_text(yaml.safe_dump(scenario_document(strategy)))
     return str(run_trial("simulated", scenario, "it").params_sha256)
 
 
-@pytest.mark.parametrize("strategy", MEMBERS, ids=lambda each: " ".join(inside(each)))
-@pytest.mark.slow_where(strategy=[each for each in MEMBERS if each not in FEW])
+@pytest.mark.parametrize("strategy", ALL_STRATEGIES, ids=lambda strategy: " ".join(component_kinds(strategy)))
+@pytest.mark.slow_where(strategy=[strategy for strategy in ALL_STRATEGIES if strategy not in FAST_STRATEGIES])
 @pytest.mark.exact
-def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_bytes_of_its_routes(
+def test_every_member_gives_the_bits_of_virtual_time_and_sends_the_planned_bytes(
     run_trial: RunTrial, tmp_path: Path, engine: str, strategy: Strategy
 ) -> None:
-    """Its messages survive being sent for once, and whatever the order in which they came, it explains the result."""
+    """Its messages can be sent between processes, and the recorded order of arrival explains the result."""
     scenario = tmp_path / "members.yaml"
-    scenario.write_text(yaml.safe_dump(document(strategy)))
+    scenario.write_text(yaml.safe_dump(scenario_document(strategy)))
 
-    done = run_trial(engine, scenario, "it")
+    trial = run_trial(engine, scenario, "it")
 
-    assert done.events(COORDINATOR, "run_stop")[0]["metadata"]["reason"] == "budget used"
-    assert bool(done.events(COORDINATOR, "switch_committed")) == bool(done.plan.second_phase)
-    assert bits(done) == expected_bits(done, run_trial, scenario)
-    for node in done.plan.bytes_per_step:
-        stop = done.value(node, "node_stop")
-        assert stop["payload_bytes_sent"] == pytest.approx(expected_bytes(done, node))
+    assert trial.events(COORDINATOR, "run_stop")[0]["metadata"]["reason"] == "budget used"
+    assert bool(trial.events(COORDINATOR, "switch_committed")) == bool(trial.plan.second_phase)
+    assert parameter_digests(trial) == expected_digests(trial, run_trial, scenario)
+    for node in trial.plan.bytes_per_step:
+        stop = trial.value(node, "node_stop")
+        assert stop["payload_bytes_sent"] == pytest.approx(expected_bytes(trial, node))
         assert stop["payload_bytes_sent"] <= (stop["interface_bytes_sent"] or stop["payload_bytes_sent"])
 
 
-def bits(done: Any) -> Sequence[str]:
-    """Digests of the parameters at the end, and at a switch: by range, where lockstep came before."""
-    at_switch = [event["value"]["params_sha256"] for event in done.events(COORDINATOR, "switch_committed")]
-    return [*(at_switch if done.plan.is_synchronous else []), done.params_sha256]
+def parameter_digests(trial: Any) -> Sequence[str]:
+    """Return digests of the final parameters and, by range, at a switch from a synchronous phase."""
+    at_switch = [event["value"]["params_sha256"] for event in trial.events(COORDINATOR, "switch_committed")]
+    return [*(at_switch if trial.plan.is_synchronous else []), trial.params_sha256]
 
 
-def expected_bits(done: Any, run_trial: RunTrial, scenario: Path) -> Sequence[str]:
-    """Lockstep has the bits of virtual time; what comes without it is computed again from the order of arrival."""
-    simulated = bits(run_trial("simulated", scenario, "it")) if done.plan.is_synchronous else []
-    if done.plan.is_synchronous and (done.plan.second_phase is None or done.plan.second_phase.is_synchronous):
+def expected_digests(trial: Any, run_trial: RunTrial, scenario: Path) -> Sequence[str]:
+    """Return digests of virtual time for synchronous phases; others are replayed in the recorded order of arrival."""
+    simulated = parameter_digests(run_trial("simulated", scenario, "it")) if trial.plan.is_synchronous else []
+    if trial.plan.is_synchronous and (trial.plan.second_phase is None or trial.plan.second_phase.is_synchronous):
         return simulated
-    replayed = replay_trial(TrialFolder(done.folder)).tobytes()
+    replayed = replay_trial(TrialFolder(trial.folder)).tobytes()
     return [*simulated[:-1], hashlib.sha256(replayed).hexdigest()]
 
 
-def expected_bytes(done: Any, node: str) -> float:
-    """By the plan's routes: before the switch if there is one, in it, and after it; who leaves exchanges once more."""
+def expected_bytes(trial: Any, node: str) -> float:
+    """Return the planned bytes before, in and after a switch; a worker that leaves takes part in one more exchange."""
     steps = {
-        each.name: [row["step"] for row in done.rows(each.name, "node_steps")]
-        for each in done.plan.node_plans_of_role("worker")
+        node_plan.name: [row["step"] for row in trial.rows(node_plan.name, "node_steps")]
+        for node_plan in trial.plan.node_plans_of_role("worker")
     }
-    every = done.plan.exchange_period
-    if done.plan.second_phase is None:
-        return in_steps(done.plan, node, {name: ceil(len(own) / every) * every for name, own in steps.items()})
-    switch = done.value(COORDINATOR, "switch_committed")
-    before = {name: sum(step < switch["step"] for step in own) for name, own in steps.items()}
-    computing = [name for name, share in zip(steps, done.plan.second_phase.worker_weights, strict=True) if share]
+    period = trial.plan.exchange_period
+    if trial.plan.second_phase is None:
+        return payload_bytes_in_steps(
+            trial.plan, node, {name: ceil(len(worker_steps) / period) * period for name, worker_steps in steps.items()}
+        )
+    switch = trial.value(COORDINATOR, "switch_committed")
+    before = {name: sum(step < switch["step"] for step in worker_steps) for name, worker_steps in steps.items()}
+    computing = [name for name, share in zip(steps, trial.plan.second_phase.worker_weights, strict=True) if share]
     after = {name: len(steps[name]) - before[name] for name in computing}
-    moved = done.plan.second_phase.hand_over_bytes[node] if switch["loaded"] else 0
-    return in_steps(done.plan, node, before) + moved + in_steps(done.plan.second_phase, node, after)
+    hand_over_bytes = trial.plan.second_phase.hand_over_bytes[node] if switch["loaded"] else 0
+    return (
+        payload_bytes_in_steps(trial.plan, node, before)
+        + hand_over_bytes
+        + payload_bytes_in_steps(trial.plan.second_phase, node, after)
+    )
 
 
-def in_steps(part: Any, node: str, steps: dict[str, int]) -> float:
-    """Payload bytes of a node under one strategy: for its own steps, and for those of others whom it serves."""
-    served = part.reply_bytes_per_step.get(node, 0 if node in steps else part.bytes_per_step[node])
-    others = [count for name, count in steps.items() if name != node]
-    own = (part.bytes_per_step[node] - served) * steps.get(node, 0)
-    return float(own + (served * sum(others) / len(others) if others else 0))
+def payload_bytes_in_steps(phase: Any, node: str, steps: dict[str, int]) -> float:
+    """Return a node's payload bytes under one strategy: for its own steps, and for those of workers that it serves."""
+    reply_bytes = phase.reply_bytes_per_step.get(node, 0 if node in steps else phase.bytes_per_step[node])
+    other_steps = [count for name, count in steps.items() if name != node]
+    own_bytes = (phase.bytes_per_step[node] - reply_bytes) * steps.get(node, 0)
+    return float(own_bytes + (reply_bytes * sum(other_steps) / len(other_steps) if other_steps else 0))
 
 
-def workers(strategy: Strategy) -> int:
-    """One where there may be no more."""
+def worker_count(strategy: Strategy) -> int:
+    """Return the number of workers, or one where the strategy allows no more."""
     return WORKERS if fits(strategy, WORKERS) else 1
 
 
-def document(strategy: Strategy) -> dict[str, Any]:
-    """A small scenario, long enough for a loss to be looked at before its end; a slow device is late."""
+def scenario_document(strategy: Strategy) -> dict[str, Any]:
+    """Return a small scenario in which a loss is computed before the end; one worker has a slow device."""
     links = {"uplink": "100mbit", "downlink": "100mbit"}
     return {
         "name": "members",
@@ -223,7 +246,7 @@ def document(strategy: Strategy) -> dict[str, Any]:
             "stop": "budget",
         },
         "cluster": {
-            "workers": workers(strategy),
+            "workers": worker_count(strategy),
             "worker": {"throughput": "20000/s", **links},
             "server": links,
             "groups": [{"name": "slow", "ranks": [0], "speed": 0.25}],

@@ -1,4 +1,4 @@
-"""One network on every engine: processes whose transport shapes it agree with virtual time and with the closed form."""
+"""Networks on every engine: processes whose transport shapes links agree with virtual time and the closed form."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from services.scenario.scenario import Scenario
 
 RunTrial: TypeAlias = Callable[..., Any]
 
-# 301,066 parameters: 1.2 MB; 32 samples per worker in 32 ms. Dilated: a round of a butterfly costs a host some 7 ms.
+# 301,066 parameters are 1.2 MB; 32 samples per worker take 32 ms. Dilated, since a butterfly round costs the host 7 ms.
 SCENARIO = """
 name: networks
 dilation: 4
@@ -48,8 +48,8 @@ REGIONS = (
 
 
 @pytest.fixture
-def scenario(tmp_path: Path) -> Callable[..., Path]:
-    """The scenario with a network, and with events."""
+def write_scenario(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes the scenario with a network and with events."""
 
     def write(network: str, events: str = "[]", steps: int = 6) -> Path:
         path = tmp_path / "networks.yaml"
@@ -59,8 +59,8 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def step_s(trial: Any) -> float:
-    """Median of settled steps over all workers."""
+def median_step_s(trial: Any) -> float:
+    """Return the median step time over all workers, without the first and the last step."""
     return median(row["step_s"] for rank in range(4) for row in trial.rows(f"worker-{rank}", "node_steps")[1:-1])
 
 
@@ -90,51 +90,54 @@ def step_s(trial: Any) -> float:
     ],
 )
 @pytest.mark.wall_clock
-def test_processes_take_the_time_that_is_simulated_and_computed(
-    run_trial: RunTrial, scenario: Callable[..., Path], network: str, strategy: str
+def test_the_step_time_of_processes_agrees_with_simulation_and_closed_form(
+    run_trial: RunTrial, write_scenario: Callable[..., Path], network: str, strategy: str
 ) -> None:
-    """Pipes are shared between processes, delays come on top, and this host's own time does not show."""
-    path = scenario(network)
+    """Processes share the rates of links, delays are added, and the host's own time has no visible effect."""
+    path = write_scenario(network)
     local, simulated = (run_trial(engine, path, strategy) for engine in ("local", "simulated"))
 
     predicted_s = local.plan.predicted.step_s
-    assert step_s(simulated) == pytest.approx(predicted_s, rel=0.1)  # messages are large beside a vector of 1 MB
-    assert step_s(local) == pytest.approx(step_s(simulated), rel=0.1)
-    assert step_s(local) == pytest.approx(predicted_s, rel=0.1)
+    assert median_step_s(simulated) == pytest.approx(predicted_s, rel=0.1)  # messages are large beside a vector of 1 MB
+    assert median_step_s(local) == pytest.approx(median_step_s(simulated), rel=0.1)
+    assert median_step_s(local) == pytest.approx(predicted_s, rel=0.1)
     assert local.params_sha256 == simulated.params_sha256
 
 
 @pytest.mark.wall_clock
-def test_events_take_effect_in_processes_as_they_do_in_virtual_time(
-    run_trial: RunTrial, scenario: Callable[..., Path]
+def test_events_have_the_same_effect_in_processes_as_in_virtual_time(
+    run_trial: RunTrial, write_scenario: Callable[..., Path]
 ) -> None:
-    """Every process plays the timeline on the clock that all share; steps get longer and shorter together."""
+    """Every process applies the events by the shared clock, so their steps become longer and shorter together."""
     events = """
   - {kind: link, of: [server-0], downlink: 50mbit, at: {step: 3}, lasts: 2s}
   - {kind: slowdown, of: [worker-2], factor: 20, at: {step: 8}, lasts: 300ms}
 """
-    path = scenario(SWITCH, events, steps=10)
+    path = write_scenario(SWITCH, events, steps=10)
     local, simulated = (run_trial(engine, path, "ps", dilation="1") for engine in ("local", "simulated"))
 
     rows = [trial.rows("worker-0", "node_steps") for trial in (local, simulated)]
-    for mine, expected in list(zip(*rows, strict=True))[1:]:
-        assert mine["step_s"] == pytest.approx(expected["step_s"], rel=0.15)
+    for measured, expected in list(zip(*rows, strict=True))[1:]:
+        assert measured["step_s"] == pytest.approx(expected["step_s"], rel=0.15)
     longest = max(row["step_s"] for row in rows[1])
-    assert longest > 1.3 * step_s(simulated)
-    found = {
+    assert longest > 1.3 * median_step_s(simulated)
+    applied_events = {
         node: [event["value"] for event in local.events(node, "event_applied")] for node in ("server-0", "worker-2")
     }
-    assert [(value["kind"], value["phase"]) for value in found["server-0"]] == [("link", "begin"), ("link", "end")]
-    assert [value["kind"] for value in found["worker-2"]] == ["slowdown", "slowdown"]
-    assert all(0 <= value["lateness_s"] < 0.05 for values in found.values() for value in values)
+    assert [(value["kind"], value["phase"]) for value in applied_events["server-0"]] == [
+        ("link", "begin"),
+        ("link", "end"),
+    ]
+    assert [value["kind"] for value in applied_events["worker-2"]] == ["slowdown", "slowdown"]
+    assert all(0 <= value["lateness_s"] < 0.05 for values in applied_events.values() for value in values)
 
 
-@pytest.mark.parametrize("engine", [LocalEngine, SimulatedEngine])
+@pytest.mark.parametrize("engine_class", [LocalEngine, SimulatedEngine])
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_is_not_emulated_is_refused_where_nothing_may_be_missing_and_else_told(
-    engine: Any, strict: bool, tmp_path: Path
+def test_a_loss_that_is_not_emulated_is_an_error_if_strict_and_else_recorded(
+    engine_class: Any, strict: bool, tmp_path: Path
 ) -> None:
-    """These engines lose no packets: a scenario that declares losses gets no numbers that look as if they did."""
+    """These engines lose no packets: a scenario with losses must not get numbers that seem to include them."""
     document = {
         "name": "lossy",
         "workload": {
@@ -153,23 +156,23 @@ def test_what_is_not_emulated_is_refused_where_nothing_may_be_missing_and_else_t
         "strict": strict,
     }
     (trial,) = Scenario.decode(document).trials()
-    chosen = engine()
-    plan = make_plan(trial, f"lossy-{tmp_path.name}", chosen.name, chosen.choose_addresses("lossy", 3))
+    chosen_engine = engine_class()
+    plan = make_plan(trial, f"lossy-{tmp_path.name}", chosen_engine.name, chosen_engine.choose_addresses("lossy", 3))
     (tmp_path / "logs").mkdir()
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
 
-    status = chosen.run_trial(plan, tmp_path, Onlooker())
-    chosen.close()
+    outcome = chosen_engine.run_trial(plan, tmp_path, SilentObserver())
+    chosen_engine.close()
 
-    rung = status.shaping["worker-0"].rung
-    assert status.shaping["worker-0"].rungs == {"rate": rung, "delay": rung, "loss": "none"}
-    assert status.status == ("failed" if strict else "success")
-    assert ("does not emulate loss" in status.reason) is strict
-    assert bool(list((tmp_path / "logs").iterdir())) is not strict, "refused before anything was started"
+    mechanism = outcome.shaping["worker-0"].rung
+    assert outcome.shaping["worker-0"].rungs == {"rate": mechanism, "delay": mechanism, "loss": "none"}
+    assert outcome.status == ("failed" if strict else "success")
+    assert ("does not emulate loss" in outcome.reason) is strict
+    assert bool(list((tmp_path / "logs").iterdir())) is not strict, "rejected before any node was started"
 
 
-class Onlooker:
-    """Looks on and says nothing."""
+class SilentObserver:
+    """Observer that ignores all events."""
 
     def event_logged(self, plan: Any, event: Any) -> None:
-        """The coordinator has logged something."""
+        """Ignore the event."""

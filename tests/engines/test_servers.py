@@ -1,4 +1,4 @@
-"""The family of parameter servers on engines whose nodes are processes: their logs explain their results."""
+"""Parameter servers on engines that run nodes as processes: the logs explain the results."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from analysis.reading.run_folder import TrialFolder
 
 RunTrial: TypeAlias = Callable[..., Any]
 
-SERVERS = """
+SERVERS_SCENARIO = """
 name: servers
 workload:
   dataset: {kind: synthetic_regression, samples: 100, features: 4, outputs: 2, hidden: 8}
@@ -40,10 +40,10 @@ strategies:
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Path:
-    """The scenario."""
+def servers_scenario(tmp_path: Path) -> Path:
+    """Return the path of the scenario."""
     path = tmp_path / "servers.yaml"
-    path.write_text(SERVERS)
+    path.write_text(SERVERS_SCENARIO)
     return path
 
 
@@ -51,11 +51,11 @@ def servers(tmp_path: Path) -> Path:
 @pytest.mark.slow_where(strategy=["ssp", "backup", "gba"])
 @pytest.mark.parametrize("strategy", ["asp", "ssp", "backup", "gba", "dc", "beside"])
 @pytest.mark.exact
-def test_the_folder_of_a_trial_replays_to_its_parameters(
-    run_trial: RunTrial, servers: Path, engine: str, strategy: str
+def test_replaying_the_folder_of_a_trial_gives_its_parameters(
+    run_trial: RunTrial, servers_scenario: Path, engine: str, strategy: str
 ) -> None:
-    """On a real clock nobody can repeat who came when; the log says it, and with it the result follows to the bit."""
-    trial = run_trial(engine, servers, strategy)
+    """On a real clock the order of arrival cannot be repeated; the log records it, so the result can be recomputed."""
+    trial = run_trial(engine, servers_scenario, strategy)
 
     params = replay_trial(TrialFolder(trial.folder))
 
@@ -65,11 +65,11 @@ def test_the_folder_of_a_trial_replays_to_its_parameters(
 @pytest.mark.slow_where(engine=["docker"])
 @pytest.mark.parametrize("strategy", ["together", "spare"])
 @pytest.mark.exact
-def test_shards_on_workers_hold_the_bits_of_virtual_time(
-    run_trial: RunTrial, servers: Path, engine: str, strategy: str
+def test_shards_on_workers_equal_the_bits_of_virtual_time(
+    run_trial: RunTrial, servers_scenario: Path, engine: str, strategy: str
 ) -> None:
-    """Two parts of a process that talk to each other, and a process per node that does not know it is simulated."""
-    real, simulated = (run_trial(name, servers, strategy) for name in (engine, "simulated"))
+    """Shards share a process with a worker, or run in a node of their own; the simulation runs the same code."""
+    real, simulated = (run_trial(name, servers_scenario, strategy) for name in (engine, "simulated"))
 
     assert real.params_sha256 == simulated.params_sha256
     for node, per_step in real.plan.bytes_per_step.items():
