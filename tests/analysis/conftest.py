@@ -1,4 +1,4 @@
-"""Run folders for tests: `make_trial` writes one of literal lines, `make_run` a plausible one of a small model."""
+"""Run folders for tests: `make_trial` writes literal log lines, `make_run` a plausible run of a small model."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def mllog(key: str, value: Any = None, time_s: float = 0.0, node: str = "", **me
 
 
 def node_steps(rows: list[dict[str, Any]], node: str, time_s: float = 0.0) -> str:
-    """One batch of step rows; what a row does not say comes from STEP."""
+    """One batch of step rows; keys that a row lacks come from STEP."""
     full = [STEP | {"step": number} | row for number, row in enumerate(rows)]
     batch = {"columns": list(STEP), "rows": [list(row.values()) for row in full]}
     return mllog("node_steps", batch, time_s, node)
@@ -46,7 +46,7 @@ def shard_updates(rows: list[list[float]], time_s: float = 0.0) -> str:
 
 
 def updates_in_order(workers: Iterable[int], time_s: float = 0.0) -> list[list[float]]:
-    """Updates by these workers, one after the other, each as old as those of others since its own last one."""
+    """Rows of updates by these workers; staleness counts the updates by others since the worker's last one."""
     last: Counter[int] = Counter()
     steps: Counter[int] = Counter()
     rows: list[list[float]] = []
@@ -78,7 +78,7 @@ def updates_line() -> Callable[..., str]:
 
 
 @pytest.fixture
-def in_order() -> Callable[..., list[list[float]]]:
+def ordered_updates() -> Callable[..., list[list[float]]]:
     return updates_in_order
 
 
@@ -105,15 +105,15 @@ def make_trial(tmp_path: Path) -> Callable[..., TrialTable]:
 
 
 @pytest.fixture
-def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
-    """Runs strategies in virtual time and reads what they left."""
+def run_simulated(tmp_path: Path) -> Callable[..., RunTable]:
+    """Runs strategies in virtual time and returns the run that is read from their logs."""
 
     def run(
         strategies: dict[str, Any],
         workers: int = 4,
         rate: str = "100mbit",
         workload: dict[str, Any] | None = None,
-        besides: dict[str, Any] | None = None,
+        scenario_overrides: dict[str, Any] | None = None,
         **worker: Any,
     ) -> RunTable:
         links = {"uplink": rate, "downlink": rate}
@@ -130,7 +130,7 @@ def rehearse(tmp_path: Path) -> Callable[..., RunTable]:
             "cluster": {"workers": workers, "worker": {"throughput": "1000/s", **links, **worker}, "server": links},
             "strategies": strategies,
             "baseline": False,
-            **(besides or {}),
+            **(scenario_overrides or {}),
         }
         for trial in Scenario.decode(document).trials():
             plan = make_plan(trial, "run", "simulated", InProcessAddresses())
@@ -169,15 +169,17 @@ def exchange_s(kind: str, workers: int) -> float:
     return 2 * (workers - 1) / workers * VECTOR * beta if kind == "ring" else 2 * workers * VECTOR * beta
 
 
-def family(label: str) -> str:
+def strategy_family(label: str) -> str:
     return "ps" if label.startswith("ps") else label
 
 
 def bytes_per_step(label: str, workers: int) -> dict[str, float]:
     """Payload of one step by node."""
-    each = VECTOR if family(label) == "ps" else 2 * (workers - 1) / workers * VECTOR if label == "ring" else 0
-    nodes: dict[str, float] = {f"worker-{rank}": each for rank in range(workers)}
-    return nodes | ({"server-0": workers * VECTOR} if family(label) == "ps" else {})
+    worker_bytes = (
+        VECTOR if strategy_family(label) == "ps" else 2 * (workers - 1) / workers * VECTOR if label == "ring" else 0
+    )
+    nodes: dict[str, float] = {f"worker-{rank}": worker_bytes for rank in range(workers)}
+    return nodes | ({"server-0": workers * VECTOR} if strategy_family(label) == "ps" else {})
 
 
 def plan_of(trial: str, label: str, workers: int, repeat: int, labels: dict[str, Any]) -> dict[str, Any]:
@@ -188,12 +190,12 @@ def plan_of(trial: str, label: str, workers: int, repeat: int, labels: dict[str,
         {"name": f"worker-{rank}", "role": "worker", "rank": rank, "throughput": THROUGHPUT, **link}
         for rank in range(workers)
     ]
-    nodes += [{"name": "server-0", "role": "server", "rank": 0, **link}] if family(label) == "ps" else []
-    compute, exchange = BATCH / workers / THROUGHPUT, exchange_s(family(label), workers)
+    nodes += [{"name": "server-0", "role": "server", "rank": 0, **link}] if strategy_family(label) == "ps" else []
+    compute, exchange = BATCH / workers / THROUGHPUT, exchange_s(strategy_family(label), workers)
     return {
         "run": "20260101T000000Z-abcd", "trial": trial, "label": label, "baseline": label == "baseline",
         "repeat": repeat, "seed": 1 + repeat, "labels": labels, "workers": workers,
-        "servers": int(family(label) == "ps"), "dilation": 1.0, "engine": "simulated",
+        "servers": int(strategy_family(label) == "ps"), "dilation": 1.0, "engine": "simulated",
         "steps": STEPS_PER_EPOCH * EPOCHS, "steps_per_epoch": STEPS_PER_EPOCH, "epochs": EPOCHS, "batch": BATCH,
         "target": TARGET, "nodes": nodes, "parameters": PARAMETERS, "vector_bytes": VECTOR,
         "bytes_per_step": bytes_per_step(label, workers),
@@ -204,7 +206,7 @@ def plan_of(trial: str, label: str, workers: int, repeat: int, labels: dict[str,
     }  # fmt: skip
 
 
-class Rehearsal:
+class SyntheticTrial:
     """One synthetic trial: turns a plan into the lines that its nodes would print."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -215,7 +217,7 @@ class Rehearsal:
         self.chance = random.Random(plan["repeat"])
         self.clock_s = 100.0
         self.logs: dict[str, list[str]] = {node["name"]: [] for node in plan["nodes"]}
-        self.pushed: list[int] = []  # ranks, in the order in which a server updates
+        self.update_order: list[int] = []  # ranks, in the order in which a server updates
 
     def run(self) -> dict[str, list[str]]:
         self._open()
@@ -227,31 +229,37 @@ class Rehearsal:
         self._close(epoch, reached)
         return self.logs
 
-    def _say(self, key: str, value: Any = None, **metadata: Any) -> None:
+    def _log(self, key: str, value: Any = None, **metadata: Any) -> None:
         self.logs["coordinator"].append(mllog(key, value, self.clock_s, **metadata))
 
     def _open(self) -> None:
-        self._say("cache_clear", value=True)
-        self._say("init_start")
+        self._log("cache_clear", value=True)
+        self._log("init_start")
         for key, value in self._constants().items():
-            self._say(key, value)
+            self._log(key, value)
         for node in self.logs:
             self.logs[node].append(mllog("node_start", {"device": "cpu"}, self.clock_s, node))
-        self._say("init_stop")
-        self._say("run_start")
+        self._log("init_stop")
+        self._log("run_start")
 
     def _constants(self) -> dict[str, Any]:
         names = {"submission_org": "ensayo", "submission_platform": "simulated", "submission_division": "open"}
         names |= {"submission_benchmark": "quickstart", "submission_status": "research", "opt_name": "momentum"}
-        ones = ("tensor", "pipeline", "context", "expert")
+        parallelism_kinds = ("tensor", "pipeline", "context", "expert")
         precision = {f"lowest_numerical_precision_in_{part}": "fp32" for part in ("linear", "attn", "comm")}
         sizes = {"train_samples": SAMPLES, "eval_samples": 360, "global_batch_size": BATCH, "seed": self.plan["seed"]}
         sizes |= {"number_of_nodes": self.workers, "accelerators_per_node": 1, "gradient_accumulation_steps": 1}
         sizes |= {"micro_batch_size": BATCH // self.workers, "opt_base_learning_rate": 0.1}
-        return names | precision | sizes | {f"{one}_parallelism": 1 for one in ones} | {"config_filename": "s.yaml"}
+        return (
+            names
+            | precision
+            | sizes
+            | {f"{kind}_parallelism": 1 for kind in parallelism_kinds}
+            | {"config_filename": "s.yaml"}
+        )
 
     def _epoch(self, epoch: int) -> None:
-        self._say("epoch_start", epoch_num=epoch, samples_count=epoch * SAMPLES)
+        self._log("epoch_start", epoch_num=epoch, samples_count=epoch * SAMPLES)
         rows: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(self.workers)}
         for step in range(epoch * STEPS_PER_EPOCH, (epoch + 1) * STEPS_PER_EPOCH):
             took = [self._step_row(step, epoch) for _ in range(self.workers)]
@@ -269,17 +277,17 @@ class Rehearsal:
             self.logs[node].append(mllog("node_hash", digest, self.clock_s, node, step=batch[-1]["step"]))
         if self.asynchronous:
             for _ in range(STEPS_PER_EPOCH):
-                self.pushed += self.random.sample(range(self.workers), self.workers)
-            rows = updates_in_order(self.pushed, self.clock_s)[-STEPS_PER_EPOCH * self.workers :]
+                self.update_order += self.random.sample(range(self.workers), self.workers)
+            rows = updates_in_order(self.update_order, self.clock_s)[-STEPS_PER_EPOCH * self.workers :]
             self.logs["server-0"].append(shard_updates(rows, self.clock_s))
-        self._say("epoch_stop", epoch_num=epoch, samples_count=(epoch + 1) * SAMPLES)
+        self._log("epoch_stop", epoch_num=epoch, samples_count=(epoch + 1) * SAMPLES)
 
     def _step_row(self, step: int, epoch: int) -> dict[str, Any]:
         predicted, jitter = self.plan["predicted"], 1 + abs(self.random.gauss(0, 0.03))
         late = 0.0015 * self.random.random() * (self.workers > 1)
         compute, exchange = predicted["compute_s"] + late, predicted["exchange_s"] * jitter
         exchange *= 0.55 if self.asynchronous and self.workers > 1 else 1.0
-        loss = 2.3 * math.exp(-self._learned(step * BATCH) / 2500) + 0.05 + self.random.random() * 0.05
+        loss = 2.3 * math.exp(-self._useful_samples(step * BATCH) / 2500) + 0.05 + self.random.random() * 0.05
         return {
             "step": step, "epoch": epoch, "start_s": self.clock_s, "step_s": compute + exchange + 0.0007,
             "data_s": 0.0002, "compute_s": compute, "exchange_s": exchange, "wait_s": 0.0, "update_s": 0.0005,
@@ -287,28 +295,28 @@ class Rehearsal:
             "bytes_sent": round(self.plan["bytes_per_step"].get("worker-0", 0)),
         }  # fmt: skip
 
-    def _learned(self, samples: float) -> float:
-        """Samples that count: stale gradients teach less."""
+    def _useful_samples(self, samples: float) -> float:
+        """Return the number of samples that count: stale gradients teach less."""
         return samples * (1 - 0.12 * (self.workers - 1) * self.asynchronous)
 
     def _evaluate(self, epoch: int) -> bool:
         samples = (epoch + 1) * SAMPLES
         metadata = {"epoch_num": epoch, "samples_count": samples}
-        accuracy = 0.99 - 0.89 * math.exp(-self._learned(samples) / 2600) + self.chance.gauss(0, 0.006)
-        self._say("eval_start", **metadata)
+        accuracy = 0.99 - 0.89 * math.exp(-self._useful_samples(samples) / 2600) + self.chance.gauss(0, 0.006)
+        self._log("eval_start", **metadata)
         self.clock_s += 0.02
-        self._say("eval_accuracy", accuracy, metric="accuracy", **metadata)
-        self._say("eval_metrics", {"accuracy": accuracy, "loss": 3 * (1 - accuracy)}, step=samples // BATCH, **metadata)
-        self._say("eval_stop", **metadata)
+        self._log("eval_accuracy", accuracy, metric="accuracy", **metadata)
+        self._log("eval_metrics", {"accuracy": accuracy, "loss": 3 * (1 - accuracy)}, step=samples // BATCH, **metadata)
+        self._log("eval_stop", **metadata)
         return accuracy >= TARGET["at_least"]
 
     def _close(self, epochs: int, reached: bool) -> None:
         steps = epochs * STEPS_PER_EPOCH
-        self._say("params_sha256", f"sha-{self.plan['seed']}", step=steps, samples_count=epochs * SAMPLES)
-        self._say("run_stop", status="success", target_reached=reached, reason="", step=steps)
-        for node, each in self.plan["bytes_per_step"].items():
+        self._log("params_sha256", f"sha-{self.plan['seed']}", step=steps, samples_count=epochs * SAMPLES)
+        self._log("run_stop", status="success", target_reached=reached, reason="", step=steps)
+        for node, step_bytes in self.plan["bytes_per_step"].items():
             deadlines = {"deadlines": steps, "missed_deadlines": int(node == "worker-0" and steps > 100)}
-            sent = {"payload_bytes_sent": round(each * steps), "messages_sent": 6 * steps}
+            sent = {"payload_bytes_sent": round(step_bytes * steps), "messages_sent": 6 * steps}
             done = {"steps": steps} if node.startswith("worker") else {}
             self.logs[node].append(mllog("node_stop", sent | done | deadlines, self.clock_s, node))
 
@@ -348,7 +356,7 @@ def write_run(
     conditions: tuple[str, ...] = ("",),
     baseline: bool = True,
 ) -> RunFolder:
-    """A whole run folder; returns it."""
+    """Write a complete run folder and return it."""
     folder = RunFolder(root / "quickstart" / "20260101T000000Z-abcd")
     (folder.path / "trials").mkdir(parents=True)
     (folder.path / "scenario.yaml").write_text(SCENARIO)
@@ -363,7 +371,7 @@ def write_run(
         (trial.path / "logs").mkdir(parents=True)
         trial.plan_path.write_text(json.dumps(plan))
         trial.status_path.write_text(json.dumps(status_of(plan)))
-        for node, lines in Rehearsal(plan).run().items():
+        for node, lines in SyntheticTrial(plan).run().items():
             trial.log_path(node).write_text("\n".join(lines) + "\n")
     return folder
 

@@ -1,4 +1,4 @@
-"""Every check: a log that passes, a log that does not."""
+"""Every check: a log that passes, and a log that fails."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +18,14 @@ from analysis.reading.run_table import TrialTable
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]
 Rows = list[list[float]]
-InOrder = Callable[..., Rows]
+OrderedUpdates = Callable[..., Rows]
 
 
 ASP = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
 LINKED = [{"name": "worker-0", "role": "worker", "rank": 0, "uplink_bps": 100e6}]
 
 
-def test_the_worst_verdict_wins() -> None:
+def test_the_worst_level_of_several_verdicts_is_returned() -> None:
     assert (
         worst_verdict_level([valid_verdict("a"), invalid_verdict("b"), degraded_verdict("c")]) == VerdictLevel.INVALID
     )
@@ -41,13 +41,13 @@ def test_more_than_one_percent_of_missed_deadlines_is_invalid(
         "worker-1": [stop_line("worker-1", deadlines=100, missed_deadlines=missed)],
     }
 
-    found = check_missed_deadlines(make_trial(logs, workers=2))
+    verdict = check_missed_deadlines(make_trial(logs, workers=2))
 
-    assert found.level == level
-    assert found.reason.startswith(f"{missed / 200:.1%} of the deadlines were missed")
+    assert verdict.level == level
+    assert verdict.reason.startswith(f"{missed / 200:.1%} of the deadlines were missed")
 
 
-def test_unpaced_nodes_miss_nothing(make_trial: MakeTrial, stop_line: Line) -> None:
+def test_unpaced_nodes_miss_no_deadlines(make_trial: MakeTrial, stop_line: Line) -> None:
     assert check_missed_deadlines(make_trial({"worker-0": [stop_line("worker-0")]})).level == VerdictLevel.VALID
 
 
@@ -69,7 +69,7 @@ def test_link_rates_are_read_back_within_five_percent(
     assert check_configured_link_rates(trial).level == level
 
 
-def test_a_declared_rate_that_nobody_applied_is_invalid(make_trial: MakeTrial) -> None:
+def test_a_declared_rate_that_was_not_applied_is_invalid(make_trial: MakeTrial) -> None:
     assert check_configured_link_rates(make_trial({}, nodes=LINKED)).level == VerdictLevel.INVALID
 
 
@@ -84,7 +84,7 @@ def test_bytes_must_agree_with_the_routes_within_one_percent(
     assert check_bytes_sent(make_trial({"worker-0": lines}, bytes_per_step={"worker-0": 100})).level == level
 
 
-def test_a_server_that_never_said_what_it_sent_is_degraded(make_trial: MakeTrial, steps_line: Line) -> None:
+def test_a_server_without_a_count_of_bytes_sent_is_degraded(make_trial: MakeTrial, steps_line: Line) -> None:
     trial = make_trial({"worker-0": [steps_line([{}], "worker-0")]}, bytes_per_step={"worker-0": 100, "server-0": 100})
 
     assert check_bytes_sent(trial) == degraded_verdict("the bytes sent were not counted for server-0")
@@ -116,7 +116,7 @@ def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: L
 
 
 @pytest.fixture
-def updated(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTable]:
+def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTable]:
     """A trial of three workers whose server made these updates."""
 
     def make(rows: Rows, synchrony: dict[str, Any]) -> TrialTable:
@@ -127,27 +127,31 @@ def updated(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTab
 
 
 @pytest.mark.parametrize("order", ["012012012012", "001002001002", "0000"])
-def test_where_nobody_waits_ages_follow_from_the_order_of_updates(
-    updated: Callable[..., TrialTable], in_order: InOrder, order: str
+def test_asynchronous_staleness_follows_from_the_order_of_updates(
+    trial_with_updates: Callable[..., TrialTable], ordered_updates: OrderedUpdates, order: str
 ) -> None:
-    """At any mix of speeds; a push that is lost, doubled or answered late shows."""
-    rows = in_order(map(int, order))
+    """For any mix of speeds; an update that is lost, doubled or answered late is found."""
+    rows = ordered_updates(map(int, order))
 
-    assert check_gradient_staleness(updated(rows, {"kind": "asp"})).level == VerdictLevel.VALID
-    for lost in range(1, len(rows) - 1):
-        if any(row[1] == rows[lost][1] for row in rows[lost + 1 :]):
+    assert check_gradient_staleness(trial_with_updates(rows, {"kind": "asp"})).level == VerdictLevel.VALID
+    for lost_row in range(1, len(rows) - 1):
+        if any(row[1] == rows[lost_row][1] for row in rows[lost_row + 1 :]):
             assert (
-                check_gradient_staleness(updated(rows[:lost] + rows[lost + 1 :], {"kind": "asp"})).level
+                check_gradient_staleness(
+                    trial_with_updates(rows[:lost_row] + rows[lost_row + 1 :], {"kind": "asp"})
+                ).level
                 == VerdictLevel.INVALID
             )
 
 
-def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., TrialTable], in_order: InOrder) -> None:
-    rows = in_order((0, 1, 2, 0, 1, 2))
+def test_staleness_that_contradicts_the_order_of_updates_is_reported(
+    trial_with_updates: Callable[..., TrialTable], ordered_updates: OrderedUpdates
+) -> None:
+    rows = ordered_updates((0, 1, 2, 0, 1, 2))
     rows[4][3] += 1
 
     reason = "update 5 used a gradient of staleness 3; the order of updates gives 2"
-    assert check_gradient_staleness(updated(rows, {"kind": "asp"})) == invalid_verdict(reason)
+    assert check_gradient_staleness(trial_with_updates(rows, {"kind": "asp"})) == invalid_verdict(reason)
 
 
 @pytest.mark.parametrize("synchrony", [{"kind": "ssp", "staleness": 2}, {"kind": "dssp", "low": 1, "high": 2}], ids=str)
@@ -161,18 +165,18 @@ def test_an_age_that_the_order_contradicts_is_named(updated: Callable[..., Trial
         ("0120101010101", 0, VerdictLevel.VALID),  # 2 has left
     ],
 )
-def test_nobody_is_further_ahead_than_its_bound(
-    updated: Callable[..., TrialTable],
-    in_order: InOrder,
+def test_no_worker_may_exceed_its_staleness_bound(
+    trial_with_updates: Callable[..., TrialTable],
+    ordered_updates: OrderedUpdates,
     synchrony: dict[str, Any],
     order: str,
     ahead: int,
     level: VerdictLevel,
 ) -> None:
-    found = check_gradient_staleness(updated(in_order(map(int, order)), synchrony))
+    verdict = check_gradient_staleness(trial_with_updates(ordered_updates(map(int, order)), synchrony))
 
-    assert found.level == level
-    assert f"at most {ahead} steps ahead of the slowest worker (limit 2)" in found.reason
+    assert verdict.level == level
+    assert f"at most {ahead} steps ahead of the slowest worker (limit 2)" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_nobody_is_further_ahead_than_its_bound(
         ({"exit_codes": {}}, VerdictLevel.DEGRADED),
     ],
 )
-def test_every_node_must_end_well(make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel) -> None:
+def test_every_node_must_end_without_error(make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel) -> None:
     assert check_exit_codes(make_trial({}, status=status, nodes=LINKED)).level == level
 
 

@@ -1,4 +1,4 @@
-"""Strategies of one run beside each other: paired by seed, corrected for their number, guarded against bugs."""
+"""Comparison of the strategies of a run: paired by seed, corrected for their number, checked for bugs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,14 +10,14 @@ from analysis.metrics.strategy_comparison import check_samples_to_target, compar
 from analysis.reading.run_table import TrialTable
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
-LUCK = (0.8, 1.0, 1.3, 0.9, 1.1)
+SEED_FACTORS = (0.8, 1.0, 1.3, 0.9, 1.1)
 
 Repeats = Callable[..., list[TrialResult]]
 
 
 @pytest.fixture
 def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
-    """repeats("ring", 4, seconds=5): five trials whose seeds have the same luck in every strategy."""
+    """repeats("ring", 4, seconds=5) returns five trials whose seeds have the same effect in every strategy."""
     trial = measure_trial(make_trial({}), [])
 
     def make(strategy: str, workers: int, seconds: float, samples: float = 1000, **changes: Any) -> list[TrialResult]:
@@ -29,56 +29,64 @@ def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
                 seed=seed,
                 repeat=seed,
                 samples=5000,
-                samples_per_second=100 / luck,
-                time_to_target_s=seconds * luck * (1 + 0.001 * seed),
-                samples_to_target=round(samples * luck),
+                samples_per_second=100 / factor,
+                time_to_target_s=seconds * factor * (1 + 0.001 * seed),
+                samples_to_target=round(samples * factor),
             )
-            for seed, luck in enumerate(LUCK)
+            for seed, factor in enumerate(SEED_FACTORS)
         ]
 
     return make
 
 
-def test_the_faster_of_a_pair_comes_first_with_how_much_faster_it_is(repeats: Repeats) -> None:
-    (found,) = compare_strategies(group_trials([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
+def test_the_faster_strategy_of_a_pair_comes_first_with_the_ratio(repeats: Repeats) -> None:
+    (difference,) = compare_strategies(group_trials([*repeats("slow", 4, 5.5), *repeats("ring", 4, 5)]))
 
-    assert (found.faster.strategy, found.slower.strategy, found.time_metric) == ("ring", "slow", "time_to_target")
-    assert found.comparison.ratio == pytest.approx(1.1)
-    assert found.comparison.p_value < 1e-6
-    assert found.p_adjusted == found.comparison.p_value
+    assert (difference.faster.strategy, difference.slower.strategy, difference.time_metric) == (
+        "ring",
+        "slow",
+        "time_to_target",
+    )
+    assert difference.comparison.ratio == pytest.approx(1.1)
+    assert difference.comparison.p_value < 1e-6
+    assert difference.p_adjusted == difference.comparison.p_value
 
 
 def test_many_comparisons_raise_every_p_value(repeats: Repeats) -> None:
-    trials = [trial for place in range(4) for trial in repeats(f"s{place}", 4, 5 + place)]
+    trials = [trial for index in range(4) for trial in repeats(f"s{index}", 4, 5 + index)]
 
-    found = compare_strategies(group_trials(trials))
+    differences = compare_strategies(group_trials(trials))
 
-    assert len(found) == 6
-    assert all(each.p_adjusted >= each.comparison.p_value for each in found)
+    assert len(differences) == 6
+    assert all(difference.p_adjusted >= difference.comparison.p_value for difference in differences)
 
 
-def test_only_like_is_compared_with_like(repeats: Repeats) -> None:
+def test_only_strategies_with_equal_workers_and_shared_seeds_are_compared(repeats: Repeats) -> None:
     other_seeds = [replace(trial, seed=trial.seed + 4) for trial in repeats("b", 4, 5)]  # one of five is shared
 
     assert compare_strategies(group_trials([*repeats("a", 4, 5), *repeats("a", 8, 5), *other_seeds])) == ()
     assert compare_strategies(group_trials(repeats("a", 4, 5)[:1] + repeats("c", 4, 6)[:1])) == ()
 
 
-def test_pairs_are_of_the_seeds_that_both_ran(repeats: Repeats) -> None:
-    """A repeat that failed takes its partner along, and nobody else."""
-    whole, lost = repeats("a", 4, 5), repeats("b", 4, 5.5)
+def test_pairs_use_the_seeds_that_both_strategies_ran(repeats: Repeats) -> None:
+    """A failed repeat removes its partner from the comparison, and no other repeat."""
+    first, second = repeats("a", 4, 5), repeats("b", 4, 5.5)
 
-    (every,) = compare_strategies(group_trials([*whole[1:], *lost[1:]]))
-    (found,) = compare_strategies(group_trials([*whole, *lost[1:]]))
+    (of_shared_seeds,) = compare_strategies(group_trials([*first[1:], *second[1:]]))
+    (with_unpaired_seed,) = compare_strategies(group_trials([*first, *second[1:]]))
 
-    assert (found.comparison, found.has_unpaired_repeats, every.has_unpaired_repeats) == (every.comparison, True, False)
-    assert found.comparison.pairs == 4
+    assert (
+        with_unpaired_seed.comparison,
+        with_unpaired_seed.has_unpaired_repeats,
+        of_shared_seeds.has_unpaired_repeats,
+    ) == (of_shared_seeds.comparison, True, False)
+    assert with_unpaired_seed.comparison.pairs == 4
 
 
-def test_what_took_no_time_is_not_compared(repeats: Repeats) -> None:
-    """A simulated cluster without any pace or rate; a comparison would end its report."""
-    still = {"time_to_target_s": None, "samples_per_second": None, "seconds": 0.0}
-    trials = [replace(trial, **still) for name in ("a", "b") for trial in repeats(name, 2, 1)]
+def test_trials_that_took_no_time_are_not_compared(repeats: Repeats) -> None:
+    """A simulated cluster without pacing or link rates; a comparison would end its report."""
+    no_times = {"time_to_target_s": None, "samples_per_second": None, "seconds": 0.0}
+    trials = [replace(trial, **no_times) for name in ("a", "b") for trial in repeats(name, 2, 1)]
 
     assert compare_strategies(group_trials(trials)) == ()
 
@@ -87,25 +95,25 @@ def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats
     missed = {"status": "missed_target"}
     trials = [replace(trial, time_to_target_s=None) for name in ("a", "b") for trial in repeats(name, 2, 1, **missed)]
 
-    (found,) = compare_strategies(group_trials(trials))
+    (difference,) = compare_strategies(group_trials(trials))
 
-    assert (found.time_metric, found.comparison.ratio) == ("time_to_samples", 1)
+    assert (difference.time_metric, difference.comparison.ratio) == ("time_to_samples", 1)
 
 
-def test_who_needs_far_fewer_samples_than_one_worker_alone_is_suspicious(repeats: Repeats) -> None:
+def test_a_strategy_that_needs_far_fewer_samples_than_the_baseline_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    found = check_samples_to_target(group_trials(trials))
+    checks = check_samples_to_target(group_trials(trials))
 
-    assert {name.split()[0]: each.advice for name, each in found.items()} == {"magic": "check for a bug", "ring": ""}
+    assert {name.split()[0]: check.advice for name, check in checks.items()} == {"magic": "check for a bug", "ring": ""}
     assert check_samples_to_target(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
-    """All repeats of either side meet it at the same evaluation, so neither shows any spread: they were rounded."""
-    alike = {"samples_to_target": 5000, "evaluation_samples": 1000}
-    base = [replace(trial, **alike) for trial in repeats("baseline", 1, 10)[:2]]
-    ring = [replace(trial, **alike | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
+    """All repeats of a strategy meet it at the same evaluation, so neither shows any spread: they were rounded."""
+    rounded_samples = {"samples_to_target": 5000, "evaluation_samples": 1000}
+    base = [replace(trial, **rounded_samples) for trial in repeats("baseline", 1, 10)[:2]]
+    ring = [replace(trial, **rounded_samples | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
     (rounded,) = check_samples_to_target(group_trials([*base, *ring])).values()
     (exact,) = check_samples_to_target(
@@ -116,41 +124,43 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     assert exact.is_suspicious
 
 
-def test_many_guards_raise_every_p_value(repeats: Repeats) -> None:
-    """Who is barely suspicious alone is not among many."""
+def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
+    """A strategy that is barely suspicious alone is not suspicious among many."""
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
-    others = [trial for place in range(9) for trial in repeats(f"s{place}", 4, 3, samples=1000)]
+    other_trials = [trial for index in range(9) for trial in repeats(f"s{index}", 4, 3, samples=1000)]
 
     (alone,) = check_samples_to_target(group_trials([*base, *ring])).values()
-    among = check_samples_to_target(group_trials([*base, *ring, *others]))
+    all_checks = check_samples_to_target(group_trials([*base, *ring, *other_trials]))
 
     assert alone.is_suspicious
-    assert among[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
-    assert not any(each.is_suspicious for each in among.values())
+    assert all_checks[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
+    assert not any(check.is_suspicious for check in all_checks.values())
 
 
-def test_one_baseline_guards_all_conditions_that_it_serves(repeats: Repeats) -> None:
-    """One worker alone has no servers to sweep."""
+def test_one_baseline_checks_all_conditions_on_keys_that_it_lacks(repeats: Repeats) -> None:
+    """A single worker has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (found,) = check_samples_to_target(group_trials([*repeats("baseline", 1, 10), *magic])).values()
+    (check,) = check_samples_to_target(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
-    assert found.is_suspicious
+    assert check.is_suspicious
 
 
 @pytest.mark.parametrize(
-    ("kept", "changes", "why"),
+    ("baseline_repeats", "changes", "reason"),
     [(0, {}, "no baseline"), (1, {}, "a baseline that ran once"), (5, {"samples_to_target": None}, "missed")],
 )
-def test_why_the_guard_was_not_run_is_known(repeats: Repeats, kept: int, changes: dict[str, Any], why: str) -> None:
-    base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:kept]]
+def test_the_reason_for_a_missing_check_is_given(
+    repeats: Repeats, baseline_repeats: int, changes: dict[str, Any], reason: str
+) -> None:
+    base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:baseline_repeats]]
 
-    assert why in explain_missing_baselines(group_trials([*base, *repeats("ring", 4, 3)]))
+    assert reason in explain_missing_baselines(group_trials([*base, *repeats("ring", 4, 3)]))
     assert explain_missing_baselines(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
 
 
-def test_how_often_is_evaluated_bounds_what_times_to_target_say(repeats: Repeats) -> None:
-    """Same luck, 2 % apart: plain where every step is evaluated, nothing where the target is met within one of few."""
+def test_rare_evaluations_hide_small_differences_of_times_to_target(repeats: Repeats) -> None:
+    """Equal seeds, 2 % apart: significant if every step is evaluated, hidden if evaluations are rare."""
     fine, coarse = (
         [
             replace(trial, evaluation_samples=samples)

@@ -31,11 +31,11 @@ def map_in_pool(task: Callable[[Item], Result], items: Iterable[Item]) -> list[R
 
 
 def test_results_keep_the_order_of_the_items(two_cores: None) -> None:
-    """Whichever process computes them."""
+    """The order does not depend on the process that computes an item."""
     assert map_in_pool(abs, range(-40, 0)) == list(range(40, 0, -1))
 
 
-def test_the_parent_process_works_too(two_cores: None) -> None:
+def test_the_parent_process_computes_items_too(two_cores: None) -> None:
     """A helper takes longer to start than a few items take."""
     assert os.getpid() in map_in_pool(_process_id, range(40))
 
@@ -94,8 +94,8 @@ def test_an_exception_in_a_helper_is_raised_in_the_parent(two_cores: None, tmp_p
         map_in_pool(_fail, _until_touched(tmp_path / "taken"))
 
 
-def test_after_an_exception_no_further_item_is_begun(two_cores: None, tmp_path: Path) -> None:
-    """Except those that the helper already has."""
+def test_after_an_exception_no_further_item_is_started(two_cores: None, tmp_path: Path) -> None:
+    """Except the items that the helper already has."""
     items = [tmp_path / str(number) for number in range(40)]
 
     with pytest.raises(ValueError, match="39"):
@@ -104,7 +104,7 @@ def test_after_an_exception_no_further_item_is_begun(two_cores: None, tmp_path: 
     assert sum(item.exists() for item in items) < 10
 
 
-def test_a_killed_helper_is_an_error_that_says_what_to_do(two_cores: None, tmp_path: Path) -> None:
+def test_a_killed_helper_raises_an_error_with_advice(two_cores: None, tmp_path: Path) -> None:
     """As on hosts that run out of memory."""
     with pytest.raises(HostError, match=r"a helper process of the analysis was killed, .*lack of memory"):
         map_in_pool(_kill_itself, _until_touched(tmp_path / "taken"))
@@ -113,13 +113,13 @@ def test_a_killed_helper_is_an_error_that_says_what_to_do(two_cores: None, tmp_p
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     """A program without a guard: writes to `ran` that it runs, and prints the id of the helper that took its item."""
-    (tmp_path / "helping.py").write_text(HELPING)
+    (tmp_path / "helping.py").write_text(HELPER_MODULE)
     path = tmp_path / "program.py"
     path.write_text(PROGRAM.format(ran=str(tmp_path / "ran"), taken=str(tmp_path / "taken")))
     return path
 
 
-HELPING = """
+HELPER_MODULE = """
 import os
 import pathlib
 
@@ -149,7 +149,7 @@ with parallel.ProcessPool() as pool:
 
 
 def test_a_program_without_a_guard_runs_once(program: Path) -> None:
-    """Helpers that imported it would run trials, too, before they help with the report; and would then fail."""
+    """A helper that imported the program would run its trials again before it helps with the report, and then fail."""
     done = subprocess.run([sys.executable, program, "0"], capture_output=True, text=True, check=True, timeout=60)
 
     assert int(done.stdout)
@@ -166,10 +166,10 @@ def test_helpers_end_with_their_parent_however_it_ends(program: Path) -> None:
         parent.kill()
 
     assert helper != parent.pid
-    assert _within(10, lambda: not _runs(helper))
+    assert _holds_within(10, lambda: not _is_running(helper))
 
 
-def _runs(process_id: int) -> bool:
+def _is_running(process_id: int) -> bool:
     """Whether the process exists and has not ended; a process whose parent is gone may stay as a zombie."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -177,7 +177,7 @@ def _runs(process_id: int) -> bool:
         return False
 
 
-def _within(seconds: float, holds: Callable[[], bool]) -> bool:
+def _holds_within(seconds: float, holds: Callable[[], bool]) -> bool:
     deadline_s = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline_s:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Events on the page: listed with their lateness, shaded in the figure, absent where nothing was planned."""
+"""Events in the report: listed with their lateness, shaded in the figure, absent if none were planned."""
 
 import json
 from collections.abc import Callable
@@ -17,15 +17,15 @@ AT_S, LASTS_S = 0.2, 0.3
 
 
 @pytest.fixture
-def eventful(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
+def run_with_events(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
     """A run whose ring on two workers is disturbed: worker-1 slows down, and the engine changes a link."""
     folder = make_run(strategies=("ring",), workers=(2,), baseline=False)
     (trial,) = folder.trial_folders
     planned = json.loads(trial.plan_path.read_text())
     slow = {"kind": "slowdown", "at": {"time": "200ms"}, "lasts": "300ms", "of": ["worker-1"], "factor": 3.0}
     link = {"kind": "link", "at": {"time": "100h"}, "of": ["worker-0"], "uplink": "10mbit"}
-    what = {"step": None, "change": slow}, {"step": None, "change": link}
-    planned["events"] = [{"number": 0, "time_s": AT_S, **what[0]}, {"number": 1, "time_s": 360000.0, **what[1]}]
+    changes = {"step": None, "change": slow}, {"step": None, "change": link}
+    planned["events"] = [{"number": 0, "time_s": AT_S, **changes[0]}, {"number": 1, "time_s": 360000.0, **changes[1]}]
     trial.plan_path.write_text(json.dumps(planned))
     applied = [
         {"number": 0, "kind": "slowdown", "planned_s": at, "applied_s": at + 0.01, "lateness_s": 0.01, "phase": phase}
@@ -37,10 +37,10 @@ def eventful(make_run: MakeRun, line: Callable[..., str]) -> RunFolder:
     return folder
 
 
-def test_every_planned_event_is_in_the_summary_with_its_lateness(eventful: RunFolder) -> None:
-    report.write_report(eventful.path)
+def test_every_planned_event_is_in_the_summary_with_its_lateness(run_with_events: RunFolder) -> None:
+    report.write_report(run_with_events.path)
 
-    (trial,) = json.loads(eventful.summary_path.read_text())["trials"]
+    (trial,) = json.loads(run_with_events.summary_path.read_text())["trials"]
     first, second = trial["events"]
 
     assert (first["kind"], first["nodes"], first["planned_s"]) == ("slowdown", ["worker-1"], AT_S)
@@ -51,18 +51,18 @@ def test_every_planned_event_is_in_the_summary_with_its_lateness(eventful: RunFo
     assert trial["verdict"] == "valid"  # the second was not due before the end
 
 
-def test_the_page_lists_events_and_shows_them_shaded(eventful: RunFolder) -> None:
-    report.write_report(eventful.path)
+def test_the_page_lists_events_and_shows_them_shaded(run_with_events: RunFolder) -> None:
+    report.write_report(run_with_events.path)
 
-    page = eventful.report_path.read_text()
+    page = run_with_events.report_path.read_text()
 
     assert "<h2>Events</h2>" in page
     assert "slowdown" in page
-    assert (eventful.figures_folder_path / "timeline.svg").exists()
+    assert (run_with_events.figures_folder_path / "timeline.svg").exists()
 
 
-def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> None:
-    analysed = AnalysedRun(*analyse_run(eventful))
+def test_the_figure_title_gives_the_effect_of_events_on_steps(run_with_events: RunFolder) -> None:
+    analysed = AnalysedRun(*analyse_run(run_with_events))
 
     drawing = draw_step_times_with_events(analysed)
 
@@ -72,24 +72,24 @@ def test_the_figure_says_what_events_did_to_the_steps(eventful: RunFolder) -> No
     assert during["start_s"].max() < AT_S + LASTS_S + 0.01 < drawing.data["end_s"].max()
 
 
-def test_the_engine_tells_of_links_in_a_file_of_its_own(eventful: RunFolder) -> None:
-    told = {"number": 1, "kind": "link", "planned_s": 1, "applied_s": 1.1, "lateness_s": 0.1, "phase": "begin"}
-    (trial,) = eventful.trial_folders
-    trial.engine_events_path.write_text(json.dumps(told | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
+def test_link_events_are_read_from_the_file_of_the_engine(run_with_events: RunFolder) -> None:
+    event = {"number": 1, "kind": "link", "planned_s": 1, "applied_s": 1.1, "lateness_s": 0.1, "phase": "begin"}
+    (trial,) = run_with_events.trial_folders
+    trial.engine_events_path.write_text(json.dumps(event | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
 
-    (table,) = read_readable_trials(eventful).trials
+    (table,) = read_readable_trials(run_with_events).trials
 
     assert table.events["kind"].tolist() == ["slowdown", "slowdown", "link"]
     assert table.events["nodes"].iloc[-1] == ("worker-0",)
 
 
-def test_a_run_without_events_has_no_such_figure(make_run: MakeRun) -> None:
+def test_a_run_without_events_has_no_events_figure(make_run: MakeRun) -> None:
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
 
     assert draw_step_times_with_events(analysed) is None
 
 
-def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: MakeRun) -> None:
+def test_the_page_shows_declared_and_achieved_properties(make_run: MakeRun) -> None:
     folder = make_run(strategies=("ring",), workers=(2,))
     report.write_report(folder.path)
 
@@ -101,8 +101,8 @@ def test_the_page_shows_what_was_declared_beside_what_was_achieved(make_run: Mak
     assert all(abs(proof["error"]) < 0.1 for proof in proofs)
 
 
-def test_the_footer_names_what_enforced_links_when_it_is_not_the_first_choice(make_run: MakeRun) -> None:
-    """A figure is looked at without its page."""
+def test_the_summary_names_the_mechanism_that_enforced_links(make_run: MakeRun) -> None:
+    """The footer of a figure shows it, since figures are viewed without their page."""
     folder = make_run(strategies=("ring",), workers=(2,), baseline=False)
     (trial,) = folder.trial_folders
     status = json.loads(trial.status_path.read_text()) | {"engine": "docker"}

@@ -1,4 +1,4 @@
-"""What exports make of steps, of systems, and of runs that are not whole."""
+"""Exports of steps, of system descriptions, and of incomplete runs."""
 
 import json
 import re
@@ -38,52 +38,56 @@ microseconds = st.integers(0, 10_000)
 def steps_of(durations: list[list[int]], slack: list[int]) -> pd.DataFrame:
     """One worker's steps as logs hold them: seconds rounded to microseconds."""
     rows, clock = [], 0
-    for step, (phases, rest) in enumerate(zip(durations, slack, strict=True)):
-        took = dict(zip((f"{name}_s" for name in ACTIVITY_ORDER), (each / 1e6 for each in phases), strict=True))
-        whole = sum(phases) + rest
-        rows.append({"step": step, "start_s": clock / 1e6, "step_s": whole / 1e6, **took})
-        clock += whole
+    for step, (phases, slack_us) in enumerate(zip(durations, slack, strict=True)):
+        took = dict(
+            zip((f"{name}_s" for name in ACTIVITY_ORDER), (duration_us / 1e6 for duration_us in phases), strict=True)
+        )
+        total_us = sum(phases) + slack_us
+        rows.append({"step": step, "start_s": clock / 1e6, "step_s": total_us / 1e6, **took})
+        clock += total_us
     constant = {"node": "worker-0", "rank": 0, "epoch": 1, "samples": 8, "bytes_sent": 1, "loss": 0.5}
     return pd.DataFrame(rows).assign(**constant)
 
 
 @given(st.lists(st.tuples(*[microseconds] * 5), min_size=1, max_size=8), st.data())
 def test_activities_fill_a_step_in_order_and_never_overlap(phases: list[tuple[int, ...]], data: st.DataObject) -> None:
-    """A track with overlapping slices is shown wrongly, and a second lost is a second of some other phase."""
+    """Overlapping slices are displayed wrongly, and time missing from one phase appears in another."""
     slack = data.draw(st.lists(st.integers(0, 100), min_size=len(phases), max_size=len(phases)))
-    steps = steps_of([list(each) for each in phases], slack)
+    steps = steps_of([list(durations) for durations in phases], slack)
 
-    found = split_steps_into_activities(steps)
+    activities = split_steps_into_activities(steps)
 
-    assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
-    assert (found["end_ns"] > found["begin_ns"]).all()
-    for place, name in enumerate(ACTIVITY_ORDER):
-        mine = found[found["activity"] == name]
-        assert (mine["end_ns"] - mine["begin_ns"]).sum() == pytest.approx(1000 * sum(each[place] for each in phases))
+    assert (activities["begin_ns"].to_numpy()[1:] >= activities["end_ns"].to_numpy()[:-1]).all()
+    assert (activities["end_ns"] > activities["begin_ns"]).all()
+    for index, name in enumerate(ACTIVITY_ORDER):
+        of_activity = activities[activities["activity"] == name]
+        assert (of_activity["end_ns"] - of_activity["begin_ns"]).sum() == pytest.approx(
+            1000 * sum(durations[index] for durations in phases)
+        )
     assert count_overlong_steps(steps) == 0
 
 
 @given(st.lists(st.floats(0, 1e-6), min_size=2, max_size=8))
-def test_what_logs_round_never_makes_two_steps_overlap(errors: list[float]) -> None:
-    """Six numbers of a step are rounded each by itself."""
+def test_rounding_in_logs_never_makes_two_steps_overlap(errors: list[float]) -> None:
+    """The six numbers of a step are rounded independently."""
     steps = steps_of([[0, 1000, 0, 0, 0]] * len(errors), [0] * len(errors))
-    shaken = steps.assign(compute_s=steps["compute_s"] + np.array(errors))
+    perturbed = steps.assign(compute_s=steps["compute_s"] + np.array(errors))
 
-    found = split_steps_into_activities(shaken)
+    activities = split_steps_into_activities(perturbed)
 
-    assert (found["begin_ns"].to_numpy()[1:] >= found["end_ns"].to_numpy()[:-1]).all()
-    assert count_overlong_steps(shaken) == 0
+    assert (activities["begin_ns"].to_numpy()[1:] >= activities["end_ns"].to_numpy()[:-1]).all()
+    assert count_overlong_steps(perturbed) == 0
 
 
 def test_phases_that_are_longer_than_their_step_are_counted() -> None:
-    """Were an exchange hidden behind computing, their sum would reach into the next step."""
+    """If an exchange overlapped with computing, the sum of the phases would extend into the next step."""
     steps = steps_of([[0, 1000, 0, 0, 0]] * 3, [0, 0, 0])
 
     assert count_overlong_steps(steps.assign(exchange_s=[0.0005, 0.0, 0.0])) == 1
 
 
-def test_a_description_is_accepted_by_mlcommons_checker(make_run: MakeRun, tmp_path: Path) -> None:
-    """With the fields that it wants, all of them strings."""
+def test_mlcommons_checker_accepts_a_system_description(make_run: MakeRun, tmp_path: Path) -> None:
+    """It has the required fields, all of them strings."""
     run = make_run(workers=(2,))
 
     done = export_run(run.path, "mlperf", tmp_path / "out")
@@ -96,8 +100,8 @@ def test_a_description_is_accepted_by_mlcommons_checker(make_run: MakeRun, tmp_p
         assert before.count(",") == 7  # the checker doesn't quote: a comma in a value is another column
 
 
-def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_path: Path) -> None:
-    """An invalid trial would otherwise be a clean result of somebody else's tool."""
+def test_exports_name_invalid_trials(make_run: MakeRun, tmp_path: Path) -> None:
+    """Otherwise an invalid trial would look like a clean result in another tool."""
     run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
     status = run.trial_folders[1].status_path
     status.write_text(json.dumps(read_json(status) | {"exit_codes": {"worker-0": 1}}))
@@ -105,18 +109,18 @@ def test_exports_say_which_trials_are_not_to_be_believed(make_run: MakeRun, tmp_
     tables, results = (export_run(run.path, kind, tmp_path / kind) for kind in ("csv", "mlperf"))
 
     for done in (tables, results):
-        (doubt,) = done.doubtful_trials
-        assert doubt.startswith(f"{run.trial_folders[1].path.name}: invalid: ")
+        (warning,) = done.doubtful_trials
+        assert warning.startswith(f"{run.trial_folders[1].path.name}: invalid: ")
     trials = pd.read_csv(tables.path / "trials.csv")
     assert list(trials["verdict"]) == ["valid", "invalid"]
-    assert str(trials["verdict_reasons"][1]) in doubt
+    assert str(trials["verdict_reasons"][1]) in warning
     notes = read_json(results.path / "ensayo" / "systems" / "ring-w2.json")["hw_notes"]
-    assert notes.partition("; result_1: ")[2] == doubt.partition(": ")[2].replace(",", ";")
+    assert notes.partition("; result_1: ")[2] == warning.partition(": ")[2].replace(",", ";")
     assert "result_0" not in notes
 
 
-def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
-    """The checker that accepts ours would not accept anything."""
+def test_mlcommons_checker_rejects_an_invalid_system_description(make_run: MakeRun, tmp_path: Path) -> None:
+    """The checker that accepts our descriptions does not accept everything."""
     run = make_run(workers=(2,))
     fields = describe_system(run.manifest, read_readable_trials(run).trials[0].plan, "a")
     (tmp_path / "short.json").write_text(json.dumps(fields | {"status": "almost"}))
@@ -124,8 +128,8 @@ def test_a_description_without_a_field_is_refused(make_run: MakeRun, tmp_path: P
     assert not check_system_desc(str(tmp_path / "short.json"), "training", "6.1.0")[0]
 
 
-def test_what_was_not_recorded_is_not_made_up() -> None:
-    """A run whose manifest is lost has a host that nobody knows."""
+def test_facts_that_were_not_recorded_are_exported_as_such() -> None:
+    """The host of a run without a manifest is unknown."""
     fields = describe_system({}, PlanView(trial="000", label="ring", workers=2), "a")
 
     assert fields["host_processor_model_name"] == "not recorded (one host for all nodes)"
@@ -133,7 +137,7 @@ def test_what_was_not_recorded_is_not_made_up() -> None:
 
 
 def test_repeats_are_results_of_one_system(make_run: MakeRun, tmp_path: Path) -> None:
-    """MLPerf's score is over the results of one folder, and MLCommons' own functions find it."""
+    """MLPerf scores the results of one folder, and MLCommons' own functions find the folder."""
     from mlperf_logging.compliance_checker.mlp_parser import parse_file  # noqa: PLC0415 - beside its use
     from mlperf_logging.result_summarizer import result_summarizer as summarizer  # noqa: PLC0415
 
@@ -152,7 +156,7 @@ def test_repeats_are_results_of_one_system(make_run: MakeRun, tmp_path: Path) ->
     assert summarizer._compute_olympic_average(minutes, 0, 1) == pytest.approx(sorted(minutes)[1])
 
 
-def test_conditions_are_systems_of_their_own(make_run: MakeRun) -> None:
+def test_every_condition_is_exported_as_its_own_system(make_run: MakeRun) -> None:
     """Two link rates in one folder would be averaged."""
     run = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "1gbit"), baseline=False)
 
@@ -161,8 +165,8 @@ def test_conditions_are_systems_of_their_own(make_run: MakeRun) -> None:
     assert names == ["ring-w2-cluster.worker.uplink=100mbit", "ring-w2-cluster.worker.uplink=1gbit"]
 
 
-def test_a_result_without_its_end_is_exported_and_said_to_fail_the_checker(make_run: MakeRun, tmp_path: Path) -> None:
-    """Leaving failures out would be choosing the runs that went well."""
+def test_a_result_without_run_stop_is_exported_with_a_warning(make_run: MakeRun, tmp_path: Path) -> None:
+    """Leaving failures out would select the runs that succeeded."""
     run = make_run(strategies=("ring",), workers=(2,), baseline=False)
     log = run.trial_folders[0].log_path("coordinator")
     log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "run_stop" not in line))
@@ -174,27 +178,27 @@ def test_a_result_without_its_end_is_exported_and_said_to_fail_the_checker(make_
     )
 
 
-def test_the_study_of_public_results_refuses_our_own(make_run: MakeRun, tmp_path: Path) -> None:
-    """They are of the division open, as docs/exports.md says; only closed ones are beside each other there."""
+def test_the_study_of_public_results_rejects_our_exports(make_run: MakeRun, tmp_path: Path) -> None:
+    """Our results are of the open division, as docs/exports.md says; the study compares only closed ones."""
     export_run(make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False).path, "mlperf", tmp_path / "out")
 
     with pytest.raises(UserError, match="ring-w2/quickstart: division open"):
         read_round_folder(tmp_path / "out")
 
 
-def test_an_unknown_format_is_refused_with_those_there_are(make_run: MakeRun) -> None:
+def test_an_unknown_format_is_rejected_with_the_allowed_formats(make_run: MakeRun) -> None:
     run = make_run(strategies=("ring",), workers=(1,), baseline=False)
 
     with pytest.raises(UserError, match="--to pdf: no such format; allowed are mlperf, perfetto, hta, chakra"):
         export_run(run.path, "pdf")
 
 
-def test_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run folder"):
         export_run(tmp_path, "csv")
 
 
-# --- runs that are not whole ---
+# --- incomplete runs ---
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -221,54 +225,54 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damage_is_told_with_its_place_and_costs_no_other_trial(damage: str, make_run: MakeRun) -> None:
-    """Hours of a sweep must not end for one log."""
+def test_damage_is_reported_with_its_file_and_affects_no_other_trial(damage: str, make_run: MakeRun) -> None:
+    """One damaged log must not end the export of a sweep that took hours."""
     run = make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False)
-    whole = read_readable_trials(run)
+    undamaged = read_readable_trials(run)
     log = run.trial_folders[0].log_path("worker-1")
-    spoil, told = DAMAGED[damage]
-    spoil(log)
+    damage_log, message = DAMAGED[damage]
+    damage_log(log)
 
-    found = read_readable_trials(run)
+    damaged = read_readable_trials(run)
 
-    texts = [str(each) for each in found.file_damage]
-    assert any(told in text for text in texts), texts
+    texts = [str(problem) for problem in damaged.file_damage]
+    assert any(message in text for text in texts), texts
     assert all(text.startswith(f"trials/{run.trial_folders[0].path.name}/") for text in texts)
-    assert found.trials[1].steps.equals(whole.trials[1].steps)
-    assert found.trials[0].steps["start_s"].notna().all()
-    fewer = len(found.trials[0].steps) < len(whole.trials[0].steps)
+    assert damaged.trials[1].steps.equals(undamaged.trials[1].steps)
+    assert damaged.trials[0].steps["start_s"].notna().all()
+    fewer = len(damaged.trials[0].steps) < len(undamaged.trials[0].steps)
     assert fewer or damage == "cut"  # its last line holds no steps
 
 
 @pytest.mark.parametrize("status", ["success", "failed"])
-def test_a_log_that_is_missing_is_told_once(make_run: MakeRun, status: str) -> None:
-    """Of a trial that failed too: a report has the engine's reason for it, an export has not."""
+def test_a_missing_log_is_reported_once(make_run: MakeRun, status: str) -> None:
+    """Also for a failed trial: a report gives the engine's reason for it, an export does not."""
     run = make_run(strategies=("ring",), workers=(2,), baseline=False)
     (trial,) = run.trial_folders
     trial.status_path.write_text(json.dumps(json.loads(trial.status_path.read_text()) | {"status": status}))
     trial.log_path("worker-1").unlink()
 
-    (told,) = (each for each in read_readable_trials(run).file_damage if each.trial_name)
+    (problem,) = (damage for damage in read_readable_trials(run).file_damage if damage.trial_name)
 
-    assert str(told) == f"trials/{trial.path.name}/logs/worker-1.log: missing"
+    assert str(problem) == f"trials/{trial.path.name}/logs/worker-1.log: missing"
 
 
-def test_a_run_of_nothing_but_damage_is_refused_with_every_reason(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_without_readable_trials_is_rejected_with_every_reason(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(strategies=("ring",), workers=(1,), repeats=2, baseline=False)
     for trial in run.trial_folders:
         trial.plan_path.write_text("{")
 
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as raised:
         export_run(run.path, "csv", tmp_path / "out")
 
-    assert [str(refused.value).count(f"{trial.path.name}/plan.json") for trial in run.trial_folders] == [1, 1]
+    assert [str(raised.value).count(f"{trial.path.name}/plan.json") for trial in run.trial_folders] == [1, 1]
 
 
-# --- what single formats tell ---
+# --- single formats ---
 
 
-def test_perfetto_counts_losses_and_updates(make_run: MakeRun, tmp_path: Path) -> None:
-    """As many as there are, with their values, at the ends of their steps."""
+def test_perfetto_traces_contain_all_losses_and_updates(make_run: MakeRun, tmp_path: Path) -> None:
+    """All of them, with their values, at the ends of their steps."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent  # noqa: PLC0415 - it is slow
 
     run = make_run(strategies=("ps_asp",), workers=(2,), baseline=False)
@@ -293,19 +297,19 @@ def test_perfetto_counts_losses_and_updates(make_run: MakeRun, tmp_path: Path) -
 
 
 def test_hta_finds_the_rank_that_others_wait_for(make_trial: MakeTrial, tmp_path: Path) -> None:
-    """NCCL's kernels wait from within, so that the slowest rank's begins last; ours are told the same way."""
+    """NCCL's kernels wait inside, so that the slowest rank's kernel begins last; the export does the same."""
     starts = np.arange(6) * 0.1
     steps = pd.DataFrame({"step": range(6), "start_s": starts, "step_s": 0.1, "data_s": 0.0, "update_s": 0.0})
     slow = steps.assign(node="worker-1", rank=1, compute_s=0.08, wait_s=0.0, exchange_s=0.02)
     fast = steps.assign(node="worker-0", rank=0, compute_s=0.05, wait_s=0.03, exchange_s=0.02)
-    both = pd.concat([fast, slow]).assign(epoch=1, samples=8, bytes_sent=1, loss=0.5)
-    trial = replace(make_trial({}, workers=2), steps=both)
-    told = list(HtaExporter().write(RunTable(RunFolder(tmp_path), (trial,)), tmp_path))
+    all_steps = pd.concat([fast, slow]).assign(epoch=1, samples=8, bytes_sent=1, loss=0.5)
+    trial = replace(make_trial({}, workers=2), steps=all_steps)
+    omissions = list(HtaExporter().write(RunTable(RunFolder(tmp_path), (trial,)), tmp_path))
 
     program = [sys.executable, "-c", STRAGGLERS, str(tmp_path / "000-t")]
-    found = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    stragglers = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
 
-    assert (told, found) == ([], "[1]")
+    assert (omissions, stragglers) == ([], "[1]")
 
 
 STRAGGLERS = """
@@ -317,8 +321,8 @@ print([int(rank) for rank in traces.get_potential_stragglers(num_candidates=1)])
 
 
 @pytest.mark.parametrize("kind", ["gossip", "strategy_switch"])
-def test_chakra_leaves_out_messages_that_it_does_not_know(kind: str) -> None:
-    """A trace without them would be replayed as if the network cost nothing."""
+def test_chakra_export_rejects_strategies_with_unsupported_messages(kind: str) -> None:
+    """A trace without these messages would be replayed as if the network cost nothing."""
     plan = PlanView(trial="000", label="g", workers=2, strategy={"kind": kind})
 
     assert reason_not_exportable(plan) == f"the messages of strategy {kind} are not supported by this export"

@@ -1,4 +1,4 @@
-"""Checks of the emulation itself: made-up records of a good host and of every kind of bad one."""
+"""Checks of the emulation: synthetic records of a good host and of every kind of bad host."""
 
 import json
 from collections.abc import Callable
@@ -39,17 +39,17 @@ LOSSY = {"paths": [{"source": "worker-0", "target": "worker-1", "losses": [{"kin
 PAUSE = {"kind": "pause", "at": {"time": "1s"}, "of": ["worker-0"], "lasts": "500ms"}
 
 
-def shaping(**each: Any) -> dict[str, Any]:
+def shaping(**properties: Any) -> dict[str, Any]:
     """The same record of both workers' links, on containers."""
-    return {"engine": "docker", "shaping": {node["name"]: {"rung": "tc-htb", **each} for node in NODES}}
+    return {"engine": "docker", "shaping": {node["name"]: {"rung": "tc-htb", **properties} for node in NODES}}
 
 
-def probed(seconds: float) -> dict[str, float]:
+def round_trip_record(seconds: float) -> dict[str, float]:
     """A round trip as the engine records it."""
     return {"declared": 0.01, "achieved": seconds}
 
 
-def held_back(throttled_s: float, run_s: float = 10.0) -> dict[str, Any]:
+def throttling_record(throttled_s: float, run_s: float = 10.0) -> dict[str, Any]:
     """Counters of both workers, which a dilated run leaves idle in most periods."""
     counted = {"periods": 100, "throttled_periods": 20, "throttled_s": throttled_s}
     return {"engine": "docker", "timings_s": {"run": run_s}, "throttling": {node["name"]: counted for node in NODES}}
@@ -64,7 +64,7 @@ def held_back(throttled_s: float, run_s: float = 10.0) -> dict[str, Any]:
         ({"engine": "simulated"}, VALID),
     ],
 )
-def test_a_host_that_wakes_threads_late_is_not_trusted(
+def test_a_host_that_wakes_threads_late_is_degraded(
     make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
     assert check_wakeup_delay(make_trial({}, status=status)).level == level
@@ -73,32 +73,32 @@ def test_a_host_that_wakes_threads_late_is_not_trusted(
 @pytest.mark.parametrize(
     ("status", "level"),
     [
-        (held_back(0.10), VALID),
-        (held_back(0.11), DEGRADED),
-        (held_back(0.11, run_s=20.0), VALID),
-        (held_back(0.0) | {"timings_s": {}}, DEGRADED),
+        (throttling_record(0.10), VALID),
+        (throttling_record(0.11), DEGRADED),
+        (throttling_record(0.11, run_s=20.0), VALID),
+        (throttling_record(0.0) | {"timings_s": {}}, DEGRADED),
         ({"engine": "docker"}, DEGRADED),
         ({"engine": "local"}, VALID),
     ],
 )
-def test_paced_nodes_must_not_be_held_back_by_their_quota(
+def test_paced_nodes_must_not_be_throttled_by_their_cpu_quota(
     make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
     assert check_cpu_throttling(make_trial({}, status=status, nodes=NODES)).level == level
 
 
 def test_a_coordinator_may_evaluate_in_bursts(make_trial: MakeTrial) -> None:
-    """Nobody who trains waits for it; in a dilated run it was held back in a fifth of its periods."""
-    status = held_back(0.0)
+    """No worker waits for the coordinator; in a dilated run it was throttled in a fifth of its periods."""
+    status = throttling_record(0.0)
     status["throttling"]["coordinator"] = {"periods": 1000, "throttled_periods": 187, "throttled_s": 0.9}
     nodes = [*NODES, {"name": "coordinator", "role": "coordinator"}]
 
     assert check_cpu_throttling(make_trial({}, status=status, nodes=nodes)).level == VALID
 
 
-def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial: MakeTrial) -> None:
+def test_a_device_slowed_by_its_cpu_quota_may_be_throttled(make_trial: MakeTrial) -> None:
     slow = [NODES[0], {"name": "worker-1", "role": "worker", "rank": 1, "cpus": 0.5}]
-    status = held_back(0.0)
+    status = throttling_record(0.0)
     status["throttling"]["worker-1"] = {"periods": 1000, "throttled_periods": 900, "throttled_s": 4.0}
 
     assert check_cpu_throttling(make_trial({}, status=status, nodes=slow)).level == VALID
@@ -116,22 +116,22 @@ def test_a_device_that_is_slow_by_its_quota_is_meant_to_be_held_back(make_trial:
         ({"network": FAR}, shaping(rungs={"delay": "none"}), INVALID),
         ({"network": LOSSY}, shaping(rung="fluid", rungs={"loss": "none"}) | {"engine": "local"}, INVALID),
         ({"network": FAR}, shaping(rungs={"delay": "netem", "buffer": "none"}), DEGRADED),
-        ({"network": FAR}, shaping(), DEGRADED),  # nobody says what delayed it
+        ({"network": FAR}, shaping(), DEGRADED),  # the mechanism of the delay is not recorded
         ({"network": LOSSY}, shaping(rungs={"loss": "netem"}), VALID),
     ],
 )
-def test_what_is_declared_is_enforced_by_the_kernel_or_the_verdict_says_by_what(
+def test_properties_that_the_kernel_does_not_enforce_are_degraded_or_invalid(
     make_trial: MakeTrial, planned: dict[str, Any], status: dict[str, Any], level: VerdictLevel
 ) -> None:
     assert check_shaping_mechanisms(make_trial({}, status=status, nodes=NODES, **planned)).level == level
 
 
-def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None:
-    found = check_shaping_mechanisms(
+def test_the_reason_names_property_mechanism_and_nodes(make_trial: MakeTrial) -> None:
+    verdict = check_shaping_mechanisms(
         make_trial({}, status=shaping(rungs={"delay": "transport"}), nodes=NODES, network=FAR)
     )
 
-    assert found.reason == "not enforced by the kernel: delay by transport (worker-0, worker-1)"
+    assert verdict.reason == "not enforced by the kernel: delay by transport (worker-0, worker-1)"
 
 
 @pytest.mark.parametrize(
@@ -143,41 +143,44 @@ def test_the_reason_names_property_rung_and_nodes(make_trial: MakeTrial) -> None
         ({}, DEGRADED),
     ],
 )
-def test_a_long_flow_gets_through_as_fast_as_declared(
+def test_a_long_flow_must_reach_the_declared_rate(
     make_trial: MakeTrial, achieved: dict[str, float], level: VerdictLevel
 ) -> None:
     assert check_measured_link_rates(make_trial({}, status=shaping(**achieved), nodes=NODES)).level == level
 
 
-def test_a_node_alone_has_nobody_to_prove_its_link_to(make_trial: MakeTrial) -> None:
+def test_the_link_of_a_single_node_needs_no_proof(make_trial: MakeTrial) -> None:
     """The baseline of every sweep: one worker that exchanges nothing."""
     assert check_measured_link_rates(make_trial({}, status=shaping(), nodes=NODES[:1])).level == VALID
 
 
-def flooded(declared: float, achieved: float) -> dict[str, Any]:
+def flood_record(declared: float, achieved: float) -> dict[str, Any]:
     """Floods in both directions, as the engine records them."""
-    both = {way: {"declared": declared, "achieved": achieved, "tries": [achieved]} for way in ("uplink", "downlink")}
+    both = {
+        direction: {"declared": declared, "achieved": achieved, "tries": [achieved]}
+        for direction in ("uplink", "downlink")
+    }
     return {"flooded": both, "achieved_uplink_bps": achieved, "achieved_downlink_bps": achieved}
 
 
 @pytest.mark.parametrize(("achieved", "level"), [(0.79e8, VALID), (0.7e8, INVALID)])
-def test_a_link_that_nobody_can_fill_carries_all_that_they_bring(
+def test_a_link_that_its_peers_cannot_fill_must_carry_all_their_traffic(
     make_trial: MakeTrial, achieved: float, level: VerdictLevel
 ) -> None:
-    """A server that is faster than its workers together is as fast as they can tell, and the reason says so."""
-    found = check_measured_link_rates(make_trial({}, status=shaping(**flooded(0.8e8, achieved)), nodes=NODES))
+    """A server link that is faster than all workers together is proven only up to their rate; the reason says so."""
+    verdict = check_measured_link_rates(make_trial({}, status=shaping(**flood_record(0.8e8, achieved)), nodes=NODES))
 
-    assert found.level == level
-    assert ("their peers cannot fill worker-0 uplink and 3 others" in found.reason) == (level == VALID)
+    assert verdict.level == level
+    assert ("their peers cannot fill worker-0 uplink and 3 others" in verdict.reason) == (level == VALID)
 
 
-def test_a_link_that_was_not_proven_is_not_called_proven_and_says_why(make_trial: MakeTrial) -> None:
-    why = {"uplink": "the ways that could fill it lose packets"}
+def test_an_unproven_link_is_degraded_with_its_reason(make_trial: MakeTrial) -> None:
+    reasons = {"uplink": "the ways that could fill it lose packets"}
 
-    found = check_measured_link_rates(make_trial({}, status=shaping(unproven=why), nodes=NODES))
+    verdict = check_measured_link_rates(make_trial({}, status=shaping(unproven=reasons), nodes=NODES))
 
-    assert found.level == DEGRADED
-    assert found.reason.endswith("such as worker-0 uplink: the ways that could fill it lose packets")
+    assert verdict.level == DEGRADED
+    assert verdict.reason.endswith("such as worker-0 uplink: the ways that could fill it lose packets")
 
 
 @pytest.mark.parametrize(
@@ -191,10 +194,10 @@ def test_a_link_that_was_not_proven_is_not_called_proven_and_says_why(make_trial
         (0.04, 1.0, INVALID),
     ],
 )
-def test_a_message_takes_what_its_links_rate_makes_of_it(
+def test_a_probe_message_must_take_the_time_of_its_link_rate(
     make_trial: MakeTrial, achieved_s: float, dilation: float, level: VerdictLevel
 ) -> None:
-    """Twice as long is as wrong as not shaped at all."""
+    """A message that takes twice as long is as wrong as one that was not shaped at all."""
     status = shaping(message_s={"worker-1": {"declared": 0.05, "achieved": achieved_s}})
 
     assert check_probe_message_times(make_trial({}, status=status, nodes=NODES, dilation=dilation)).level == level
@@ -211,13 +214,11 @@ def test_a_message_takes_what_its_links_rate_makes_of_it(
         ({}, VALID),
     ],
 )
-def test_a_host_that_makes_nodes_wait_is_not_trusted(
-    make_trial: MakeTrial, host: dict[str, Any], level: VerdictLevel
-) -> None:
-    found = check_host_pressure(make_trial({}, status={"engine": "docker", "host": host}))
+def test_a_host_under_pressure_is_degraded(make_trial: MakeTrial, host: dict[str, Any], level: VerdictLevel) -> None:
+    verdict = check_host_pressure(make_trial({}, status={"engine": "docker", "host": host}))
 
-    assert found.level == level
-    assert ("not counted by this kernel" in found.reason) == (level == VALID and not host.get("pressure"))
+    assert verdict.level == level
+    assert ("not counted by this kernel" in verdict.reason) == (level == VALID and not host.get("pressure"))
 
 
 UP = {"name": "rack-0 up", "rate_bps": 2e8, "sources": ["worker-0"], "targets": ["worker-1"]}
@@ -232,10 +233,10 @@ UP = {"name": "rack-0 up", "rate_bps": 2e8, "sources": ["worker-0"], "targets": 
         ({}, DEGRADED),
     ],
 )
-def test_a_shared_link_is_as_fast_as_declared(
+def test_a_shared_link_must_reach_its_declared_rate(
     make_trial: MakeTrial, record: dict[str, Any], level: VerdictLevel
 ) -> None:
-    """Its rate is in the record of whoever shapes it, the switch between racks or a node."""
+    """Its rate is recorded by the switch between racks or by the node that shapes it."""
     status = shaping()
     status["shaping"]["switch"] = {"rung": "tc-htb", **record}
 
@@ -254,26 +255,26 @@ def test_a_shared_link_is_as_fast_as_declared(
         ({}, DEGRADED),
     ],
 )
-def test_nodes_are_as_far_apart_as_declared(
+def test_round_trips_must_take_the_declared_delay(
     make_trial: MakeTrial, measured: dict[str, dict[str, float]], level: VerdictLevel
 ) -> None:
     status = shaping()
     for node, trips in measured.items():
-        status["shaping"][node]["round_trip_s"] = {peer: probed(seconds) for peer, seconds in trips.items()}
+        status["shaping"][node]["round_trip_s"] = {peer: round_trip_record(seconds) for peer, seconds in trips.items()}
 
     assert check_round_trips(make_trial({}, status=status, nodes=NODES, network=FAR)).level == level
 
 
-def test_a_round_trip_may_be_off_by_the_hosts_time(make_trial: MakeTrial) -> None:
-    """0.9 virtual ms are 14 of the host at dilation 16: a network that is wrong, not a timer that is late."""
+def test_the_tolerance_of_round_trips_is_in_host_time(make_trial: MakeTrial) -> None:
+    """0.9 virtual ms are 14 ms of the host at dilation 16: the network is wrong, not a timer late."""
     status = shaping()
-    status["shaping"]["worker-0"]["round_trip_s"] = {"worker-1": probed(0.0109)}
+    status["shaping"]["worker-0"]["round_trip_s"] = {"worker-1": round_trip_record(0.0109)}
 
     assert check_round_trips(make_trial({}, status=status, nodes=NODES, network=FAR, dilation=16.0)).level == INVALID
 
 
-def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
-    status = shaping(round_trip_s={"worker-0": probed(0.004)})
+def test_an_undeclared_delay_is_invalid(make_trial: MakeTrial) -> None:
+    status = shaping(round_trip_s={"worker-0": round_trip_record(0.004)})
 
     assert check_round_trips(make_trial({}, status=status, nodes=NODES)).level == INVALID
 
@@ -286,7 +287,7 @@ def test_a_delay_that_nobody_declared_is_found(make_trial: MakeTrial) -> None:
         (None, DEGRADED),
     ],
 )
-def test_queues_drop_nothing_where_no_loss_is_declared(
+def test_queues_must_not_drop_packets_without_declared_loss(
     make_trial: MakeTrial, counted: int | None, level: VerdictLevel
 ) -> None:
     queues = (
@@ -296,24 +297,26 @@ def test_queues_drop_nothing_where_no_loss_is_declared(
     assert check_queue_drops(make_trial({}, status=shaping(queues=queues), nodes=NODES)).level == level
 
 
-def test_a_lossy_path_may_drop(make_trial: MakeTrial) -> None:
+def test_queues_of_a_lossy_path_may_drop_packets(make_trial: MakeTrial) -> None:
     queues = {"eth0": {"packets": 1000, "drops": 500}}
     trial = make_trial({}, status=shaping(queues=queues), nodes=NODES, network=LOSSY)
 
     assert check_queue_drops(trial).level == VALID
 
 
-@pytest.mark.parametrize(("of", "level"), [(["worker-0", "worker-1"], VALID), (["worker-0"], DEGRADED)])
-def test_only_links_with_an_event_may_drop(make_trial: MakeTrial, of: list[str], level: VerdictLevel) -> None:
-    what = {"kind": "link", "at": {"time": "1s"}, "of": of, "uplink": "10mbit"}
-    event = {"number": 0, "time_s": 1.0, "step": None, "change": what}
+@pytest.mark.parametrize(("nodes", "level"), [(["worker-0", "worker-1"], VALID), (["worker-0"], DEGRADED)])
+def test_only_queues_of_links_with_an_event_may_drop_packets(
+    make_trial: MakeTrial, nodes: list[str], level: VerdictLevel
+) -> None:
+    change = {"kind": "link", "at": {"time": "1s"}, "of": nodes, "uplink": "10mbit"}
+    event = {"number": 0, "time_s": 1.0, "step": None, "change": change}
     status = shaping(queues={"eth0": {"packets": 1000, "drops": 500}})
 
     assert check_queue_drops(make_trial({}, status=status, nodes=NODES, events=[event])).level == level
 
 
-def applied(line: Line, phase: str, at_s: float, late_s: float) -> str:
-    """A worker says that it has applied the pause to itself."""
+def applied_event(line: Line, phase: str, at_s: float, late_s: float) -> str:
+    """Log line of a worker that has applied the pause to itself."""
     value = {"number": 0, "kind": "pause", "planned_s": at_s, "applied_s": at_s + late_s, "lateness_s": late_s}
     return line("event_applied", value | {"phase": phase, "by": "worker-0"}, 10 + at_s, "worker-0")
 
@@ -321,12 +324,12 @@ def applied(line: Line, phase: str, at_s: float, late_s: float) -> str:
 @pytest.mark.parametrize(
     ("late_s", "dilation", "level"), [(0.04, 1.0, VALID), (0.06, 1.0, INVALID), (0.04, 2.0, INVALID)]
 )
-def test_events_are_on_time_by_the_clock_of_the_host(
+def test_event_lateness_is_measured_by_the_clock_of_the_host(
     make_trial: MakeTrial, line: Line, late_s: float, dilation: float, level: VerdictLevel
 ) -> None:
     logs = {
         "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=20)],
-        "worker-0": [applied(line, "begin", 1.0, late_s), applied(line, "end", 1.5, 0.0)],
+        "worker-0": [applied_event(line, "begin", 1.0, late_s), applied_event(line, "end", 1.5, 0.0)],
     }
     event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
@@ -343,13 +346,13 @@ def test_events_are_on_time_by_the_clock_of_the_host(
         (("begin",), 1.4, VALID),  # over before the event's end
     ],
 )
-def test_an_event_that_was_due_must_have_happened(
+def test_an_event_that_was_due_must_have_been_applied(
     make_trial: MakeTrial, line: Line, phases: tuple[str, ...], seconds: float, level: VerdictLevel
 ) -> None:
     when = {"begin": 1.0, "end": 1.5}
     logs = {
         "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=10 + seconds)],
-        "worker-0": [applied(line, phase, when[phase], 0.0) for phase in phases],
+        "worker-0": [applied_event(line, phase, when[phase], 0.0) for phase in phases],
     }
     event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
@@ -357,31 +360,31 @@ def test_an_event_that_was_due_must_have_happened(
 
 
 @pytest.mark.parametrize(
-    ("steps", "what", "level"),
+    ("steps", "kind", "level"),
     [
         ((5, 20), "pause", VALID),  # a slow worker, or one that only serves by then
         ((20, 20), "pause", INVALID),
-        ((5, 20), "link", INVALID),  # whoever comes to the step first begins it for all
+        ((5, 20), "link", INVALID),  # the first worker at the step begins it for all
         ((5, 5), "link", VALID),
     ],
 )
-def test_an_event_at_a_step_is_due_when_those_come_to_it_who_begin_it(
-    make_trial: MakeTrial, steps_line: Line, steps: tuple[int, int], what: str, level: VerdictLevel
+def test_an_event_at_a_step_is_due_when_the_nodes_that_begin_it_reach_the_step(
+    make_trial: MakeTrial, steps_line: Line, steps: tuple[int, int], kind: str, level: VerdictLevel
 ) -> None:
-    """Out of lockstep workers do as many steps as they can: what one never came to is not missing."""
+    """Asynchronous workers do as many steps as they can: an event at a step never reached is not missing."""
     slower = {"kind": "link", "of": ["worker-0"], "uplink": "1mbit"}
-    happening = {"pause": PAUSE, "link": slower}[what] | {"at": {"step": 10}}
-    event = {"number": 0, "time_s": None, "step": 10, "change": happening}
+    change = {"pause": PAUSE, "link": slower}[kind] | {"at": {"step": 10}}
+    event = {"number": 0, "time_s": None, "step": 10, "change": change}
     logs = {f"worker-{rank}": [steps_line([{}] * done, f"worker-{rank}")] for rank, done in enumerate(steps)}
 
-    found = check_event_lateness(make_trial(logs, events=[event], nodes=NODES))
+    verdict = check_event_lateness(make_trial(logs, events=[event], nodes=NODES))
 
-    assert found.level == level
-    assert found.level == INVALID or "its workers did not reach its step" in found.reason
+    assert verdict.level == level
+    assert verdict.level == INVALID or "its workers did not reach its step" in verdict.reason
 
 
 def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
-    """Whoever applies events logs a failure without a lateness."""
+    """The node that applies events logs a failure without a lateness."""
     value = {"number": 0, "kind": "pause", "planned_s": 1.0, "applied_s": 1.0, "lateness_s": None, "phase": "begin"}
     logs = {"worker-0": [line("event_applied", value | {"by": "worker-0"}, 11.0, "worker-0")]}
     event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
@@ -390,7 +393,7 @@ def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, li
 
 
 @pytest.mark.parametrize(("ratio", "level"), [(0.46, VALID), (0.44, INVALID), (None, DEGRADED)])
-def test_a_quota_device_computes_at_its_share_of_a_core(
+def test_a_device_with_a_cpu_quota_must_compute_at_its_share_of_a_core(
     make_trial: MakeTrial, line: Line, stop_line: Line, ratio: float | None, level: VerdictLevel
 ) -> None:
     slow = [{"name": "worker-0", "role": "worker", "rank": 0, "cpus": 0.5}]
@@ -401,10 +404,10 @@ def test_a_quota_device_computes_at_its_share_of_a_core(
 
 
 @pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (25.0 - 1e-12, VALID), (10.0, INVALID)])
-def test_a_host_that_is_too_small_is_found_out(
+def test_a_dilation_below_the_demand_of_the_trial_is_invalid(
     make_trial: MakeTrial, tmp_path: Path, dilation: float, level: VerdictLevel
 ) -> None:
-    """The manifest keeps what was measured and decided before the run."""
+    """The manifest records the demands that were measured before the run."""
     demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "mathematics": 3.0}}
     (tmp_path / "manifest.json").write_text(json.dumps({"admission": {"demands": [demand]}}))
 
@@ -423,7 +426,7 @@ def test_a_host_that_is_too_small_is_found_out(
         check_cpu_quota_speed,
     ],
 )
-def test_a_trial_that_declares_nothing_has_nothing_to_prove(make_trial: MakeTrial, check: Check) -> None:
+def test_checks_pass_for_a_trial_that_declares_nothing(make_trial: MakeTrial, check: Check) -> None:
     assert check(make_trial({}, status={"engine": "simulated"})).level == VALID
 
 
@@ -446,10 +449,10 @@ VARIED = [node | {"variation": {"kind": "normal"}} for node in NODES]
         (2.0, {"nodes": [{"name": "worker-0", "role": "worker", "rank": 0}]}, VALID),
     ],
 )
-def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
+def test_steps_much_longer_than_predicted_are_degraded_as_host_overhead(
     make_trial: MakeTrial, steps_line: StepsLine, step_s: float, planned: dict[str, Any], level: VerdictLevel
 ) -> None:
-    """Where a closed form knows what a step takes; on a ring of 32 with short messages the host added a half."""
+    """Applies where a closed form predicts the step; on a ring of 32 with short messages the host added a half."""
     logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
     predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4, "formula": "a + b"}, "nodes": NODES, "workers": 2}
 
@@ -459,21 +462,21 @@ def test_steps_must_be_those_of_the_cluster_and_not_of_this_host(
 @pytest.mark.parametrize(
     ("horizon_s", "seconds", "level"), [(None, 90.0, VALID), (10.0, 9.0, VALID), (10.0, 11.0, DEGRADED)]
 )
-def test_a_trial_that_outlives_its_random_events_is_told(
+def test_a_trial_longer_than_its_random_events_is_degraded(
     make_trial: MakeTrial, horizon_s: float | None, seconds: float, level: VerdictLevel
 ) -> None:
-    """From there on nothing happens any more, which looks like a calm cluster."""
+    """After the last random event the cluster would look calm."""
     trial = make_trial({})
 
-    found = check_random_event_coverage(
+    verdict = check_random_event_coverage(
         replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
     )
 
-    assert found.level is level
+    assert verdict.level is level
 
 
-def test_what_our_own_code_shapes_holds_by_construction(make_trial: MakeTrial) -> None:
-    """Shared links and paths as ports do: "not at all" beside a valid verdict helps nobody."""
+def test_properties_enforced_by_our_own_code_hold_by_construction(make_trial: MakeTrial) -> None:
+    """Shared links and paths, like ports: the words "not at all" beside a valid verdict would be misleading."""
     ends = {"source": "worker-0", "target": "worker-1"}
     path = ends | {"delay_s": 0.01, "losses": [{"kind": "independent", "share": 0.02}]}
     pipe = {"name": "between", "rate_bps": 1e8, "sources": ["worker-0"], "targets": ["worker-1"]}
@@ -483,6 +486,6 @@ def test_what_our_own_code_shapes_holds_by_construction(make_trial: MakeTrial) -
     rows = [(row.what, row.declared, row.achieved, row.how) for row in achieved_properties(trial)]
 
     assert rows == [
-        (what, pytest.approx(declared), pytest.approx(declared), "by construction")
-        for what, declared in (("shared link", 1e8), ("delay", 0.01), ("loss", 0.02))
+        (kind, pytest.approx(declared), pytest.approx(declared), "by construction")
+        for kind, declared in (("shared link", 1e8), ("delay", 0.01), ("loss", 0.02))
     ]

@@ -1,4 +1,4 @@
-"""Figures: nothing that is drawn may lie outside the frame."""
+"""Figures: all lines lie inside their frames, and data and titles agree with the run."""
 
 import json
 import pickle
@@ -41,8 +41,8 @@ PIXEL = 1.0  # about half a line's width
 
 
 @pytest.fixture
-def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Callable[..., list[Drawing]]:
-    """All drawings of a run on 1, 2, 4 and 8 workers under two conditions, with a slow-down in each that lasts."""
+def draw_unequal_run(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Callable[..., list[Drawing]]:
+    """All drawings of a run on 1, 2, 4 and 8 workers under two conditions, with a lasting slowdown in each trial."""
 
     def drawn(*strategies: str) -> list[Drawing]:
         folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"), workers=(1, 2, 4, 8))
@@ -57,75 +57,82 @@ def unlike(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Call
 
 
 def _slow_down(trial: TrialFolder, line: Callable[..., str]) -> None:
-    planned = json.loads(trial.plan_path.read_text())
-    what = {"kind": "slowdown", "at": {"time": "200ms"}, "of": ["worker-0"], "factor": 3.0}
-    planned["events"] = [{"number": 0, "time_s": 0.2, "step": None, "change": what}]
-    trial.plan_path.write_text(json.dumps(planned))
+    plan = json.loads(trial.plan_path.read_text())
+    change = {"kind": "slowdown", "at": {"time": "200ms"}, "of": ["worker-0"], "factor": 3.0}
+    plan["events"] = [{"number": 0, "time_s": 0.2, "step": None, "change": change}]
+    trial.plan_path.write_text(json.dumps(plan))
     applied = {"number": 0, "kind": "slowdown", "planned_s": 0.2, "applied_s": 0.2, "lateness_s": 0.0, "phase": "begin"}
     with trial.log_path("worker-0").open("a") as log:
         log.write(line("event_applied", applied | {"by": "worker-0"}, 100.2, "worker-0") + "\n")
 
 
 def _end_worse(trial: TrialFolder, line: Callable[..., str]) -> None:
-    """Its last evaluation is of another quality than what the other condition ends at."""
+    """Append an evaluation with another quality than that of the other condition."""
     with trial.log_path("coordinator").open("a") as log:
         log.write(line("eval_metrics", {"accuracy": 0.5, "loss": 1.5}, 200.0, step=99, samples_count=1000) + "\n")
 
 
 def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
-    """Half a second into the trial another strategy takes over."""
-    planned = json.loads(trial.plan_path.read_text())
-    same = {key: planned[key] for key in ("predicted", "bytes_per_step")}
-    planned["second_phase"] = same | {"is_synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
-    trial.plan_path.write_text(json.dumps(planned))
+    """Half a second after the start another strategy takes over."""
+    plan = json.loads(trial.plan_path.read_text())
+    same = {key: plan[key] for key in ("predicted", "bytes_per_step")}
+    plan["second_phase"] = same | {"is_synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
+    trial.plan_path.write_text(json.dumps(plan))
     committed = {"step": 10, "samples": 100, "seconds": 0.01, "loaded": False}
     with trial.log_path("coordinator").open("a") as log:
         log.write(line("switch_committed", committed, 100.5) + "\n")
 
 
 @pytest.mark.parametrize("strategies", [("ring", "ps_bsp", "ps_asp"), ("ps_bsp", "ps_asp", "ring")])
-def test_all_lines_lie_inside_their_frame(unlike: Callable[..., list[Drawing]], strategies: tuple[str, ...]) -> None:
+def test_all_lines_lie_inside_their_frame(
+    draw_unequal_run: Callable[..., list[Drawing]], strategies: tuple[str, ...]
+) -> None:
     """Panels that share an axis differ: the shorter or lower one must not set the limits, whichever comes first."""
-    drawings = unlike(*strategies)
+    drawings = draw_unequal_run(*strategies)
 
-    outside = [f"{drawing.name}: {found}" for drawing in drawings for found in _outside(drawing)]
+    outside = [f"{drawing.name}: {message}" for drawing in drawings for message in _lines_outside_frame(drawing)]
 
     assert {drawing.name for drawing in drawings} == set(FIGURES)
     assert outside == []
 
 
 @pytest.mark.slow
-def test_another_process_saves_the_same_bytes(unlike: Callable[..., list[Drawing]], tmp_path: Path) -> None:
-    """Figures of a large run are saved by whichever process has time; a drawing must stand being sent to it."""
-    for drawing in unlike("ring", "ps_asp"):
+def test_another_process_saves_the_same_bytes(draw_unequal_run: Callable[..., list[Drawing]], tmp_path: Path) -> None:
+    """Any process may save the figures of a large run, so a drawing must survive pickling."""
+    for drawing in draw_unequal_run("ring", "ps_asp"):
         sent = pickle.loads(pickle.dumps(drawing))  # noqa: S301 - our own
 
-        ours, theirs = save_drawing_files(drawing, tmp_path / "here"), save_drawing_files(sent, tmp_path / "there")
+        saved_here, saved_there = (
+            save_drawing_files(drawing, tmp_path / "here"),
+            save_drawing_files(sent, tmp_path / "there"),
+        )
 
         for ending in (".svg", ".png", ".csv", ".json"):
-            assert ours.with_suffix(ending).read_bytes() == theirs.with_suffix(ending).read_bytes(), drawing.name
+            assert saved_here.with_suffix(ending).read_bytes() == saved_there.with_suffix(ending).read_bytes(), (
+                drawing.name
+            )
 
 
-def _outside(drawing: Drawing) -> Iterator[str]:
+def _lines_outside_frame(drawing: Drawing) -> Iterator[str]:
     drawing.figure.draw_without_rendering()
     for axes in drawing.figure.axes:
-        yield from (f"{axes.get_title()} ends before {found}" for found in _beyond(axes))
+        yield from (f"{axes.get_title()} ends before {point}" for point in _points_outside_axes(axes))
 
 
-def _beyond(axes: Axes) -> Iterator[list[float]]:
-    """The first point of every line that lies outside; places in pixels, so that it holds for any scale."""
+def _points_outside_axes(axes: Axes) -> Iterator[list[float]]:
+    """The first outside point of every line, compared in pixels, so that any scale of the axes works."""
     low, high = np.asarray(axes.bbox.min) - PIXEL, np.asarray(axes.bbox.max) + PIXEL
     for line in axes.lines:
         points = np.asarray(line.get_xydata(), dtype=float)
-        places = line.get_transform().transform(points)
-        beyond = np.any((places < low) | (places > high), axis=1)
-        yield from points[beyond][:1].tolist()
+        pixels = line.get_transform().transform(points)
+        is_outside = np.any((pixels < low) | (pixels > high), axis=1)
+        yield from points[is_outside][:1].tolist()
 
 
-def test_the_closed_form_of_workers_that_do_not_wait_is_compared_with_the_step_that_most_of_them_take(
+def test_the_closed_form_of_asynchronous_workers_is_compared_with_the_median_step(
     make_run: Callable[..., RunFolder],
 ) -> None:
-    """A third worker that is far slower changes neither the median step nor what it is compared with."""
+    """A third, much slower worker changes neither the median step nor its prediction."""
     folder = make_run(strategies=("ring", "ps_asp"), workers=(2,), baseline=False)
     for trial in folder.trial_folders:
         planned = json.loads(trial.plan_path.read_text())
@@ -141,19 +148,19 @@ def test_the_closed_form_of_workers_that_do_not_wait_is_compared_with_the_step_t
     assert all(0.5 < 1 + remainder < 1.2 for remainder in drawing.data["remainder"])
 
 
-def test_speedups_stand_beside_those_of_the_closed_forms(make_run: Callable[..., RunFolder]) -> None:
-    """One row per strategy and number of workers; the forms' are predicted seconds of the base over those of N."""
+def test_measured_speedups_are_drawn_with_predicted_ones(make_run: Callable[..., RunFolder]) -> None:
+    """One row per strategy and number of workers; predicted speedups are ratios of predicted seconds."""
     folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4))
     table, numbers = analyse_run(folder)
 
     drawing = draw_predicted_speedup(AnalysedRun(table, numbers))
 
     assert drawing is not None
-    told = {(trial.plan.label, trial.plan.workers): 1 / trial.plan.predicted_s for trial in table.trials}
+    predicted_rates = {(trial.plan.label, trial.plan.workers): 1 / trial.plan.predicted_s for trial in table.trials}
     rates = {(trial.strategy, trial.workers): trial.samples_per_second or 0.0 for trial in numbers.trials}
     shown = drawing.data.set_index(["strategy", "workers"])
-    for kind in [key for key in told if key[1] > 1]:
-        assert shown["predicted_speedup"][kind] == pytest.approx(told[kind] / told["baseline", 1])
+    for kind in [key for key in predicted_rates if key[1] > 1]:
+        assert shown["predicted_speedup"][kind] == pytest.approx(predicted_rates[kind] / predicted_rates["baseline", 1])
         assert shown["measured_speedup"][kind] == pytest.approx(rates[kind] / rates["baseline", 1])
     title = r"Ring on 4 workers: \S+ times the samples per second of one worker alone, the closed form predicts \S+"
     assert re.match(title, drawing.title)
@@ -167,8 +174,8 @@ published:
 """
 
 
-def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..., RunFolder]) -> None:
-    """A study that is repeated says more when its own numbers are in sight: in the figure, its table and in words."""
+def test_published_speedups_are_shown_beside_measured_ones(make_run: Callable[..., RunFolder]) -> None:
+    """A repeated study is more informative beside its own numbers: in the figure, its table and the text."""
     folder = make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4))
     with (folder.path / "scenario.yaml").open("a") as scenario:
         scenario.write(PUBLISHED)
@@ -177,21 +184,21 @@ def test_what_others_published_stands_beside_what_we_found(make_run: Callable[..
     drawing = draw_predicted_speedup(AnalysedRun(table, numbers))
 
     assert drawing is not None
-    assert list(_outside(drawing)) == []
+    assert list(_lines_outside_frame(drawing)) == []
     shown = drawing.data.set_index(["strategy", "workers"])
     assert list(shown.loc[("ring", 4), ["published_measured", "published_predicted"]]) == [1.25, 3.75]
     assert shown["published_measured"].count() == 2
     assert "a study" in drawing.caption
-    ours = shown.loc[("ring", 4)]
+    row = shown.loc[("ring", 4)]
     assert (
         "Ring: others published a speedup of 1.25 on 4 workers (a study), where their own model predicts 3.75; "
-        f"here it is {format_number(ours['measured_speedup'])}, "
-        f"and our closed form predicts {format_number(ours['predicted_speedup'])}."
+        f"here it is {format_number(row['measured_speedup'])}, "
+        f"and our closed form predicts {format_number(row['predicted_speedup'])}."
     ) in headline_sentences(numbers)
 
 
-def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[..., RunFolder]) -> None:
-    """Two times of one worker alone mean nothing to a reader who can't tell which is whose."""
+def test_bases_under_several_conditions_are_named_with_their_condition(make_run: Callable[..., RunFolder]) -> None:
+    """Two times of one worker alone mean nothing unless the reader knows the condition of each."""
     run = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2, 4), baseline=False)))
     (curve,) = run.summary.curves
     slow, fast = (
@@ -204,39 +211,40 @@ def test_bases_under_several_conditions_are_named_with_them(make_run: Callable[.
     assert "ring on 2 workers with uplink 10mbit, 20.0 s" in describe_speedup_bases([slow, fast])
     assert "ring on 2 workers with uplink 100mbit, 4.00 s" in describe_speedup_bases([slow, fast])
     assert drawing is not None
-    assert drawing.title.startswith("ring on 4 workers is ")  # "scales best" of one: better than whom?
+    assert drawing.title.startswith("ring on 4 workers is ")  # "scales best" needs a second curve
     assert " with " not in drawing.caption
 
 
 @pytest.mark.parametrize(
-    ("called", "told"), [("baseline", "for each curve one worker alone, 1.00 to 7.00 s"), ("ring", "its smallest size")]
+    ("strategy", "description"),
+    [("baseline", "for each curve one worker alone, 1.00 to 7.00 s"), ("ring", "its smallest size")],
 )
-def test_many_bases_are_told_together_by_what_they_are(
-    make_run: Callable[..., RunFolder], called: str, told: str
+def test_many_bases_are_summarised_by_their_kind(
+    make_run: Callable[..., RunFolder], strategy: str, description: str
 ) -> None:
-    """Under seven conditions one worker alone takes seven times; it is no size of any of the curves."""
+    """Under seven conditions one worker alone has seven times; it is not a size of any of the curves."""
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2, 4))))
     (curve,) = analysed.summary.curves
-    bases = [replace(curve.base, strategy=called, seconds=float(time_s)) for time_s in range(1, 8)]
+    bases = [replace(curve.base, strategy=strategy, seconds=float(time_s)) for time_s in range(1, 8)]
 
-    assert told in describe_speedup_bases(
+    assert description in describe_speedup_bases(
         [replace(curve, base=base, condition=f"delay {base.seconds}s") for base in bases]
     )
 
 
-def test_no_speedup_is_foretold_for_one_number_of_workers(make_run: Callable[..., RunFolder]) -> None:
-    """Nothing grows."""
+def test_no_speedup_is_predicted_for_one_number_of_workers(make_run: Callable[..., RunFolder]) -> None:
+    """A single size has no speedup to draw."""
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(4,))))
 
     assert draw_predicted_speedup(analysed) is None
 
 
-def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: Callable[..., RunFolder]) -> None:
-    """Otherwise a title says that ring keeps 92 % and that ring keeps 60 %."""
+def test_two_curves_of_a_strategy_are_distinguished_by_their_conditions(make_run: Callable[..., RunFolder]) -> None:
+    """Otherwise the title would give two efficiencies, 92 % and 60 %, for the same ring."""
     folder = make_run(strategies=("ring",), workers=(1, 2, 4), conditions=("100mbit", "10mbit"))
     for trial in folder.trial_folders:
         if "10mbit" in trial.plan_path.read_text().replace("100mbit", ""):
-            _twice_as_long(trial)
+            _double_durations(trial)
     analysed = AnalysedRun(*analyse_run(folder))
 
     drawing = draw_parallel_efficiency(analysed)
@@ -246,7 +254,7 @@ def test_two_curves_of_a_strategy_are_told_apart_by_their_conditions(make_run: C
 
 
 def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: Callable[..., RunFolder]) -> None:
-    """The knee of a sweep: a mean over repeats, and every repeat beside it."""
+    """The figure shows the mean over repeats and every repeat."""
     folder = make_run(strategies=("ring",), workers=(2,), conditions=("100mbit", "10mbit"), repeats=2, baseline=False)
     log = folder.trial_folders[-1].log_path("coordinator")
     lines = log.read_text().splitlines()
@@ -258,27 +266,27 @@ def test_the_quality_under_a_condition_is_that_of_its_last_evaluation(make_run: 
     drawing = draw_final_model_quality(analysed)
 
     assert drawing is not None
-    ends = drawing.data["accuracy"]
-    assert len(ends) == 4
-    assert ends.iloc[-1] == 0.5
-    worse, better = f"{ends[2:].mean():.3f} with uplink 10mbit", f"{ends[:2].mean():.3f} with uplink 100mbit"
+    qualities = drawing.data["accuracy"]
+    assert len(qualities) == 4
+    assert qualities.iloc[-1] == 0.5
+    worse, better = f"{qualities[2:].mean():.3f} with uplink 10mbit", f"{qualities[:2].mean():.3f} with uplink 100mbit"
     assert drawing.title == f"Ring ends at accuracy {worse}, {better}"
 
 
-def _twice_as_long(trial: TrialFolder) -> None:
-    """All steps of more than one worker, and so their end."""
+def _double_durations(trial: TrialFolder) -> None:
+    """Double the durations of a trial with more than one worker."""
     if json.loads(trial.plan_path.read_text())["workers"] == 1:
         return
     log = trial.log_path("coordinator")
-    log.write_text(re.sub(r'"time_ms": ([0-9.]+)', lambda found: _later(float(found[1])), log.read_text()))
+    log.write_text(re.sub(r'"time_ms": ([0-9.]+)', lambda match: _doubled_time(float(match[1])), log.read_text()))
 
 
-def _later(time_ms: float) -> str:
+def _doubled_time(time_ms: float) -> str:
     return f'"time_ms": {100_000 + 2 * (time_ms - 100_000)}'
 
 
-def test_strategies_stand_by_their_steps_where_nothing_else_differs(run_writer: RunWriter, tmp_path: Path) -> None:
-    """The eye compares neighbours; where workers are swept, a strategy's rows stay together."""
+def test_strategies_are_ordered_by_step_time_if_nothing_else_differs(run_writer: RunWriter, tmp_path: Path) -> None:
+    """Neighbouring bars are easy to compare; if workers are swept, a strategy's rows stay together."""
 
     def shown(*workers: int) -> list[str]:
         analysed = AnalysedRun(
@@ -291,8 +299,8 @@ def test_strategies_stand_by_their_steps_where_nothing_else_differs(run_writer: 
     assert shown(2, 4) == ["baseline", "ps_bsp", "ps_bsp", "ring", "ring"]
 
 
-def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
-    """A key of fourteen names in one line ends beyond the edge."""
+def test_a_legend_of_many_strategies_stays_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
+    """A legend of fourteen names in one line would end beyond the edge."""
     labels = tuple(f"parameter_server_{number}" for number in range(14))
     analysed = AnalysedRun(*analyse_run(make_run(strategies=labels, workers=(2,))))
 
@@ -300,27 +308,27 @@ def test_many_strategies_keep_their_names_inside_the_page(make_run: Callable[...
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
-    (key,) = drawing.figure.legends
-    shown, page = key.get_window_extent(), drawing.figure.bbox
+    (legend,) = drawing.figure.legends
+    shown, page = legend.get_window_extent(), drawing.figure.bbox
     assert page.x0 <= shown.x0
     assert shown.x1 <= page.x1
     assert shown.y0 >= max(axes.get_window_extent().y1 for axes in drawing.figure.axes)
-    assert len({str(patch.get_facecolor()) for patch in key.get_patches()}) == 15
+    assert len({str(patch.get_facecolor()) for patch in legend.get_patches()}) == 15
 
 
-def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
+def test_with_too_few_colours_the_first_strategies_to_the_target_are_coloured(
     make_run: Callable[..., RunFolder],
 ) -> None:
-    """Two of one colour could not be told apart; the others are still there."""
+    """Two lines of one colour could not be distinguished; the other strategies are still drawn."""
     labels = tuple(f"way_{number}" for number in range(len(PALETTE) + 1))
     run, summary = analyse_run(make_run(strategies=labels, workers=(2,)))
 
     drawing = draw_learning_curves(AnalysedRun(run, summary))
 
     assert drawing is not None
-    (key,) = drawing.figure.legends
-    *followed, others = [text.get_text() for text in key.get_texts()]
-    assert len(followed) == MAX_COLOURED_STRATEGIES
+    (legend,) = drawing.figure.legends
+    *coloured, others = [text.get_text() for text in legend.get_texts()]
+    assert len(coloured) == MAX_COLOURED_STRATEGIES
     assert others == "others"
     lines = [line for line in drawing.figure.axes[0].get_lines() if line.get_color() in PALETTE]
     assert len({line.get_color() for line in lines}) >= MAX_COLOURED_STRATEGIES - 1, "one may be the baseline"
@@ -331,7 +339,7 @@ def test_of_more_strategies_than_colours_the_first_to_the_target_are_followed(
 def test_balance_points_are_marked_on_the_curves(
     make_run: Callable[..., RunFolder], figure: Callable[[AnalysedRun], Drawing | None]
 ) -> None:
-    """One hollow mark per pick, at its number of workers, and its rule in the row of that point."""
+    """One hollow marker per chosen number of workers; its rule is in the row of that point."""
     table, numbers = analyse_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
 
     drawing = figure(AnalysedRun(table, numbers))
@@ -341,43 +349,43 @@ def test_balance_points_are_marked_on_the_curves(
     drawn = [line for axes in drawing.figure.axes for line in axes.lines if line.get_markerfacecolor() == "none"]
     marked = sorted((str(line.get_marker()), int(line.get_xdata()[0])) for line in drawn)
     assert marked == sorted((RULE_MARKERS[pick.rule][0], pick.workers) for pick in numbers.balance)
-    told = {
+    listed = {
         (row.strategy, row.workers, rule)
         for row in drawing.data.itertuples()
         for rule in row.balance.split("; ")
         if rule
     }
-    assert told == {(pick.strategy, pick.workers, pick.rule) for pick in numbers.balance}
+    assert listed == {(pick.strategy, pick.workers, pick.rule) for pick in numbers.balance}
 
 
 def test_a_long_footer_ends_inside_the_page(make_run: Callable[..., RunFolder]) -> None:
-    """It says on which run the figure stands, and that it is no MLPerf result: the end must not be cut."""
+    """The footer names the run and states that it is no MLPerf result: its end must not be cut."""
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(2,))))
-    told = replace(
+    summary = replace(
         analysed.summary,
         scenario="mlperf-like-lenet",
-        rungs={each: ["transport", "unknown"] for each in ("rate", "delay")},
+        rungs={link_property: ["transport", "unknown"] for link_property in ("rate", "delay")},
         engine="local",
         verdict=VerdictLevel.DEGRADED,
     )
 
-    drawing = draw_step_breakdown(AnalysedRun(analysed.table, told))
+    drawing = draw_step_breakdown(AnalysedRun(analysed.table, summary))
 
     assert drawing is not None
     drawing.figure.draw_without_rendering()
-    below = drawing.figure.texts[-1]
-    assert below.get_text().endswith("not an MLPerf result")
-    assert below.get_window_extent().x1 <= drawing.figure.bbox.x1
-    assert below.get_window_extent().y0 >= 0
+    footer = drawing.figure.texts[-1]
+    assert footer.get_text().endswith("not an MLPerf result")
+    assert footer.get_window_extent().x1 <= drawing.figure.bbox.x1
+    assert footer.get_window_extent().y0 >= 0
 
 
 def amdahl_of(point: SpeedupPoint, serial: float) -> SpeedupPoint:
-    """The point where Amdahl's law puts it."""
+    """The point with the speedup that Amdahl's law predicts."""
     return replace(point, rate_speedup=1 / (serial + (1 - serial) / point.workers))
 
 
-def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., RunFolder]) -> None:
-    """A tenth that nobody shares: Amdahl's law says so, and USL that it is contention."""
+def test_fitted_laws_find_the_serial_share_of_a_strategy(make_run: Callable[..., RunFolder]) -> None:
+    """With a serial share of a tenth, Amdahl's law finds it, and USL attributes it to contention."""
     table, numbers = analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
     (curve,) = numbers.curves
     followed = replace(curve, points=[amdahl_of(point, 0.1) for point in curve.points])
@@ -385,17 +393,17 @@ def test_laws_find_the_serial_share_that_a_strategy_has(make_run: Callable[..., 
     drawing = draw_scaling_laws(AnalysedRun(table, replace(numbers, curves=[followed])))
 
     assert drawing is not None
-    found = drawing.data.set_index(["law", "quantity"])
+    fits = drawing.data.set_index(["law", "quantity"])
     for law, quantity in (("Amdahl", "serial share"), ("USL", "contention")):
-        row = found.loc[(law, quantity)]
+        row = fits.loc[(law, quantity)]
         assert row["value"] == pytest.approx(0.1, rel=1e-2)
         assert row["ci_low"] <= row["value"] <= row["ci_high"]
-    assert found.loc[("Gustafson", "serial share"), "residual"] > 0.05
+    assert fits.loc[("Gustafson", "serial share"), "residual"] > 0.05
     assert set(drawing.data["largest_seen"][drawing.data["law"] != "computing"]) == {8.0}
 
 
-def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder]) -> None:
-    """Who looks for the seventh of seven strategies hears that its laws are nowhere."""
+def test_curves_without_a_panel_are_named_in_the_caption(make_run: Callable[..., RunFolder]) -> None:
+    """A reader who looks for the seventh strategy learns that its laws were not fitted."""
     table, numbers = analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8)))
     seven = [replace(numbers.curves[0], condition=f"delay {ms}ms") for ms in range(1, 8)]
 
@@ -405,51 +413,57 @@ def test_curves_that_have_no_panel_are_named(make_run: Callable[..., RunFolder])
     assert drawing.caption.endswith(" Neither drawn nor fitted: ring (delay 7ms).")
 
 
-def test_computing_is_what_the_paced_devices_declare(make_run: Callable[..., RunFolder]) -> None:
+def test_the_fitted_compute_time_is_that_of_the_paced_devices(make_run: Callable[..., RunFolder]) -> None:
     """Shares of one batch on more workers: 4,000 samples per second are a quarter of a millisecond each."""
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=2)))
 
     drawing = draw_scaling_laws(analysed)
 
     assert drawing is not None
-    (each,) = drawing.data[drawing.data["law"] == "computing"]["value"]
-    assert each == pytest.approx(1 / 4000, rel=0.1)
+    (seconds_per_sample,) = drawing.data[drawing.data["law"] == "computing"]["value"]
+    assert seconds_per_sample == pytest.approx(1 / 4000, rel=0.1)
 
 
-@pytest.mark.parametrize(("repeats", "what"), [(1, "a new run by"), (2, "a new mean of as many repeats by")])
-def test_a_band_says_what_it_is_of(make_run: Callable[..., RunFolder], repeats: int, what: str) -> None:
-    """Laws are fit to means of repeats: single runs lie outside such a band more often than it says."""
+@pytest.mark.parametrize(("repeats", "band_subject"), [(1, "a new run by"), (2, "a new mean of as many repeats by")])
+def test_the_caption_says_whether_a_band_is_for_runs_or_means(
+    make_run: Callable[..., RunFolder], repeats: int, band_subject: str
+) -> None:
+    """Laws are fitted to means of repeats: single runs lie outside such a band more often than its level says."""
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4, 8), repeats=repeats)))
 
     drawing = draw_scaling_laws(analysed)
 
     assert drawing is not None
-    assert f"Band: 90% prediction interval of {what} the law that fits best" in drawing.caption
+    assert f"Band: 90% prediction interval of {band_subject} the law that fits best" in drawing.caption
 
 
-def test_three_sizes_are_too_few_to_tell_laws_apart(make_run: Callable[..., RunFolder]) -> None:
+def test_three_sizes_are_too_few_to_fit_laws(make_run: Callable[..., RunFolder]) -> None:
     analysed = AnalysedRun(*analyse_run(make_run(strategies=("ring",), workers=(1, 2, 4))))
 
     assert draw_scaling_laws(analysed) is None
 
 
-def test_an_exchange_tells_what_messages_cost_beside_what_links_declare(rehearse: Callable[..., RunTable]) -> None:
-    """A ring whose links take a millisecond at both ends, of which its closed form knows nothing."""
-    table = rehearse({"ring": {"kind": "all_reduce"}}, besides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms")
-    blind = replace(table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials))
-    trials = [measure_trial(trial, run_trial_checks(trial).values()) for trial in blind.trials]
+def test_the_fitted_exchange_separates_message_costs_from_link_rates(run_simulated: Callable[..., RunTable]) -> None:
+    """A ring whose links have a delay of 1 ms at both ends, which its closed form ignores."""
+    table = run_simulated(
+        {"ring": {"kind": "all_reduce"}}, scenario_overrides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms"
+    )
+    without_delay = replace(
+        table, trials=tuple(replace(trial, plan=without_delays(trial.plan)) for trial in table.trials)
+    )
+    trials = [measure_trial(trial, run_trial_checks(trial).values()) for trial in without_delay.trials]
 
-    drawing = draw_scaling_laws(AnalysedRun(blind, build_run_summary(blind, trials, ())))
+    drawing = draw_scaling_laws(AnalysedRun(without_delay, build_run_summary(without_delay, trials, ())))
 
     assert drawing is not None
-    found = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]
-    assert found["seconds per message"] == pytest.approx(2e-3, rel=0.03)
-    assert found["links' stretch"] == pytest.approx(1, rel=0.1)  # pieces hide some of it
+    values = drawing.data[drawing.data["law"] == "exchange"].set_index("quantity")["value"]
+    assert values["seconds per message"] == pytest.approx(2e-3, rel=0.03)
+    assert values["links' stretch"] == pytest.approx(1, rel=0.1)  # pieces hide some of it
 
 
 def without_delays(plan: PlanView) -> PlanView:
-    """As if nothing but bytes took time."""
-    less = plan.predicted.model_copy(
+    """The plan with a prediction that ignores link delays."""
+    predicted = plan.predicted.model_copy(
         update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_message_chain}
     )
-    return plan.model_copy(update={"predicted": less})
+    return plan.model_copy(update={"predicted": predicted})

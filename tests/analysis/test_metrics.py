@@ -19,7 +19,7 @@ from analysis.statistics.centre import olympic_mean
 
 MakeTrial = Callable[..., TrialTable]
 Line = Callable[..., str]
-Rehearse = Callable[..., RunTable]
+RunSimulated = Callable[..., RunTable]
 
 
 ACCURATE = {"metric": "accuracy", "at_least": 0.9}
@@ -42,23 +42,23 @@ def test_time_to_target_runs_from_run_start_to_the_first_evaluation_that_reached
     assert time_to_target_s(make_trial({"coordinator": coordinator}, target=ACCURATE)) == pytest.approx(4)
 
 
-def test_samples_to_target_are_those_of_the_first_hit_although_a_later_evaluation_is_worse(
+def test_samples_to_target_are_those_of_the_first_evaluation_that_reached_it(
     make_trial: MakeTrial, coordinator: list[str]
 ) -> None:
     assert samples_to_target(make_trial({"coordinator": coordinator}, target=ACCURATE)) == 200
 
 
-@pytest.mark.parametrize(("at_least", "step"), [(0.9, 100), (0.0, 100), (0.99, None)])
-def test_samples_to_target_come_in_steps_of_an_evaluation(
-    make_trial: MakeTrial, coordinator: list[str], at_least: float, step: int | None
+@pytest.mark.parametrize(("at_least", "interval"), [(0.9, 100), (0.0, 100), (0.99, None)])
+def test_the_resolution_of_samples_to_target_is_the_evaluation_interval(
+    make_trial: MakeTrial, coordinator: list[str], at_least: float, interval: int | None
 ) -> None:
-    """Somewhere since the evaluation before, or since the start, the model had become good enough."""
+    """The model reached the target at some point since the previous evaluation, or since the start."""
     trial = make_trial({"coordinator": coordinator}, target={"metric": "accuracy", "at_least": at_least})
 
-    assert evaluation_interval_samples(trial) == step
+    assert evaluation_interval_samples(trial) == interval
 
 
-def test_an_error_metric_is_reached_from_above(make_trial: MakeTrial, coordinator: list[str]) -> None:
+def test_an_error_metric_reaches_its_target_from_above(make_trial: MakeTrial, coordinator: list[str]) -> None:
     trial = make_trial({"coordinator": coordinator}, target={"metric": "mae", "at_most": 1.5})
 
     assert time_to_target_s(trial) == pytest.approx(6)
@@ -80,16 +80,16 @@ def test_a_diverged_metric_never_reaches_the_target(make_trial: MakeTrial, line:
 
 
 def test_logs_without_eval_metrics_give_their_eval_accuracy(make_trial: MakeTrial, line: Line) -> None:
-    told = line("eval_accuracy", 0.7, 12, samples_count=100, metric="accuracy")
+    event_line = line("eval_accuracy", 0.7, 12, samples_count=100, metric="accuracy")
 
-    assert final_metrics(make_trial({"coordinator": [told]})) == {"accuracy": 0.7}
+    assert final_metrics(make_trial({"coordinator": [event_line]})) == {"accuracy": 0.7}
 
 
 def test_final_metrics_are_the_last_ones(make_trial: MakeTrial, coordinator: list[str]) -> None:
     assert final_metrics(make_trial({"coordinator": coordinator})) == {"accuracy": 0.91, "mae": 1.0}
 
 
-def test_progress_counts_the_busiest_worker_and_everybodys_samples(
+def test_progress_counts_steps_of_the_busiest_worker_and_samples_of_all(
     make_trial: MakeTrial, coordinator: list[str], steps_line: Line
 ) -> None:
     logs = {
@@ -104,19 +104,17 @@ def test_progress_counts_the_busiest_worker_and_everybodys_samples(
     assert samples_per_second(trial) == pytest.approx(5)  # 50 samples from 10 s to 20 s
 
 
-def test_step_seconds_are_over_all_workers_and_steps(make_trial: MakeTrial, steps_line: Line) -> None:
+def test_step_time_statistics_cover_all_workers_and_steps(make_trial: MakeTrial, steps_line: Line) -> None:
     first = steps_line([{"step_s": 1.0}, {"step_s": 2.0}], "worker-0")
     second = steps_line([{"step_s": 3.0}, {"step_s": 6.0}], "worker-1")
 
-    found = step_time_statistics(make_trial({"worker-0": [first], "worker-1": [second]}, workers=2))
+    statistics = step_time_statistics(make_trial({"worker-0": [first], "worker-1": [second]}, workers=2))
 
-    assert found == pytest.approx({"mean": 3.0, "p50": 2.5, "p95": 5.55})  # 3 + 0.85 x (6 - 3)
+    assert statistics == pytest.approx({"mean": 3.0, "p50": 2.5, "p95": 5.55})  # 3 + 0.85 x (6 - 3)
 
 
-def test_the_step_that_a_prediction_is_compared_with_is_the_mean_of_a_round(
-    make_trial: MakeTrial, steps_line: Line
-) -> None:
-    """Three steps of 1 s and one of 5 s are 2 s each; the median step knows nothing of the exchange."""
+def test_a_prediction_is_compared_with_the_mean_step_of_a_round(make_trial: MakeTrial, steps_line: Line) -> None:
+    """Three steps of 1 s and one of 5 s are 2 s on average; the median step contains no exchange."""
     rows = [{"step_s": 5.0 if step % 4 == 3 else 1.0} for step in range(10)]  # the last two are no whole round
 
     trial = make_trial({"worker-0": [steps_line(rows, "worker-0")]}, workers=1, exchange_period=4)
@@ -125,10 +123,10 @@ def test_the_step_that_a_prediction_is_compared_with_is_the_mean_of_a_round(
     assert (step_time_statistics(trial) or {})["p50"] == 1.0
 
 
-def test_a_closed_form_of_varying_speeds_is_compared_with_the_mean_step_on_whole_batches(
+def test_a_closed_form_of_varying_speeds_is_compared_with_the_mean_full_step(
     make_trial: MakeTrial, steps_line: Line
 ) -> None:
-    """An on/off straggler has two lengths of step and the median is one of them; the form expects what lies between."""
+    """An on/off straggler has two step lengths and the median is one of them; the closed form gives their mean."""
     rows = [{"step_s": 1.0, "samples": 8}, {"step_s": 1.0, "samples": 8}, {"step_s": 4.0, "samples": 8}]
     short = {"step_s": 0.5, "samples": 3}  # the last batch of an epoch
     node = {"name": "worker-0", "role": "worker", "rank": 0, "variation": {"kind": "on_off"}}
@@ -138,50 +136,48 @@ def test_a_closed_form_of_varying_speeds_is_compared_with_the_mean_step_on_whole
     assert typical_step_s(trial) == 2.0
 
 
-def test_batches_of_one_node_are_one_table(make_trial: MakeTrial, steps_line: Line) -> None:
+def test_log_batches_of_one_node_are_joined_into_one_table(make_trial: MakeTrial, steps_line: Line) -> None:
     trial = make_trial({"worker-0": [steps_line([{}], "worker-0"), steps_line([{}, {}], "worker-0")]})
 
     assert len(trial.steps) == 3
 
 
-def test_phase_seconds_name_what_no_phase_accounts_for(make_trial: MakeTrial, steps_line: Line) -> None:
+def test_time_outside_all_phases_is_reported_as_other(make_trial: MakeTrial, steps_line: Line) -> None:
     rows = [{"step_s": 2.0, "compute_s": 1.0, "exchange_s": 0.25}, {"step_s": 1.0, "compute_s": 0.6, "exchange_s": 0.3}]
 
-    found = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+    phases = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
 
-    assert found == pytest.approx(
+    assert phases == pytest.approx(
         {"data": 0, "compute": 0.8, "exchange": 0.275, "wait": 0, "update": 0, "other": 0.425}
     )
 
 
-def test_phases_are_of_steps_on_whole_batches(make_trial: MakeTrial, steps_line: Line) -> None:
-    """An epoch's last batch is shorter, and no closed form is of it."""
+def test_phase_seconds_cover_only_steps_on_full_batches(make_trial: MakeTrial, steps_line: Line) -> None:
+    """An epoch's last batch is smaller, and no closed form covers it."""
     rows = [{"compute_s": 0.6, "samples": 8}, {"compute_s": 0.8, "samples": 8}, {"compute_s": 0.1, "samples": 2}]
 
-    found = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
+    phases = step_phase_seconds(make_trial({"worker-0": [steps_line(rows, "worker-0")]}))
 
-    assert found is not None
-    assert found["compute"] == pytest.approx(0.7)
+    assert phases is not None
+    assert phases["compute"] == pytest.approx(0.7)
 
 
-def test_of_several_steps_to_a_round_a_short_one_takes_the_others_with_it(
-    make_trial: MakeTrial, steps_line: Line
-) -> None:
-    """It is the one that exchanges: without it alone, a round would seem to exchange nothing."""
-    whole = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.4, "samples": 8}]
-    short = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.9, "samples": 2}]
+def test_a_round_with_a_short_step_is_left_out_as_a_whole(make_trial: MakeTrial, steps_line: Line) -> None:
+    """The short step is the one that exchanges: without it alone, the round would contain no exchange."""
+    full_round = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.4, "samples": 8}]
+    short_round = [{"exchange_s": 0.0, "samples": 8}, {"exchange_s": 0.9, "samples": 2}]
 
     predicted = {"compute_s": 1, "exchange_s": 0, "formula": "t_c"}
 
-    both, none = (
+    with_full_round, only_short_round = (
         make_trial({"worker-0": [steps_line(rows, "worker-0")]}, exchange_period=2, predicted=predicted)
-        for rows in (whole + short, short)
+        for rows in (full_round + short_round, short_round)
     )
 
-    assert (step_phase_seconds(both) or {})["exchange"] == pytest.approx(0.2)
-    assert predicted_mean_step_s(both) == 1
-    assert (step_phase_seconds(none) or {})["exchange"] == pytest.approx(0.45)
-    assert predicted_mean_step_s(none) is None
+    assert (step_phase_seconds(with_full_round) or {})["exchange"] == pytest.approx(0.2)
+    assert predicted_mean_step_s(with_full_round) == 1
+    assert (step_phase_seconds(only_short_round) or {})["exchange"] == pytest.approx(0.45)
+    assert predicted_mean_step_s(only_short_round) is None
 
 
 @pytest.mark.parametrize(
@@ -193,16 +189,18 @@ def test_of_several_steps_to_a_round_a_short_one_takes_the_others_with_it(
         {"kind": "easgd", "period": 2},
     ],
 )
-def test_phases_add_up_to_the_mean_that_the_closed_form_says(rehearse: Rehearse, strategy: dict[str, Any]) -> None:
-    """In virtual time nothing else takes any: 1,437 samples are five batches of 256 and one of 157 per epoch."""
-    (trial,) = rehearse({"it": strategy}, workload={"batch": 256}).trials
+def test_phases_add_up_to_the_mean_step_of_the_closed_form(
+    run_simulated: RunSimulated, strategy: dict[str, Any]
+) -> None:
+    """Virtual time has no overhead: 1,437 samples are five batches of 256 and one of 157 per epoch."""
+    (trial,) = run_simulated({"it": strategy}, workload={"batch": 256}).trials
 
-    found, told = step_phase_seconds(trial), predicted_mean_step_s(trial)
+    phases, predicted_s = step_phase_seconds(trial), predicted_mean_step_s(trial)
 
-    assert found is not None
-    assert told is not None
-    assert sum(found.values()) == pytest.approx(told, rel=0.02)
-    assert float(trial.steps["step_s"].mean()) < 0.95 * told
+    assert phases is not None
+    assert predicted_s is not None
+    assert sum(phases.values()) == pytest.approx(predicted_s, rel=0.02)
+    assert float(trial.steps["step_s"].mean()) < 0.95 * predicted_s
 
 
 @pytest.mark.parametrize(("strategy", "waited_s"), [("bsp", 0.2), ("asp", 0.0)])
@@ -215,14 +213,14 @@ def test_a_synchronous_worker_waits_until_the_slowest_one_begins_its_exchange(
         "worker-1": [steps_line([{"compute_s": 1.0, "exchange_s": 0.5}], "worker-1")],
     }
 
-    found = step_phase_seconds(make_trial(logs, workers=2, strategy={"synchrony": {"kind": strategy}}))
+    phases = step_phase_seconds(make_trial(logs, workers=2, strategy={"synchrony": {"kind": strategy}}))
 
-    assert found is not None
-    assert found["wait"] == pytest.approx(waited_s)
-    assert found["exchange"] == pytest.approx(0.7 - waited_s)
+    assert phases is not None
+    assert phases["wait"] == pytest.approx(waited_s)
+    assert phases["exchange"] == pytest.approx(0.7 - waited_s)
 
 
-def test_bytes_sent_are_what_the_node_counted_else_the_sum_of_its_steps(
+def test_bytes_sent_are_counted_by_the_node_or_summed_over_its_steps(
     make_trial: MakeTrial, steps_line: Line, stop_line: Line
 ) -> None:
     logs = {
@@ -244,15 +242,15 @@ def test_a_server_is_expected_to_answer_the_mean_of_its_workers_steps(make_trial
     assert expected_bytes_sent(trial) == {"worker-0": 300, "worker-1": 100, "server-0": 400}
 
 
-def test_staleness_is_counted_by_age(make_trial: MakeTrial, updates_line: Line) -> None:
+def test_staleness_statistics_count_updates_by_staleness(make_trial: MakeTrial, updates_line: Line) -> None:
     aged = [[version, 0, version, age, 10, 0.0] for version, age in enumerate((0, 1, 1, 4))]
 
-    found = staleness_statistics(make_trial({"server-0": [updates_line(aged[:3]), updates_line(aged[3:])]}))
+    statistics = staleness_statistics(make_trial({"server-0": [updates_line(aged[:3]), updates_line(aged[3:])]}))
 
-    assert found == {"mean": 1.5, "max": 4, "histogram": {"0": 1, "1": 2, "4": 1}}
+    assert statistics == {"mean": 1.5, "max": 4, "histogram": {"0": 1, "1": 2, "4": 1}}
 
 
-def test_without_servers_nothing_is_stale(make_trial: MakeTrial) -> None:
+def test_a_trial_without_servers_has_no_staleness(make_trial: MakeTrial) -> None:
     assert staleness_statistics(make_trial({})) is None
 
 

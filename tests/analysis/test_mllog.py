@@ -1,4 +1,4 @@
-"""One line at a time: ours, MLCommons', and broken ones."""
+"""Parsing of log lines: our own, those of MLCommons, and broken ones."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from analysis.reading import mllog
 LINE = '{"namespace": "", "time_ms": 1500.5, "event_type": "POINT_IN_TIME", "key": "seed", "value": 7, "metadata": {}}'
 
 # Two lines of MLCommons training_results_v4.1, NVIDIA, Llama 2 70B LoRA (Apache-2.0).
-FOREIGN = """\
+MLCOMMONS_LINES = """\
 :::MLLOG {"namespace": "", "time_ms": 1726854659260, "event_type": "POINT_IN_TIME", "key": "eval_accuracy", "value": 0.9219510555267334, "metadata": {"file": "/workspace/ft-llm/custom_callbacks.py", "lineno": 307, "samples_count": 3456}}
 :::MLLOG {"namespace": "", "time_ms": 1726854659260, "event_type": "INTERVAL_END", "key": "run_stop", "value": 0.9219510555267334, "metadata": {"file": "/workspace/ft-llm/custom_callbacks.py", "lineno": 321, "samples_count": 3456, "status": "success"}}
 """  # noqa: E501
@@ -30,14 +30,14 @@ def test_an_interrupted_line_gives_the_event_that_follows_it() -> None:
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", "7", '{"key": "seed"}', '{"key": "seed", "time_ms": "soon"}'])
-def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
+def test_broken_lines_are_counted_and_skipped(broken: str) -> None:
     log = mllog.parse_log_lines([f":::MLLOG {broken}", f":::MLLOG {LINE}"])
 
     assert (len(log.events), log.unusable_line_count) == (1, 1)
 
 
 @pytest.mark.parametrize(
-    ("told", "instead", "what"),
+    ("original", "replacement", "problem"),
     [
         ("1500.5", "Infinity", "time_ms should be a finite number, not inf"),
         ("1500.5", "NaN", "time_ms should be a finite number, not nan"),
@@ -46,18 +46,18 @@ def test_broken_lines_are_counted_and_passed_over(broken: str) -> None:
         ('"metadata": {}', '"metadata": []', "metadata should be an object, not []"),
     ],
 )
-def test_what_no_reader_could_use_is_damage(told: str, instead: str, what: str) -> None:
-    """Readers subtract times and look names up in metadata."""
-    (broken,) = mllog.parse_log_lines([f":::MLLOG {LINE.replace(told, instead)}"]).unusable_lines
+def test_events_with_unusable_fields_are_damage(original: str, replacement: str, problem: str) -> None:
+    """Readers subtract times and look up names in metadata."""
+    (broken,) = mllog.parse_log_lines([f":::MLLOG {LINE.replace(original, replacement)}"]).unusable_lines
 
-    assert broken.problem == f"not an event: {what}"
+    assert broken.problem == f"not an event: {problem}"
 
 
 def test_lines_without_the_token_do_not_count_as_broken() -> None:
     assert mllog.parse_log_lines(["Traceback (most recent call last):"]).unusable_line_count == 0
 
 
-def test_bytes_that_are_not_utf8_do_no_harm(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_tolerated(tmp_path: Path) -> None:
     path = tmp_path / "node.log"
     path.write_bytes(b"\xff\xfe noise\n:::MLLOG " + LINE.encode() + b"\n:::MLLOG \xff\n")
 
@@ -70,8 +70,8 @@ def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
     assert mllog.read_log(tmp_path / "none.log").events == ()
 
 
-def test_mlcommons_lines_read_like_ours() -> None:
-    log = mllog.parse_log_lines(FOREIGN.splitlines())
+def test_lines_of_mlcommons_are_parsed_like_our_own() -> None:
+    log = mllog.parse_log_lines(MLCOMMONS_LINES.splitlines())
 
     assert log.unusable_line_count == 0
     assert log.last_event("run_stop").metadata["status"] == "success"

@@ -1,4 +1,4 @@
-"""Runs laid over each other: everything on the page is of the runs that were named, and in the same terms."""
+"""Comparison of runs: charts and page contain exactly the runs that were named, in the same terms."""
 
 import json
 import re
@@ -36,62 +36,62 @@ RunWriter = Callable[..., RunFolder]
 
 @pytest.fixture(scope="module")
 def runs(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> list[ComparedRun]:
-    """Ring and a server, then ring alone with two repeats."""
+    """Run A with a ring and a parameter server, run B with a ring and two repeats."""
     folder = tmp_path_factory.mktemp("runs")
-    both = run_writer(folder / "a", strategies=("ring", "ps_bsp"), workers=(1, 2))
-    again = run_writer(folder / "b", strategies=("ring",), workers=(1, 2), repeats=2)
-    return read_runs([both.path, again.path])
+    first = run_writer(folder / "a", strategies=("ring", "ps_bsp"), workers=(1, 2))
+    second = run_writer(folder / "b", strategies=("ring",), workers=(1, 2), repeats=2)
+    return read_runs([first.path, second.path])
 
 
 @pytest.fixture(scope="module")
-def wide(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
-    """Ring on up to eight workers."""
-    return compared("C", run_writer(tmp_path_factory.mktemp("wide"), strategies=("ring",), workers=(1, 2, 8)))
+def run_to_eight_workers(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
+    """Run C: a ring on up to eight workers."""
+    return analysed_run("C", run_writer(tmp_path_factory.mktemp("wide"), strategies=("ring",), workers=(1, 2, 8)))
 
 
 @pytest.fixture(scope="module")
-def single(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
-    """Ring on two workers alone."""
-    return compared("D", run_writer(tmp_path_factory.mktemp("single"), strategies=("ring",), workers=(2,)))
+def run_of_one_size(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
+    """Run D: a ring on two workers only."""
+    return analysed_run("D", run_writer(tmp_path_factory.mktemp("single"), strategies=("ring",), workers=(2,)))
 
 
 @pytest.fixture(scope="module")
-def other(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
-    """Ring behind other links, with a target that is easier."""
+def run_with_other_links(run_writer: RunWriter, tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
+    """Run C: a ring with other link rates and an easier target."""
     folder = run_writer(tmp_path_factory.mktemp("other"), strategies=("ring",), workers=(1, 2))
     for trial in folder.trial_folders:
         plan = trial.plan_path.read_text().replace('"at_least": 0.95', '"at_least": 0.9')
         trial.plan_path.write_text(plan.replace('"uplink_bps": 100000000.0', '"uplink_bps": 50000000.0'))
-    return compared("C", folder)
+    return analysed_run("C", folder)
 
 
-def compared(letter: str, folder: RunFolder) -> ComparedRun:
+def analysed_run(letter: str, folder: RunFolder) -> ComparedRun:
     return ComparedRun(letter, *analyse_run(folder))
 
 
 def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
-    found = build_compared_curves(runs, find_published_series(["bert"]))
+    lines = build_compared_curves(runs, find_published_series(["bert"]))
 
-    assert [line.name for line in found] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
+    assert [line.name for line in lines] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
     curve = runs[1].summary.curves[0]
-    assert [size.factors.speedup for size in found[2].points] == [point.speedup for point in curve.points]
-    assert all(line.points[0].relative_workers == 1 for line in found)
+    assert [size.factors.speedup for size in lines[2].points] == [point.speedup for point in curve.points]
+    assert all(line.points[0].relative_workers == 1 for line in lines)
 
 
-def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series_alike(runs: list[ComparedRun]) -> None:
+def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series(runs: list[ComparedRun]) -> None:
     drawing = draw_efficiency_overlay(
         ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
     )
 
     assert drawing is not None
-    told = drawing.data.dropna(subset=["statistical_efficiency"])
-    assert {"A ring", "public: BERT"} <= set(told["line"])
-    product = told["hardware_efficiency"] * told["statistical_efficiency"]
-    assert product.to_numpy() == pytest.approx(told["efficiency"].to_numpy())
+    rows = drawing.data.dropna(subset=["statistical_efficiency"])
+    assert {"A ring", "public: BERT"} <= set(rows["line"])
+    product = rows["hardware_efficiency"] * rows["statistical_efficiency"]
+    assert product.to_numpy() == pytest.approx(rows["efficiency"].to_numpy())
 
 
-def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[ComparedRun]) -> None:
-    """It is computed as what is left of E', so a product of factors proves nothing; rates are measured apart."""
+def test_hardware_efficiency_agrees_with_the_measured_gain_in_rate(runs: list[ComparedRun]) -> None:
+    """Hardware efficiency is derived from E', so the product proves nothing; rates are measured independently."""
     curves = [curve for run in runs for curve in run.summary.curves if curve.of == "time_to_target"]
     points = [(curve.base, point) for curve in curves for point in curve.points if point.workers > curve.base.workers]
 
@@ -101,8 +101,8 @@ def test_hardware_efficiency_is_the_gain_in_rate_that_was_measured(runs: list[Co
         assert abs(point.throughput_efficiency(base) - 1) > 0.03  # and not of something trivial
 
 
-def test_titles_speak_of_runs_and_not_of_public_series(runs: list[ComparedRun]) -> None:
-    """A system with three thousand accelerators grows more than any rehearsal."""
+def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None:
+    """A system with three thousand accelerators has a higher speedup than any emulated run."""
     drawing = draw_speedup_overlay(
         ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
     )
@@ -112,8 +112,8 @@ def test_titles_speak_of_runs_and_not_of_public_series(runs: list[ComparedRun]) 
     assert "4 accelerators" in drawing.caption
 
 
-def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[ComparedRun]) -> None:
-    """Whoever reads "scales best" over a line that goes ten times higher believes neither."""
+def test_a_title_names_a_public_series_with_a_higher_speedup_than_the_runs(runs: list[ComparedRun]) -> None:
+    """The words "scales best" would contradict a chart with a line that is ten times higher."""
     drawing = draw_speedup_overlay(
         ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
     )
@@ -122,19 +122,23 @@ def test_a_title_names_the_series_that_reaches_further_than_the_runs(runs: list[
     assert re.fullmatch(r"Of the runs, .* scales best: .*; BERT reaches a speedup of [\d.]+ on 3,472", drawing.title)
 
 
-def test_efficiency_is_ranked_on_a_size_that_all_have(runs: list[ComparedRun], wide: ComparedRun) -> None:
-    """What goes on to eight workers keeps less there than others on two, and may well be the best on two."""
-    drawing = draw_efficiency_overlay(ComparisonOverlay([*runs, wide], build_compared_curves([*runs, wide])))
+def test_efficiency_is_ranked_at_a_size_that_all_runs_have(
+    runs: list[ComparedRun], run_to_eight_workers: ComparedRun
+) -> None:
+    """A run on eight workers keeps less there than others on two, and may still be the best on two."""
+    drawing = draw_efficiency_overlay(
+        ComparisonOverlay([*runs, run_to_eight_workers], build_compared_curves([*runs, run_to_eight_workers]))
+    )
 
     assert drawing is not None
     two = drawing.data[drawing.data["workers"] == 2]
     best = two["line"][two["efficiency"] > two["efficiency"].max() - 1e-9]
-    assert set(best) == {"A ring", "C ring"}  # the same there, whoever goes on
+    assert set(best) == {"A ring", "C ring"}  # equal there, although run C goes on to eight
     assert drawing.title.startswith("At 2 times the workers of the base, A ring and C ring keep the highest efficiency")
 
 
-def test_of_equals_none_is_the_best(runs: list[ComparedRun]) -> None:
-    """Replicas in lockstep end with the same loss, whoever sums."""
+def test_equal_losses_share_the_lowest_place(runs: list[ComparedRun]) -> None:
+    """Synchronous replicas end with the same loss, whichever node sums the gradients."""
     names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
     overlay = ComparisonOverlay(runs, build_compared_curves(runs))
 
@@ -146,10 +150,10 @@ def test_of_equals_none_is_the_best(runs: list[ComparedRun]) -> None:
     )
 
 
-def test_a_run_laid_over_itself_grows_as_itself(runs: list[ComparedRun]) -> None:
-    """The first of two equals would be called the better one."""
-    both = [runs[0], replace(runs[0], letter="B")]
-    overlay = ComparisonOverlay(both, build_compared_curves(both))
+def test_a_run_compared_with_itself_shares_the_first_place(runs: list[ComparedRun]) -> None:
+    """Otherwise the first of two equal runs would be called the better one."""
+    same_run_twice = [runs[0], replace(runs[0], letter="B")]
+    overlay = ComparisonOverlay(same_run_twice, build_compared_curves(same_run_twice))
 
     for drawing, verb in (
         (draw_speedup_overlay(overlay), "scale best"),
@@ -159,25 +163,29 @@ def test_a_run_laid_over_itself_grows_as_itself(runs: list[ComparedRun]) -> None
         assert re.search(rf"A (\w+) and B \1 {verb}", drawing.title)
 
 
-def test_what_one_run_alone_has_is_told_with_the_run_and_why(runs: list[ComparedRun]) -> None:
-    """Ring may be among what the other can't read."""
-    whole = runs[0].summary
-    lost = [trial for trial in whole.trials if trial.strategy == "ring"]
-    rest = [trial for trial in whole.trials if trial.strategy != "ring"]
-    damaged = replace(whole, trials=rest, damage=[f"trials/{trial.id}/plan.json: missing" for trial in lost])
-    told = ", ".join(f"ring on {workers}" for workers in ("1 worker", "2 workers"))
+def test_trials_of_only_one_run_are_listed_with_that_run_and_the_reason(runs: list[ComparedRun]) -> None:
+    """The trials of ring may be among those of the other run that cannot be read."""
+    summary = runs[0].summary
+    ring_trials = [trial for trial in summary.trials if trial.strategy == "ring"]
+    other_trials = [trial for trial in summary.trials if trial.strategy != "ring"]
+    damaged = replace(
+        summary, trials=other_trials, damage=[f"trials/{trial.id}/plan.json: missing" for trial in ring_trials]
+    )
+    listed = ", ".join(f"ring on {workers}" for workers in ("1 worker", "2 workers"))
 
-    assert compare.format_run_changes(whole, replace(whole, trials=rest)).endswith(f'\nonly in "before": {told}')
-    assert compare.format_run_changes(damaged, whole).endswith(
-        f'\nonly in "after": {told}; {len(lost)} trials of the other run can\'t be read'
+    assert compare.format_run_changes(summary, replace(summary, trials=other_trials)).endswith(
+        f'\nonly in "before": {listed}'
+    )
+    assert compare.format_run_changes(damaged, summary).endswith(
+        f'\nonly in "after": {listed}; {len(ring_trials)} trials of the other run can\'t be read'
     )
 
 
-def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(
-    runs: list[ComparedRun], other: ComparedRun
+def test_times_and_losses_of_different_tasks_or_clusters_are_not_ranked(
+    runs: list[ComparedRun], run_with_other_links: ComparedRun
 ) -> None:
-    both = [runs[0], other]
-    overlay = ComparisonOverlay(both, build_compared_curves(both))
+    compared_runs = [runs[0], run_with_other_links]
+    overlay = ComparisonOverlay(compared_runs, build_compared_curves(compared_runs))
 
     titles = [
         drawing.title for drawing in (draw_time_to_target_overlay(overlay), draw_loss_overlay(overlay)) if drawing
@@ -188,62 +196,68 @@ def test_times_and_losses_of_other_tasks_or_clusters_are_not_ranked(
     assert not differing_settings(runs)
 
 
-def test_a_run_of_one_size_is_named_where_it_is_not_drawn(runs: list[ComparedRun], single: ComparedRun) -> None:
-    drawing = draw_speedup_overlay(ComparisonOverlay([*runs, single], build_compared_curves([*runs, single])))
+def test_a_run_of_one_size_is_named_in_the_caption(runs: list[ComparedRun], run_of_one_size: ComparedRun) -> None:
+    drawing = draw_speedup_overlay(
+        ComparisonOverlay([*runs, run_of_one_size], build_compared_curves([*runs, run_of_one_size]))
+    )
 
     assert drawing is not None
     assert "a single size: D ring" in drawing.caption
 
 
-def test_the_key_shows_the_line_style_of_each_run(runs: list[ComparedRun]) -> None:
+def test_the_legend_shows_the_line_style_of_each_run(runs: list[ComparedRun]) -> None:
     for drawing in (
         draw_speedup_overlay(ComparisonOverlay(runs, build_compared_curves(runs))),
         draw_loss_overlay(ComparisonOverlay(runs, build_compared_curves(runs))),
     ):
         assert drawing is not None
-        signs = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
-        assert {(text.get_text()[0], str(line.get_linestyle())) for text, line in signs} == {("A", "-"), ("B", "--")}
+        legend_entries = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
+        assert {(text.get_text()[0], str(line.get_linestyle())) for text, line in legend_entries} == {
+            ("A", "-"),
+            ("B", "--"),
+        }
 
 
 def test_rows_compare_the_seeds_that_both_runs_have(runs: list[ComparedRun]) -> None:
-    """Luck would be taken for a change: one run of a seed against two, of which one is another seed's."""
-    again = runs[1].summary
-    first = replace(again, trials=[trial for trial in again.trials if trial.repeat == 0])
+    """Comparing one run of a seed with two runs of different seeds would take luck for a change."""
+    summary = runs[1].summary
+    first_repeat = replace(summary, trials=[trial for trial in summary.trials if trial.repeat == 0])
 
     cells = [
-        dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True)) for row in compare.run_change_rows(again, first)
+        dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True))
+        for row in compare.run_change_rows(summary, first_repeat)
     ]
     assert cells
     assert all(cell == {"ratio": "1.00", "repeats": "1 shared of 2, 1"} for cell in cells)
 
 
-def test_runs_with_nothing_in_common_say_so_instead_of_a_table_without_rows(runs: list[ComparedRun]) -> None:
+def test_runs_with_nothing_in_common_give_a_message_instead_of_an_empty_table(runs: list[ComparedRun]) -> None:
     summary = runs[0].summary
     ring, server = (
         replace(summary, trials=[trial for trial in summary.trials if trial.strategy == name])
         for name in ("ring", "ps_bsp")
     )
 
-    told = compare.format_run_changes(ring, server)
-    assert "nothing in common" in told
-    assert "step ms" not in told
+    printed = compare.format_run_changes(ring, server)
+    assert "nothing in common" in printed
+    assert "step ms" not in printed
 
 
-def test_every_later_run_is_set_beside_the_first(
+def test_every_later_run_is_compared_with_the_first(
     runs: list[ComparedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = [str(run.table.folder.path) for run in (runs[0], runs[1], runs[0])]
     monkeypatch.setattr("sys.argv", ["ensayo", "compare", *folders, "--out", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exited:
         cli.main()
 
-    assert ended.value.code == 0
+    assert exited.value.code == 0
     assert capsys.readouterr().out.count("before: ") == 2
     assert "From A to B" in (page := (tmp_path / "report.html").read_text())
     assert "From A to C" in page
 
 
-def test_seconds_of_public_series_are_not_beside_ours(runs: list[ComparedRun]) -> None:
+def test_times_of_public_series_are_not_drawn(runs: list[ComparedRun]) -> None:
     drawing = draw_time_to_target_overlay(
         ComparisonOverlay(runs, build_compared_curves(runs, find_published_series(["bert"])))
     )
@@ -260,14 +274,12 @@ def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRu
     assert not any(name.endswith("ring on 1") for name in drawing.data["name"])
 
 
-def test_a_series_that_does_not_ship_is_refused_with_those_that_do() -> None:
+def test_an_unknown_public_series_is_rejected_with_the_allowed_names() -> None:
     with pytest.raises(UserError, match=r"--mlperf resnet: no such series; allowed are .*bert"):
         find_published_series(["resnet"])
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(
-    runs: list[ComparedRun], tmp_path: Path
-) -> None:
+def test_the_page_loads_nothing_external_and_its_links_lead_to_files(runs: list[ComparedRun], tmp_path: Path) -> None:
     page = write_comparison_page(runs, find_published_series(["bert"]), tmp_path)
 
     text = page.read_text()
@@ -286,8 +298,8 @@ def test_the_same_runs_give_the_same_page(runs: list[ComparedRun], tmp_path: Pat
     assert first == second
 
 
-def test_runs_have_letters_however_many_they_are() -> None:
-    assert [run_letter_of_index(place) for place in (0, 25, 26, 51, 52, 701, 702)] == [
+def test_every_run_has_a_letter_for_any_number_of_runs() -> None:
+    assert [run_letter_of_index(index) for index in (0, 25, 26, 51, 52, 701, 702)] == [
         "A",
         "Z",
         "AA",

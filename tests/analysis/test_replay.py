@@ -1,4 +1,4 @@
-"""What can't be replayed is said with its file and line: half of the arrivals would give other parameters."""
+"""Replay: unusable log lines are reported with file and line, since partial logs give other parameters."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def _line(columns: object, rows: object) -> str:
     return ":::MLLOG " + json.dumps({"time_ms": 1.0, "key": "shard_updates", "value": value}) + "\n"
 
 
-def test_rows_are_whole_numbers_by_column(tmp_path: Path) -> None:
+def test_rows_are_dicts_of_integers_by_column(tmp_path: Path) -> None:
     log = tmp_path / "server-0.log"
     log.write_text(_line([*PUSH_COLUMNS, "time_s"], [[*ROW, 0.5]]) + _line(PUSH_COLUMNS, []))
 
@@ -27,7 +27,7 @@ def test_rows_are_whole_numbers_by_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "what"),
+    ("second_line", "message"),
     [
         (_line(PUSH_COLUMNS, [ROW])[:-20], "server-0.log:2: cut off in the middle"),
         (_line(PUSH_COLUMNS[:-1], [ROW[:-1]]), "server-0.log:2: shard_updates has no samples"),
@@ -35,9 +35,9 @@ def test_rows_are_whole_numbers_by_column(tmp_path: Path) -> None:
         (_line(PUSH_COLUMNS, [[None, *ROW[1:]]]), "server-0.log: shard_updates with null in one of version, worker"),
     ],
 )
-def test_a_line_that_is_not_sound_ends_a_replay(tmp_path: Path, second: str, what: str) -> None:
+def test_an_unusable_line_ends_a_replay(tmp_path: Path, second_line: str, message: str) -> None:
     log = tmp_path / "server-0.log"
-    log.write_text(_line(PUSH_COLUMNS, [ROW]) + second)
+    log.write_text(_line(PUSH_COLUMNS, [ROW]) + second_line)
 
-    with pytest.raises(ProtocolError, match=what):
+    with pytest.raises(ProtocolError, match=message):
         _arrivals(log)

@@ -1,4 +1,4 @@
-"""A whole run folder: everything is written, can be read by others, and says what happened."""
+"""Report of a complete run folder: all files are written, and other programs can read them."""
 
 import json
 import re
@@ -25,7 +25,7 @@ MakeRun = Callable[..., RunFolder]
 
 
 @pytest.fixture(scope="module")
-def written(run_writer: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def reported_run(run_writer: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A finished run with its report; read only."""
     folder = run_writer(tmp_path_factory.mktemp("runs"))
     report.write_report(folder.path)
@@ -33,7 +33,7 @@ def written(run_writer: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 
 @pytest.fixture
-def numbers() -> Callable[[RunFolder], summary.RunSummary]:
+def measure_run() -> Callable[[RunFolder], summary.RunSummary]:
     """Measures a run folder."""
 
     def measure(folder: RunFolder) -> summary.RunSummary:
@@ -42,29 +42,29 @@ def numbers() -> Callable[[RunFolder], summary.RunSummary]:
     return measure
 
 
-def test_summary_follows_its_schema(written: RunFolder, pytestconfig: pytest.Config) -> None:
+def test_summary_follows_its_schema(reported_run: RunFolder, pytestconfig: pytest.Config) -> None:
     schema = json.loads((pytestconfig.rootpath / "analysis" / "results" / "summary.schema.json").read_text())
 
-    content = json.loads(written.summary_path.read_text())
+    content = json.loads(reported_run.summary_path.read_text())
 
     jsonschema.Draft202012Validator(schema).validate(content)
     assert content["verdict"] == "valid"
     assert [len(content[key]) for key in ("trials", "curves")] == [10, 3]
 
 
-def test_no_number_in_the_summary_is_beyond_json(
-    make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
+def test_the_summary_contains_only_numbers_valid_in_json(
+    make_run: MakeRun, measure_run: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
-    """NaN and infinity are what Python writes and nobody else reads."""
+    """Python writes NaN and infinity, but other JSON parsers reject them."""
     folder = make_run(strategies=("ps_asp",), workers=(8,))
 
-    text = summary.write_summary(folder, numbers(folder)).read_text()
+    text = summary.write_summary(folder, measure_run(folder)).read_text()
 
     assert not re.search(r"\b(NaN|Infinity)\b", text)
 
 
-def test_the_merged_log_is_ordered_by_time_and_loses_nothing(written: RunFolder) -> None:
-    trial = written.trial_folders[-1]
+def test_the_merged_log_is_ordered_by_time_and_complete(reported_run: RunFolder) -> None:
+    trial = reported_run.trial_folders[-1]
 
     merged = mllog.read_log(trial.merged_log_path)
 
@@ -73,15 +73,15 @@ def test_the_merged_log_is_ordered_by_time_and_loses_nothing(written: RunFolder)
     assert len(times) == sum(len(mllog.read_log(path).events) for path in trial.log_paths)
 
 
-def test_steps_csv_has_a_row_per_rank_and_step(written: RunFolder) -> None:
-    header, *rows = written.trial_folders[-1].step_csv_path.read_text().splitlines()
+def test_steps_csv_has_a_row_per_rank_and_step(reported_run: RunFolder) -> None:
+    header, *rows = reported_run.trial_folders[-1].step_csv_path.read_text().splitlines()
 
     assert header.startswith("node,rank,step,epoch,start_s,step_s,data_s,compute_s,exchange_s,wait_s,update_s")
-    assert len(rows) == 4 * json.loads(written.summary_path.read_text())["trials"][-1]["steps"]
+    assert len(rows) == 4 * json.loads(reported_run.summary_path.read_text())["trials"][-1]["steps"]
 
 
-def test_fidelity_names_every_check(written: RunFolder) -> None:
-    content = json.loads(written.trial_folders[0].fidelity_verdict_path.read_text())
+def test_fidelity_json_lists_every_check(reported_run: RunFolder) -> None:
+    content = json.loads(reported_run.trial_folders[0].fidelity_verdict_path.read_text())
 
     assert content["verdict"] == "valid"
     assert set(content["checks"]) == set(CHECKS)
@@ -100,13 +100,13 @@ def test_fidelity_names_every_check(written: RunFolder) -> None:
         "time_to_target",
     ],
 )
-def test_every_figure_has_its_picture_and_its_data(written: RunFolder, name: str) -> None:
+def test_every_figure_has_its_picture_and_its_data(reported_run: RunFolder, name: str) -> None:
     for ending in ("svg", "png", "csv", "json"):
-        assert (written.figures_folder_path / f"{name}.{ending}").stat().st_size > 100
+        assert (reported_run.figures_folder_path / f"{name}.{ending}").stat().st_size > 100
 
 
-def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
-    page = written.report_path.read_text()
+def test_the_page_loads_nothing_external(reported_run: RunFolder) -> None:
+    page = reported_run.report_path.read_text()
 
     assert "<script" not in page
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
@@ -114,29 +114,29 @@ def test_the_page_needs_nothing_from_elsewhere(written: RunFolder) -> None:
     assert "not an MLPerf result" in page
 
 
-def test_every_id_on_the_page_is_unique(written: RunFolder) -> None:
-    """Figures are drawn apart and inlined together."""
-    ids = re.findall(r' id="([^"]+)"', written.report_path.read_text())
+def test_every_id_on_the_page_is_unique(reported_run: RunFolder) -> None:
+    """Figures are drawn separately and inlined into one page."""
+    ids = re.findall(r' id="([^"]+)"', reported_run.report_path.read_text())
 
     assert len(ids) == len(set(ids))
 
 
-def test_every_link_of_the_page_leads_to_a_file(written: RunFolder) -> None:
-    links = re.findall(r'<a href="([^"]+)"', written.report_path.read_text())
+def test_every_link_of_the_page_leads_to_a_file(reported_run: RunFolder) -> None:
+    links = re.findall(r'<a href="([^"]+)"', reported_run.report_path.read_text())
 
     assert links
-    assert all((written.path / link).exists() for link in links)
+    assert all((reported_run.path / link).exists() for link in links)
 
 
-def test_writing_again_changes_nothing(written: RunFolder, tmp_path: Path) -> None:
-    """Deterministic ids and no dates: a report can be compared with the one before."""
-    copy = RunFolder(tmp_path / "quickstart" / written.path.name)
-    shutil.copytree(written.path, copy.path)
+def test_writing_a_report_again_gives_the_same_bytes(reported_run: RunFolder, tmp_path: Path) -> None:
+    """Ids are deterministic and there are no dates: two reports can be compared."""
+    copy = RunFolder(tmp_path / "quickstart" / reported_run.path.name)
+    shutil.copytree(reported_run.path, copy.path)
 
     report.write_report(copy.path)
 
     for name in ("report.html", "summary.json", "figures/speedup.svg", "figures/learning.png"):
-        assert (copy.path / name).read_bytes() == (written.path / name).read_bytes()
+        assert (copy.path / name).read_bytes() == (reported_run.path / name).read_bytes()
 
 
 def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
@@ -151,13 +151,13 @@ def test_an_unfinished_run_still_gets_its_report(make_run: MakeRun) -> None:
 
     page = report.write_report(folder.path).read_text()
 
-    told = json.loads(folder.summary_path.read_text())
-    assert [trial["status"] for trial in told["trials"]] == ["success", "failed", "aborted", "aborted", "aborted"]
-    assert (told["status"], told["verdict"]) == ("failed", "invalid")
+    content = json.loads(folder.summary_path.read_text())
+    assert [trial["status"] for trial in content["trials"]] == ["success", "failed", "aborted", "aborted", "aborted"]
+    assert (content["status"], content["verdict"]) == ("failed", "invalid")
     assert "worker-0 ran out of memory" in page
 
 
-def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
+def test_the_report_of_a_run_without_trials_states_that(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"run": "broken-off"}')
 
     page = report.write_report(tmp_path).read_text()
@@ -165,8 +165,8 @@ def test_a_run_without_any_trial_says_so(tmp_path: Path) -> None:
     assert "No trial finished" in page
 
 
-def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
-    """Nothing may be written into somebody's folder, nor an empty one be called valid."""
+def test_a_folder_that_is_not_a_run_is_rejected(tmp_path: Path) -> None:
+    """Nothing may be written into another folder, and an empty folder may not be called valid."""
     with pytest.raises(UserError, match="not a run folder"):
         report.write_report(tmp_path)
 
@@ -174,38 +174,38 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_headline_names_winner_margin_and_reason(
-    written: RunFolder, numbers: Callable[[RunFolder], summary.RunSummary]
+    reported_run: RunFolder, measure_run: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
-    answer = headline.headline_sentences(numbers(written))
+    sentences = headline.headline_sentences(measure_run(reported_run))
 
     winner = "Ring on 4 workers reaches accuracy ≥ 0.95 first, in 1."
-    assert answer[0].startswith(winner)
-    assert answer[0].endswith("times as fast as ps_asp on 2 workers.")
-    assert answer[1].startswith("Why: on 4 workers ring exchanges for 5.")
-    assert "times the samples of ring (its gradients are 3." in answer[1]
+    assert sentences[0].startswith(winner)
+    assert sentences[0].endswith("times as fast as ps_asp on 2 workers.")
+    assert sentences[1].startswith("Why: on 4 workers ring exchanges for 5.")
+    assert "times the samples of ring (its gradients are 3." in sentences[1]
 
 
-def test_equal_strategies_are_not_given_a_winner(
-    make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
+def test_equal_strategies_have_no_winner(
+    make_run: MakeRun, measure_run: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
     folder = make_run(strategies=("ring",), workers=(1,))
 
-    assert "too close to call" in headline.headline_sentences(numbers(folder))[0]
+    assert "too close to call" in headline.headline_sentences(measure_run(folder))[0]
 
 
-def test_one_worker_alone_is_compared_with_those_that_share_the_work(
-    make_run: MakeRun, numbers: Callable[[RunFolder], summary.RunSummary]
+def test_one_worker_alone_is_compared_with_distributed_strategies(
+    make_run: MakeRun, measure_run: Callable[[RunFolder], summary.RunSummary]
 ) -> None:
-    answer = headline.headline_sentences(numbers(make_run(strategies=("ps_bsp",), workers=(1, 4))))
+    sentences = headline.headline_sentences(measure_run(make_run(strategies=("ps_bsp",), workers=(1, 4))))
 
-    assert answer[0].startswith("One worker alone reaches accuracy")
-    assert answer[0].endswith("times as fast as ps_bsp on 4 workers.")
-    assert answer[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 workers for 3")
+    assert sentences[0].startswith("One worker alone reaches accuracy")
+    assert sentences[0].endswith("times as fast as ps_bsp on 4 workers.")
+    assert sentences[1].startswith("Why: one worker alone exchanges for 0 ms per step, ps_bsp on 4 workers for 3")
 
 
-def test_a_narrow_screen_shows_findings_outside_of_the_figures(written: RunFolder) -> None:
+def test_a_narrow_screen_shows_findings_outside_of_the_figures(reported_run: RunFolder) -> None:
     """A title inside a picture that is wider than the screen is cut at its edge."""
-    page = written.report_path.read_text()
+    page = reported_run.report_path.read_text()
 
     titles = re.findall(r'<figure aria-label="([^"]+)">\s*<p class="narrow">(.*?)</p>', page)
     assert len(titles) == page.count("<figure ") > 2
@@ -213,20 +213,22 @@ def test_a_narrow_screen_shows_findings_outside_of_the_figures(written: RunFolde
     assert re.search(r"@media \(max-width: 44rem\).*\.narrow \{ display: block; \}", page)
 
 
-def test_compare_sets_two_runs_side_by_side(written: RunFolder) -> None:
-    table = compare.compare_runs(written.path, written.path)
+def test_compare_prints_two_runs_in_one_table(reported_run: RunFolder) -> None:
+    table = compare.compare_runs(reported_run.path, reported_run.path)
 
     row = next(line.split() for line in table.splitlines() if line.startswith("ring") and line.split()[1] == "4")
     assert (row[4], row[7]) == ("1.00", "1.00")
 
 
-def test_mlcommons_checker_accepts_the_merged_log(written: RunFolder, tmp_path: Path) -> None:
-    assert checker(written.trial_folders[-1].merged_log_path, tmp_path).returncode == 0
+def test_mlcommons_checker_accepts_the_merged_log(reported_run: RunFolder, tmp_path: Path) -> None:
+    assert checker(reported_run.trial_folders[-1].merged_log_path, tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("key", ["cache_clear", "submission_org", "run_stop", "eval_accuracy", "seed"])
-def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: Path, key: str) -> None:
-    lines = written.trial_folders[-1].merged_log_path.read_text().splitlines(keepends=True)
+def test_mlcommons_checker_rejects_a_log_without_a_required_key(
+    reported_run: RunFolder, tmp_path: Path, key: str
+) -> None:
+    lines = reported_run.trial_folders[-1].merged_log_path.read_text().splitlines(keepends=True)
     short = tmp_path / "result.txt"
     short.write_text("".join(line for line in lines if f'"key": "{key}"' not in line))
 
@@ -234,8 +236,8 @@ def test_mlcommons_checker_misses_a_required_key(written: RunFolder, tmp_path: P
 
 
 @pytest.mark.parametrize(("reason", "code"), [("", 1), ("worker-1 left", 0)])
-def test_an_aborted_run_must_give_its_reason(written: RunFolder, tmp_path: Path, reason: str, code: int) -> None:
-    lines = written.trial_folders[-1].merged_log_path.read_text()
+def test_an_aborted_run_must_give_its_reason(reported_run: RunFolder, tmp_path: Path, reason: str, code: int) -> None:
+    lines = reported_run.trial_folders[-1].merged_log_path.read_text()
     aborted = tmp_path / "result.txt"
     aborted.write_text(
         lines.replace('"status": "success"', '"status": "aborted"').replace('"reason": ""', f'"reason": "{reason}"')
@@ -247,5 +249,5 @@ def test_an_aborted_run_must_give_its_reason(written: RunFolder, tmp_path: Path,
 def checker(result: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs MLCommons' compliance checker with our rules."""
     program = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--config", str(CHECKER_RULES_PATH)]
-    where = ["--log_output", str(folder / "checker.log"), str(result)]
-    return subprocess.run([*program, *where], capture_output=True, text=True, check=False)
+    log_option = ["--log_output", str(folder / "checker.log"), str(result)]
+    return subprocess.run([*program, *log_option], capture_output=True, text=True, check=False)

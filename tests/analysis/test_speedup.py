@@ -1,4 +1,4 @@
-"""Speedup, its factors and balance points on numbers that can be checked by head."""
+"""Speedup, its factors and balance points on numbers that can be checked by hand."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ def result(make_trial: MakeTrial) -> TrialResult:
 
 @pytest.fixture
 def trial_of(result: TrialResult) -> Callable[..., TrialResult]:
-    """trial_of("ring", 4, seconds=5, samples=1000): reached its target after these."""
+    """trial_of("ring", 4, seconds=5) returns a trial that reached its target after these seconds."""
 
     def make(strategy: str, workers: int, seconds: float | None, samples: int = 1000, **changes: Any) -> TrialResult:
         reached = {"time_to_target_s": seconds, "samples_to_target": samples if seconds else None}
@@ -68,7 +68,7 @@ def test_a_missed_target_falls_back_to_the_common_sample_budget(trial_of: Callab
     assert curve.points[0].statistical_efficiency is None
 
 
-def test_failed_trials_take_no_part(trial_of: Callable[..., TrialResult]) -> None:
+def test_failed_trials_are_excluded_from_speedup_curves(trial_of: Callable[..., TrialResult]) -> None:
     assert speedup_curves(group_trials([trial_of("baseline", 1, 10), trial_of("ring", 2, 5, status="failed")])) == ()
 
 
@@ -85,8 +85,8 @@ def test_conditions_are_compared_with_their_own_base(trial_of: Callable[..., Tri
     }
 
 
-def test_a_baseline_serves_for_keys_that_it_does_not_have(trial_of: Callable[..., TrialResult]) -> None:
-    """One worker alone has no servers to sweep, and is still what all numbers of servers are compared with."""
+def test_a_baseline_is_the_base_of_conditions_on_keys_that_it_lacks(trial_of: Callable[..., TrialResult]) -> None:
+    """A single worker has no servers to sweep, yet every number of servers is compared with it."""
     trials = [trial_of("baseline", 1, 10), trial_of("ps", 4, 5, condition="servers 2", labels={"servers": 2})]
 
     (curve,) = speedup_curves(group_trials(trials))
@@ -108,7 +108,9 @@ def test_repeats_give_an_interval_around_the_speedup(trial_of: Callable[..., Tri
     assert point.speedup_ci[0] < 2.5 < point.speedup_ci[1]
 
 
-def test_unequal_nodes_are_measured_against_the_sum_of_their_speeds(trial_of: Callable[..., TrialResult]) -> None:
+def test_efficiency_of_unequal_nodes_is_relative_to_the_sum_of_their_speeds(
+    trial_of: Callable[..., TrialResult],
+) -> None:
     trials = [
         trial_of("baseline", 1, 10, declared_samples_per_second=4000.0),
         trial_of("ring", 2, 8, declared_samples_per_second=6000.0),  # one full, one half as fast
@@ -121,39 +123,41 @@ WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
 
 
 @pytest.mark.parametrize(
-    ("speedup", "place"),
+    ("speedup", "index"),
     [([1, 1.8, 2.4, 2.8], 2), ([1, 2, 4, 8], 3), ([0.4, 1, 2, 4], None), ([1, 0.9, 2.4, 4], 0)],
 )
 def test_the_efficiency_rule_stops_where_efficiency_first_falls_below_half(
-    speedup: list[float], place: int | None
+    speedup: list[float], index: int | None
 ) -> None:
-    assert last_efficient_size_index(WORKERS, np.array(speedup)) == place
+    assert last_efficient_size_index(WORKERS, np.array(speedup)) == index
 
 
-@pytest.mark.parametrize(("speedup", "place"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])
-def test_the_knee_is_farthest_above_the_chord(speedup: list[float], place: int | None) -> None:
-    assert speedup_knee_index(WORKERS, np.array(speedup)) == place
+@pytest.mark.parametrize(("speedup", "index"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])
+def test_the_knee_is_the_point_farthest_above_the_chord(speedup: list[float], index: int | None) -> None:
+    assert speedup_knee_index(WORKERS, np.array(speedup)) == index
 
 
 def test_two_points_have_no_knee() -> None:
     assert speedup_knee_index(WORKERS[:2], np.array([1.0, 1.5])) is None
 
 
-@pytest.mark.parametrize(("speedup", "place"), [([1, 1.3, 1.5, 1.7], 0), ([1, 1.6, 2.2, 2.5], 1), ([1, 2, 4, 8], 3)])
-def test_twice_the_workers_must_buy_a_speedup_of_root_two(speedup: list[float], place: int | None) -> None:
-    assert least_cost_size_index(WORKERS, np.array(speedup)) == place
+@pytest.mark.parametrize(("speedup", "index"), [([1, 1.3, 1.5, 1.7], 0), ([1, 1.6, 2.2, 2.5], 1), ([1, 2, 4, 8], 3)])
+def test_the_least_cost_rule_requires_a_speedup_of_root_two_per_doubling(
+    speedup: list[float], index: int | None
+) -> None:
+    assert least_cost_size_index(WORKERS, np.array(speedup)) == index
 
 
 def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialResult]) -> None:
-    """A seed that is lucky for both changes neither's lead: only what differs beyond the seeds is uncertain."""
+    """A seed that is equally fast for both strategies cancels: only differences beyond the seeds are uncertain."""
     trials = [
-        trial_of(strategy, workers, seconds * luck, repeat=seed, seed=seed)
+        trial_of(strategy, workers, seconds * factor, repeat=seed, seed=seed)
         for strategy, workers, seconds in (("baseline", 1, 10), ("ring", 4, 4))
-        for seed, luck in enumerate((0.8, 1.0, 1.3), start=1)
+        for seed, factor in enumerate((0.8, 1.0, 1.3), start=1)
     ]
-    apart = [replace(trial, seed=trial.seed + 10 * trial.workers) for trial in trials]
+    with_own_seeds = [replace(trial, seed=trial.seed + 10 * trial.workers) for trial in trials]
 
-    (paired,), (unpaired,) = speedup_curves(group_trials(trials[::-1])), speedup_curves(group_trials(apart))
+    (paired,), (unpaired,) = speedup_curves(group_trials(trials[::-1])), speedup_curves(group_trials(with_own_seeds))
 
     assert (paired.paired, unpaired.paired) == (True, False)
     assert paired.points[0].speedup_ci == pytest.approx((2.5, 2.5))

@@ -1,4 +1,4 @@
-"""A run summed up: numbers can be checked by head, intervals are there where repeats are."""
+"""Summary sentences of a run: numbers can be checked by hand, intervals are given if there are repeats."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,20 +20,27 @@ Trials = Callable[..., TrialResult]
 
 @pytest.fixture
 def trial(make_trial: Callable[..., TrialTable]) -> Trials:
-    """trial("ring", 4, 2.0, 0): 1000 samples in these seconds, the first repeat."""
+    """trial("ring", 4, 2.0, 0) returns the first repeat of a trial that takes 2 s for 1000 samples."""
     blank = measure_trial(make_trial({}), [])
 
     def make(strategy: str, workers: int, seconds: float, repeat: int = 0, **changes: Any) -> TrialResult:
-        told = {"id": f"{strategy}-{workers}-{repeat}", "strategy": strategy, "workers": workers, "seconds": seconds}
-        done = {"status": "success", "samples": 1000, "samples_per_second": 1000 / seconds, "condition": ""}
-        return replace(blank, repeat=repeat, seed=repeat, labels={"workers": workers}, **(told | done | changes))
+        identity = {
+            "id": f"{strategy}-{workers}-{repeat}",
+            "strategy": strategy,
+            "workers": workers,
+            "seconds": seconds,
+        }
+        measured = {"status": "success", "samples": 1000, "samples_per_second": 1000 / seconds, "condition": ""}
+        return replace(
+            blank, repeat=repeat, seed=repeat, labels={"workers": workers}, **(identity | measured | changes)
+        )
 
     return make
 
 
 def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
-    found = list(speedup_curves(group_trials(trials)))
-    picks = [pick for curve in found for pick in chosen_worker_counts(curve)]
+    curves = list(speedup_curves(group_trials(trials)))
+    picks = [pick for curve in curves for pick in chosen_worker_counts(curve)]
     numbers = RunSummary(
         SUMMARY_SCHEMA,
         "s",
@@ -42,7 +49,7 @@ def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
         VerdictLevel.VALID,
         "success",
         list(trials),
-        found,
+        curves,
         picks,
         "r",
         "",
@@ -52,83 +59,93 @@ def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
     return replace(numbers, damage=list(damage))
 
 
-def repeated(trial: Trials, strategy: str, workers: int, seconds: float) -> list[TrialResult]:
+def five_repeats(trial: Trials, strategy: str, workers: int, seconds: float) -> list[TrialResult]:
     """Five repeats within a hundredth."""
     return [trial(strategy, workers, seconds * (1 + 0.005 * (repeat - 2)), repeat) for repeat in range(5)]
 
 
-def test_the_winner_is_told_from_where_on_by_how_much_and_how_sure(trial: Trials) -> None:
+def test_the_winner_is_reported_with_worker_counts_margin_and_interval(trial: Trials) -> None:
     times = {("ps", 2): 4.0, ("ring", 2): 6.0, ("ps", 4): 3.0, ("ring", 4): 2.0, ("ps", 8): 3.0, ("ring", 8): 1.5}
 
-    told = summary_sentences(summary(*(each for (name, n), s in times.items() for each in repeated(trial, name, n, s))))
+    sentences = summary_sentences(
+        summary(*(repeat for (name, n), s in times.items() for repeat in five_repeats(trial, name, n, s)))
+    )
 
-    assert told[0].startswith("Ring wins from 4 workers on, by 2.00× [")
-    assert told[0].endswith("on 8; ps wins up to 2 workers")
-    (low, high) = (float(end) for end in told[0].split("[")[1].split("]")[0].split(", "))
+    assert sentences[0].startswith("Ring wins from 4 workers on, by 2.00× [")
+    assert sentences[0].endswith("on 8; ps wins up to 2 workers")
+    (low, high) = (float(end) for end in sentences[0].split("[")[1].split("]")[0].split(", "))
     assert 1.9 < low <= 2.0 <= high < 2.1
 
 
-def test_runs_that_were_not_repeated_have_no_interval_and_it_is_said(trial: Trials) -> None:
-    told = summary_sentences(summary(trial("ring", 2, 1.0), trial("ps", 2, 2.0)))
+def test_runs_without_repeats_are_reported_without_an_interval(trial: Trials) -> None:
+    sentences = summary_sentences(summary(trial("ring", 2, 1.0), trial("ps", 2, 2.0)))
 
-    assert told == ["Ring is fastest on 2 workers, by 2.00×; each ran once: no interval"]
+    assert sentences == ["Ring is fastest on 2 workers, by 2.00×; each ran once: no interval"]
 
 
 def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
     spread = (0.5, 1.0, 2.0, 0.7, 1.4)
-    both = [
-        trial(name, 2, s, r) for name, shift in (("ring", 0), ("ps", 2)) for r, s in enumerate(_moved(spread, shift))
+    trials = [
+        trial(name, 2, s, r) for name, shift in (("ring", 0), ("ps", 2)) for r, s in enumerate(_rotated(spread, shift))
     ]
 
-    (win,) = fastest_strategies(summary(*both), "")
+    (win,) = fastest_strategies(summary(*trials), "")
 
     assert not win.is_significant
-    assert "do not differ significantly" in summary_sentences(summary(*both))[0]
+    assert "do not differ significantly" in summary_sentences(summary(*trials))[0]
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_a_strategy_seldom_wins_against_itself(trial: Trials, repeats: int) -> None:
-    """Two alike whose runs differ by 7 %, 60 times: a test of 5 % errs in 3 of them, intervals of few runs in 29 or 17.
+    """60 pairs of equal strategies with 7 % spread: a 5 % test errs in 3 of them, intervals of few runs in 29 or 17.
 
-    Seven or fewer in 98 of 100 such samples of 60.
+    In 98 of 100 such samples the test errs seven times or less.
     """
     generator = np.random.default_rng(repeats)
 
-    found = [
-        fastest_strategies(summary(*_alike(trial, np.exp(0.07 * generator.standard_normal((2, repeats))))), "")[0]
+    wins = [
+        fastest_strategies(
+            summary(*_trials_of_two_strategies(trial, np.exp(0.07 * generator.standard_normal((2, repeats))))), ""
+        )[0]
         for _ in range(60)
     ]
 
-    assert sum(win.is_significant for win in found) <= 7
-    assert sum(win.interval is not None and win.interval[0] > 1 for win in found) > 7  # what they were told by before
+    assert sum(win.is_significant for win in wins) <= 7
+    assert sum(win.interval is not None and win.interval[0] > 1 for win in wins) > 7  # the former criterion
 
 
-def _alike(trial: Trials, seconds: np.ndarray) -> list[TrialResult]:
+def _trials_of_two_strategies(trial: Trials, seconds: np.ndarray) -> list[TrialResult]:
     return [trial(name, 2, s, r) for name, own in zip(("ring", "ps"), seconds, strict=True) for r, s in enumerate(own)]
 
 
-def test_what_is_sure_has_its_chance_beside_it_corrected_for_all_pairs(trial: Trials) -> None:
+def test_a_winner_is_reported_with_its_p_value_adjusted_for_all_pairs(trial: Trials) -> None:
     numbers = summary(
-        *(each for name, s in (("ring", 1.0), ("ps", 1.05), ("tree", 1.06)) for each in noisy(trial, name, s))
+        *(
+            repeat
+            for name, s in (("ring", 1.0), ("ps", 1.05), ("tree", 1.06))
+            for repeat in noisy_repeats(trial, name, s)
+        )
     )
 
     (win,) = fastest_strategies(numbers, "")
 
     (pair,) = (
-        each for each in numbers.strategy_differences if {each.faster.strategy, each.slower.strategy} == {"ring", "ps"}
+        difference
+        for difference in numbers.strategy_differences
+        if {difference.faster.strategy, difference.slower.strategy} == {"ring", "ps"}
     )
     assert win.p_value == pair.p_adjusted > pair.comparison.p_value
     assert f"(p = {win.p_value:.2g})" in summary_sentences(numbers)[0]
 
 
-def noisy(trial: Trials, strategy: str, seconds: float) -> list[TrialResult]:
+def noisy_repeats(trial: Trials, strategy: str, seconds: float) -> list[TrialResult]:
     noise = np.random.default_rng(ord(strategy[0])).normal(1, 0.02, 5)
-    return [trial(strategy, 2, seconds * each, repeat) for repeat, each in enumerate(noise)]
+    return [trial(strategy, 2, seconds * factor, repeat) for repeat, factor in enumerate(noise)]
 
 
-def test_exact_repeats_win_and_only_those_that_were_rounded_alike_do_not(trial: Trials) -> None:
+def test_exact_repeats_have_a_winner_and_rounded_repeats_do_not(trial: Trials) -> None:
     """A simulated cluster repeats its times exactly. A target met one evaluation earlier is no difference of speed."""
-    exact = summary(*_alike(trial, np.array([[1.0, 1.0], [1.25, 1.25]])))
+    exact = summary(*_trials_of_two_strategies(trial, np.array([[1.0, 1.0], [1.25, 1.25]])))
     rounded = summary(
         *(
             trial(name, 2, s, r, time_to_target_s=s, samples_to_target=round(1000 * s), evaluation_samples=250)
@@ -142,8 +159,8 @@ def test_exact_repeats_win_and_only_those_that_were_rounded_alike_do_not(trial: 
     assert not fastest_strategies(rounded, "")[0].is_significant
 
 
-def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(trial: Trials) -> None:
-    """A size that drops out, since no ratio is as long as never, would leave ring as the winner up to the end."""
+def test_the_only_strategy_to_reach_the_target_on_most_workers_is_reported(trial: Trials) -> None:
+    """A size without a finite ratio must not drop out, or ring would be the winner up to the end."""
     numbers = summary(
         *(
             trial(name, n, s, r, time_to_target_s=hit and hit + r / 100, samples_to_target=hit and 500)
@@ -152,9 +169,9 @@ def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(tr
         )
     )
 
-    found = fastest_strategies(numbers, "")
+    wins = fastest_strategies(numbers, "")
 
-    assert [(win.workers, win.winner, win.time_ratio) for win in found] == [
+    assert [(win.workers, win.winner, win.time_ratio) for win in wins] == [
         (8, "ring", pytest.approx(2, rel=0.02)),
         (16, "ps", float("inf")),
     ]
@@ -164,35 +181,35 @@ def test_who_alone_reaches_the_target_on_most_workers_is_the_one_that_is_told(tr
     )
 
 
-def test_one_failed_repeat_costs_its_pair_and_not_the_test(trial: Trials) -> None:
-    """The other four seeds still pair, and it is said that they are four."""
-    ring, ps = repeated(trial, "ring", 2, 1.0), repeated(trial, "ps", 2, 2.0)
+def test_one_failed_repeat_removes_only_its_pair_from_the_test(trial: Trials) -> None:
+    """The other four seeds are still paired, and the sentence gives their number."""
+    ring, ps = five_repeats(trial, "ring", 2, 1.0), five_repeats(trial, "ps", 2, 2.0)
 
-    told = summary_sentences(summary(*ring, replace(ps[2], status="failed"), *ps[:2], *ps[3:]))
+    sentences = summary_sentences(summary(*ring, replace(ps[2], status="failed"), *ps[:2], *ps[3:]))
 
-    assert told[0].startswith("Ring wins on 2 workers, by 2.00× [")
-    assert told[0].endswith("(p < 0.001 over 4 shared seeds)")
-    assert told[1].endswith("(p < 0.05, paired by seed, 1 over the seeds that both ran, Holm)")
+    assert sentences[0].startswith("Ring wins on 2 workers, by 2.00× [")
+    assert sentences[0].endswith("(p < 0.001 over 4 shared seeds)")
+    assert sentences[1].endswith("(p < 0.05, paired by seed, 1 over the seeds that both ran, Holm)")
 
 
-@pytest.mark.parametrize(("first", "why"), [(5, "no shared seeds: no test"), (4, "one shared seed: no test")])
-def test_fewer_than_two_shared_seeds_are_no_test(trial: Trials, first: int, why: str) -> None:
-    ps = [replace(each, seed=each.seed + first) for each in repeated(trial, "ps", 2, 2.0)]
+@pytest.mark.parametrize(("seed_offset", "reason"), [(5, "no shared seeds: no test"), (4, "one shared seed: no test")])
+def test_fewer_than_two_shared_seeds_give_no_test(trial: Trials, seed_offset: int, reason: str) -> None:
+    ps = [replace(repeat, seed=repeat.seed + seed_offset) for repeat in five_repeats(trial, "ps", 2, 2.0)]
 
-    told = summary_sentences(summary(*repeated(trial, "ring", 2, 1.0), *ps))
+    sentences = summary_sentences(summary(*five_repeats(trial, "ring", 2, 1.0), *ps))
 
-    assert told[0].endswith(f"; {why}")
+    assert sentences[0].endswith(f"; {reason}")
 
 
 def test_a_size_without_times_has_no_winner(trial: Trials) -> None:
-    """A simulated cluster without any pace or rate."""
-    still = [replace(trial(name, 2, 1.0), seconds=0.0, samples_per_second=None) for name in ("ring", "ps")]
+    """A simulated cluster without pacing or link rates."""
+    instant = [replace(trial(name, 2, 1.0), seconds=0.0, samples_per_second=None) for name in ("ring", "ps")]
 
-    assert fastest_strategies(summary(*still), "") == []
+    assert fastest_strategies(summary(*instant), "") == []
 
 
-def test_sentence_and_test_are_of_the_same_time(trial: Trials) -> None:
-    """Two of three repeats missed: as a whole neither reached the target, so both speak of equal samples and say so."""
+def test_sentence_and_significance_test_use_the_same_time_metric(trial: Trials) -> None:
+    """Two of three repeats missed the target: both use the time for equal samples, and the sentence states it."""
     hits = {0: {"time_to_target_s": 2.0, "samples_to_target": 500}}
     numbers = summary(
         *(
@@ -208,76 +225,78 @@ def test_sentence_and_test_are_of_the_same_time(trial: Trials) -> None:
     assert "by time for the same samples" in summary_sentences(numbers)[0]
 
 
-def test_who_is_fastest_is_asked_of_the_number_that_is_told(trial: Trials) -> None:
-    """One slow repeat of five: the olympic mean drops it, a plain mean would name the other and a ratio below one."""
+def test_the_fastest_strategy_is_chosen_by_the_reported_number(trial: Trials) -> None:
+    """One slow repeat of five: the olympic mean drops it; a plain mean would name the other and a ratio below one."""
     slow = [trial("ring", 2, s, r) for r, s in enumerate((1.0, 1.0, 1.0, 1.0, 9.0))]
 
-    (win,) = fastest_strategies(summary(*slow, *repeated(trial, "ps", 2, 1.5)), "")
+    (win,) = fastest_strategies(summary(*slow, *five_repeats(trial, "ps", 2, 1.5)), "")
 
     assert (win.winner, win.time_ratio) == ("ring", pytest.approx(1.5))
 
 
-def _moved(values: tuple[float, ...], by: int) -> tuple[float, ...]:
+def _rotated(values: tuple[float, ...], by: int) -> tuple[float, ...]:
     return values[by:] + values[:by]
 
 
-def test_efficiency_is_told_where_it_falls_below_sixty_percent(trial: Trials) -> None:
-    """On 8 workers 8 / 2.5 s / 8 = 40 %; between 4 (80 %) and 8 nothing was measured, so both are named."""
-    told = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5), trial("ring", 8, 2.5)))
+def test_efficiency_is_reported_where_it_falls_below_sixty_percent(trial: Trials) -> None:
+    """On 8 workers 8 / 2.5 s / 8 = 40 %; nothing was measured between 4 (80 %) and 8, so both are named."""
+    sentences = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5), trial("ring", 8, 2.5)))
 
-    assert told == ["Ring: efficiency falls below 60% at 8 workers, to 40% (on 4 it is 80%)"]
-
-
-def test_efficiency_that_holds_is_told_with_how_far_was_looked(trial: Trials) -> None:
-    told = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5)))
-
-    assert told == ["Ring keeps 80% efficiency up to 4 workers"]
+    assert sentences == ["Ring: efficiency falls below 60% at 8 workers, to 40% (on 4 it is 80%)"]
 
 
-def test_who_learns_from_fewer_samples_than_one_worker_alone_is_flagged(trial: Trials) -> None:
-    """A sum that was divided by too little looks like a strategy that learns faster."""
+def test_efficiency_that_holds_is_reported_with_the_largest_size(trial: Trials) -> None:
+    sentences = summary_sentences(summary(trial("ring", 1, 8.0), trial("ring", 4, 2.5)))
+
+    assert sentences == ["Ring keeps 80% efficiency up to 4 workers"]
+
+
+def test_a_strategy_that_needs_fewer_samples_than_one_worker_is_flagged(trial: Trials) -> None:
+    """A sum divided by too small a number looks like a strategy that learns faster."""
     runs = [
         trial(name, workers, 2.0 + repeat / 100, repeat, baseline=name == "none", samples_to_target=samples + repeat)
         for name, workers, samples in (("none", 1, 1000), ("ring", 2, 500), ("ps", 2, 1000))
         for repeat in range(5)
     ]
 
-    told = [each for each in summary_sentences(summary(*runs)) if "check for a bug" in each]
+    warnings = [sentence for sentence in summary_sentences(summary(*runs)) if "check for a bug" in sentence]
 
-    assert told == ["Ring ×2 needs significantly fewer samples than one worker alone (Holm): check for a bug"]
+    assert warnings == ["Ring ×2 needs significantly fewer samples than one worker alone (Holm): check for a bug"]
 
 
-def test_it_is_said_that_the_guard_had_no_baseline(trial: Trials) -> None:
+def test_a_missing_baseline_of_the_convergence_check_is_reported(trial: Trials) -> None:
     runs = [trial("ring", 2, 2.0 + repeat, repeat, time_to_target_s=2.0, samples_to_target=500) for repeat in range(2)]
 
     assert "Samples to target not compared with a baseline: no baseline" in summary_sentences(summary(*runs))
 
 
-def test_pairs_that_repeats_tell_apart_are_counted(trial: Trials) -> None:
+def test_pairs_that_differ_significantly_are_counted(trial: Trials) -> None:
     times = {"ring": 1.0, "ps": 2.0, "tree": 1.0}
 
-    told = summary_sentences(summary(*(each for name, s in times.items() for each in repeated(trial, name, 2, s))))
+    sentences = summary_sentences(
+        summary(*(repeat for name, s in times.items() for repeat in five_repeats(trial, name, 2, s)))
+    )
 
-    assert any(each.startswith("2 of 3 pairs of strategies differ significantly") for each in told)
-
-
-def test_trials_in_no_comparison_are_counted(trial: Trials) -> None:
-    lost = trial("ring", 2, 1.0, 1, status="failed")
-    unread = "trials/007-ring/plan.json: the file: Invalid JSON"
-
-    told = summary_sentences(summary(trial("ring", 2, 1.0), lost, damage=(unread,)))
-
-    assert told == ["2 of 3 trials are excluded from comparisons: 1 failed, 1 unreadable"]
+    assert any(sentence.startswith("2 of 3 pairs of strategies differ significantly") for sentence in sentences)
 
 
-def test_an_interrupted_run_tells_how_many_trials_were_planned(trial: Trials) -> None:
-    """Nothing failed, and nothing is unreadable."""
+def test_trials_excluded_from_comparisons_are_counted(trial: Trials) -> None:
+    failed = trial("ring", 2, 1.0, 1, status="failed")
+    unreadable = "trials/007-ring/plan.json: the file: Invalid JSON"
+
+    sentences = summary_sentences(summary(trial("ring", 2, 1.0), failed, damage=(unreadable,)))
+
+    assert sentences == ["2 of 3 trials are excluded from comparisons: 1 failed, 1 unreadable"]
+
+
+def test_an_interrupted_run_reports_the_number_of_planned_trials(trial: Trials) -> None:
+    """No trial failed, and none is unreadable."""
     stopped = trial("ring", 2, 1.0, 1, status="aborted", status_reason="interrupted")
     done = summary(trial("ring", 2, 1.0), stopped)
 
-    told = summary_sentences(replace(done, not_run=["002-ring-w2-r2", "003-ring-w2-r3"]))
+    sentences = summary_sentences(replace(done, not_run=["002-ring-w2-r2", "003-ring-w2-r3"]))
 
-    assert told == [
+    assert sentences == [
         "2 of 4 trials have not run: the run was interrupted",
         "1 of 4 trials is excluded from comparisons: 1 interrupted",
     ]

@@ -1,4 +1,4 @@
-"""What a report says of a switch: whether it came, whether it paid, and why."""
+"""Analysis of a strategy switch: whether it happened, whether it paid off, and why."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,31 +41,31 @@ STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}
 RING_TO_ASP = {"kind": "strategy_switch", "when": {"kind": "at", "fraction": 0.5}}
 
-Rehearse = Callable[..., RunTable]
+RunSimulated = Callable[..., RunTable]
 
 
 def summary_of(run: RunTable) -> RunSummary:
     return analyse_run(run.folder)[1]
 
 
-def test_a_switch_away_from_stragglers_pays_because_nobody_waits(rehearse: Rehearse) -> None:
-    """The gain adds up to what was measured, and its largest part is the one that the cluster was built for."""
-    run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
+def test_a_switch_away_from_stragglers_pays_because_no_worker_waits(run_simulated: RunSimulated) -> None:
+    """The parts add up to the measured gain, and the largest part is the straggler time of this cluster."""
+    run = run_simulated({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
 
     summary = summary_of(run)
     ring, trial = summary.trials
-    found = trial.switch
+    switch = trial.switch
 
     assert ring.switch is None
-    assert found is not None
-    assert found.gain is not None
-    assert found.saved_s is not None
-    exchange_s = found.gain.latency_s + found.gain.bandwidth_s + found.gain.queueing_s
-    assert exchange_s == pytest.approx(found.gain.exchange_s)
-    assert found.gain.straggler_s + exchange_s + found.gain.finish_s == pytest.approx(found.gain.batch_s)
-    assert found.gain.straggler_s > 0.8 * found.gain.batch_s > 0
+    assert switch is not None
+    assert switch.gain is not None
+    assert switch.saved_s is not None
+    exchange_s = switch.gain.latency_s + switch.gain.bandwidth_s + switch.gain.queueing_s
+    assert exchange_s == pytest.approx(switch.gain.exchange_s)
+    assert switch.gain.straggler_s + exchange_s + switch.gain.finish_s == pytest.approx(switch.gain.batch_s)
+    assert switch.gain.straggler_s > 0.8 * switch.gain.batch_s > 0
     assert ring.seconds is not None
-    assert trial.seconds == pytest.approx(ring.seconds - found.saved_s, rel=0.1)  # halves of a run are not quite alike
+    assert trial.seconds == pytest.approx(ring.seconds - switch.saved_s, rel=0.1)  # halves of a run are not quite alike
     assert any(
         "the switch paid" in sentence and "no wait for the slowest" in sentence
         for sentence in headline_sentences(summary)
@@ -73,30 +73,30 @@ def test_a_switch_away_from_stragglers_pays_because_nobody_waits(rehearse: Rehea
 
 
 @pytest.mark.parametrize("target", [None, {"metric": "accuracy", "at_least": 0.99}])
-def test_a_switch_that_ruins_the_model_never_paid_however_fast_its_batches_are(
-    rehearse: Rehearse, target: dict[str, Any] | None
+def test_a_switch_that_ruins_the_model_did_not_pay_although_batches_are_faster(
+    run_simulated: RunSimulated, target: dict[str, Any] | None
 ) -> None:
-    """Thirty times the rate: nobody waits for stragglers any more, and nobody learns."""
+    """At thirty times the learning rate no worker waits for stragglers, and the model does not learn."""
     workload = {"target": target} if target else {}
-    run = rehearse(
+    run = run_simulated(
         {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP | {"rate": 30.0}}, workload=workload, **STALLING
     )
 
     summary = summary_of(run)
     ring, trial = summary.trials
-    told = " ".join(headline_sentences(summary))
+    headline = " ".join(headline_sentences(summary))
 
     assert trial.switch is not None
     assert trial.switch.saved_s is not None
     assert trial.switch.saved_s > 0
     assert trial.switch.has_lost_model_quality
-    ends = (
+    quality_sentence = (
         f"accuracy ends at {format_number(trial.final['accuracy'])} instead of {format_number(ring.final['accuracy'])}"
     )
     missed = "accuracy ≥ 0.99 was missed: " if target else ""
-    assert f", but {missed}{ends}" in told
-    assert "the switch did not pay: a batch takes" in told
-    assert "the switch paid" not in told
+    assert f", but {missed}{quality_sentence}" in headline
+    assert "the switch did not pay: a batch takes" in headline
+    assert "the switch paid" not in headline
     drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
     assert drawing is not None
     assert "did not pay" in drawing.title
@@ -104,91 +104,101 @@ def test_a_switch_that_ruins_the_model_never_paid_however_fast_its_batches_are(
 
 
 @pytest.mark.parametrize("workload", [{}, {"target": {"metric": "accuracy", "at_least": 0.999}}])
-def test_a_switch_alone_saved_time_and_nobody_knows_whether_it_paid(
-    rehearse: Rehearse, workload: dict[str, Any]
+def test_a_switch_without_a_trial_to_compare_with_only_saved_time(
+    run_simulated: RunSimulated, workload: dict[str, Any]
 ) -> None:
-    """No trial went on as before: its model may have been better, and may have missed the target, too."""
-    summary = summary_of(rehearse({"switch": RING_TO_ASP}, workload=workload, **STALLING))
+    """No trial ran without the switch: its model may have been better, or may have missed the target, too."""
+    summary = summary_of(run_simulated({"switch": RING_TO_ASP}, workload=workload, **STALLING))
 
-    told = " ".join(headline_sentences(summary))
+    headline = " ".join(headline_sentences(summary))
 
-    assert "the switch saved time, because a batch takes" in told
-    assert "paid" not in told
+    assert "the switch saved time, because a batch takes" in headline
+    assert "paid" not in headline
 
 
-def test_what_never_switched_for_its_rule_went_on_as_before(rehearse: Rehearse) -> None:
-    """A sweep of the fraction has its lockstep within itself."""
+def test_a_trial_whose_rule_never_switched_is_the_synchronous_reference(run_simulated: RunSimulated) -> None:
+    """A sweep of the fraction contains its own synchronous trial, at fraction 1."""
     fractions = {"sweep": {"strategies.switch.fraction": [0.25, 0.5, 1.0]}}
-    run = rehearse({"switch": {"kind": "sync_switch", "fraction": 1.0}}, besides=fractions, **STALLING)
+    run = run_simulated({"switch": {"kind": "sync_switch", "fraction": 1.0}}, scenario_overrides=fractions, **STALLING)
 
-    *early, lockstep = summary_of(run).trials
+    *early, synchronous = summary_of(run).trials
 
-    for each in early:
-        assert each.switch is not None
-        found = final_model_qualities([(each, lockstep)])
-        assert found is not None
-        assert each.switch.has_lost_model_quality == found.is_worse_with_switch
-        assert each.switch.verdict in ("paid", "quality was lost")
+    for trial in early:
+        assert trial.switch is not None
+        model_qualities = final_model_qualities([(trial, synchronous)])
+        assert model_qualities is not None
+        assert trial.switch.has_lost_model_quality == model_qualities.is_worse_with_switch
+        assert trial.switch.verdict in ("paid", "quality was lost")
 
 
 @pytest.mark.parametrize(
-    ("ours_s", "theirs_s", "verdict"), [(2.0, 3.0, "paid"), (3.0, 2.0, "did not pay"), (2.0, None, "paid")]
+    ("with_switch_s", "without_switch_s", "verdict"),
+    [(2.0, 3.0, "paid"), (3.0, 2.0, "did not pay"), (2.0, None, "paid")],
 )
-def test_on_the_way_to_a_target_who_is_there_first_decides(
-    rehearse: Rehearse, ours_s: float, theirs_s: float | None, verdict: str
+def test_with_a_target_the_trial_that_reaches_it_first_decides_the_verdict(
+    run_simulated: RunSimulated, with_switch_s: float, without_switch_s: float | None, verdict: str
 ) -> None:
-    """Batches are faster in all three; what staleness costs in samples is in the time to the target."""
-    run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, workload={"target": ACCURATE}, **STALLING)
+    """Batches are faster in all three; the time to the target includes the extra samples that staleness costs."""
+    run = run_simulated(
+        {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, workload={"target": ACCURATE}, **STALLING
+    )
     ring, trial = summary_of(run).trials
     assert trial.switch is not None
     assert trial.switch.before is not None
     needed = trial.switch.before.samples + 1
 
-    found = judge_strategy_switch(
-        replace(trial, time_to_target_s=ours_s, samples_to_target=needed),
-        replace(ring, time_to_target_s=theirs_s),
+    judged = judge_strategy_switch(
+        replace(trial, time_to_target_s=with_switch_s, samples_to_target=needed),
+        replace(ring, time_to_target_s=without_switch_s),
         None,
     )
 
-    assert found.verdict == verdict
-    assert f"took {format_number(ours_s)} s" in found.quality
+    assert judged.verdict == verdict
+    assert f"took {format_number(with_switch_s)} s" in judged.quality
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs_s", "verdict"),
+    ("accuracy", "without_switch_s", "verdict"),
     [(0.95, None, "paid"), (0.5, None, "quality was lost"), (0.95, 2.0, "quality was lost")],
 )
-def test_a_target_that_is_missed_without_the_switch_too_is_not_lost_by_it(
-    rehearse: Rehearse, ours: float, theirs_s: float | None, verdict: str
+def test_a_target_missed_without_the_switch_too_is_not_lost_by_the_switch(
+    run_simulated: RunSimulated, accuracy: float, without_switch_s: float | None, verdict: str
 ) -> None:
-    """Of two that miss what nobody can learn the better one has lost nothing; beside one that reaches it, it has."""
+    """If both miss an unreachable target, the better model lost nothing; if the other reaches it, quality was lost."""
     target = {"metric": "accuracy", "at_least": 0.999}
-    run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, workload={"target": target}, **STALLING)
+    run = run_simulated(
+        {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, workload={"target": target}, **STALLING
+    )
     ring, trial = summary_of(run).trials
-    trial = replace(trial, time_to_target_s=None, final={"accuracy": ours})
-    ring = replace(ring, time_to_target_s=theirs_s, final={"accuracy": 0.94})
+    trial = replace(trial, time_to_target_s=None, final={"accuracy": accuracy})
+    ring = replace(ring, time_to_target_s=without_switch_s, final={"accuracy": 0.94})
 
-    found = judge_strategy_switch(trial, ring, final_model_qualities([(trial, ring)]))
+    judged = judge_strategy_switch(trial, ring, final_model_qualities([(trial, ring)]))
 
-    assert found.verdict == verdict
-    assert ("accuracy ≥ 0.999 was missed" in found.quality) == (verdict != "paid")
+    assert judged.verdict == verdict
+    assert ("accuracy ≥ 0.999 was missed" in judged.quality) == (verdict != "paid")
 
 
 @given(st.lists(st.floats(0.5, 0.95), min_size=2, max_size=6), st.floats(0.02, 0.3))
-def test_a_quality_is_worse_where_it_is_so_beyond_what_seeds_make_of_it(theirs: list[float], loss: float) -> None:
-    """The same loss by every seed is one; of seeds that differ by more, either way round, it is none."""
-    every = [quality - loss for quality in theirs]
-    noisy = [quality + loss * (1 if seed % 2 else -1.01) for seed, quality in enumerate(theirs[: len(theirs) // 2 * 2])]
+def test_quality_is_worse_if_the_loss_exceeds_the_spread_over_seeds(without_switch: list[float], loss: float) -> None:
+    """The same loss with every seed counts; a loss that changes its sign between seeds does not."""
+    with_loss = [quality - loss for quality in without_switch]
+    with_noise = [
+        quality + loss * (1 if seed % 2 else -1.01)
+        for seed, quality in enumerate(without_switch[: len(without_switch) // 2 * 2])
+    ]
 
-    assert FinalModelQualities("accuracy", tuple(every), tuple(theirs)).is_worse_with_switch
-    assert not FinalModelQualities("accuracy", tuple(noisy), tuple(theirs[: len(noisy)])).is_worse_with_switch
-    assert not FinalModelQualities("accuracy", tuple(theirs), tuple(every)).is_worse_with_switch
-    assert FinalModelQualities("loss", tuple(theirs), tuple(every)).is_worse_with_switch
+    assert FinalModelQualities("accuracy", tuple(with_loss), tuple(without_switch)).is_worse_with_switch
+    assert not FinalModelQualities(
+        "accuracy", tuple(with_noise), tuple(without_switch[: len(with_noise)])
+    ).is_worse_with_switch
+    assert not FinalModelQualities("accuracy", tuple(without_switch), tuple(with_loss)).is_worse_with_switch
+    assert FinalModelQualities("loss", tuple(without_switch), tuple(with_loss)).is_worse_with_switch
 
 
-def test_a_switch_to_a_saturated_server_does_not_pay(rehearse: Rehearse) -> None:
-    """Equal workers wait for nobody in a ring either; eight of them queue at a server that answers for four."""
-    summary = summary_of(rehearse({"switch": RING_TO_ASP}, workers=8, rate="1mbit"))
+def test_a_switch_to_a_saturated_server_does_not_pay(run_simulated: RunSimulated) -> None:
+    """Equal workers do not wait in a ring either; eight of them queue at a server that can answer four."""
+    summary = summary_of(run_simulated({"switch": RING_TO_ASP}, workers=8, rate="1mbit"))
     (trial,) = summary.trials
 
     assert trial.switch is not None
@@ -200,98 +210,99 @@ def test_a_switch_to_a_saturated_server_does_not_pay(rehearse: Rehearse) -> None
 
 
 @pytest.mark.parametrize("synchrony", ["bsp", "asp"])
-def test_workers_that_became_servers_are_missed_by_no_check(rehearse: Rehearse, synchrony: str) -> None:
-    """They report no parameters after the switch and do no steps, and send answers for the steps of the others."""
+def test_checks_accept_workers_that_became_servers(run_simulated: RunSimulated, synchrony: str) -> None:
+    """After the switch they report no parameters and do no steps, but answer the steps of other workers."""
     placement = {"kind": "promoted", "workers": 2}
     after = {"kind": "parameter_server", "placement": placement, "synchrony": {"kind": synchrony}}
-    (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}).trials
+    (trial,) = run_simulated({"switch": RING_TO_ASP | {"after": after}}).trials
 
     assert check_model_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
     assert [phase.promoted_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
-    found = measure_strategy_switch(trial)
-    assert found is not None
-    assert found.gain is not None
-    assert found.gain.shares_s == pytest.approx(-240 / 4 / 1000, rel=0.01)  # from a quarter of 240 to a half
-    assert abs(found.gain.straggler_s) < 0.2 * -found.gain.shares_s
+    switch = measure_strategy_switch(trial)
+    assert switch is not None
+    assert switch.gain is not None
+    assert switch.gain.shares_s == pytest.approx(-240 / 4 / 1000, rel=0.01)  # from a quarter of 240 to a half
+    assert abs(switch.gain.straggler_s) < 0.2 * -switch.gain.shares_s
     parts = ("shares_s", "straggler_s", "finish_s", "latency_s", "bandwidth_s", "queueing_s")
-    assert sum(getattr(found.gain, part) for part in parts) == pytest.approx(found.gain.batch_s)
+    assert sum(getattr(switch.gain, part) for part in parts) == pytest.approx(switch.gain.batch_s)
 
 
-def test_workers_that_are_done_while_others_are_not_do_not_queue(rehearse: Rehearse) -> None:
-    """Equal workers far below what fills the server; the last steps are done by some of them alone."""
-    both = {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}
-    summary = summary_of(rehearse(both, workers=8, workload={"batch": 128, "epochs": 2}))
+def test_workers_that_finish_early_are_not_counted_as_queueing(run_simulated: RunSimulated) -> None:
+    """Equal workers, far too few to fill the server; some of them do the last steps alone."""
+    strategies = {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}
+    summary = summary_of(run_simulated(strategies, workers=8, workload={"batch": 128, "epochs": 2}))
     _, trial = summary.trials
-    found = trial.switch
+    switch = trial.switch
 
-    assert found is not None
-    assert found.gain is not None
-    assert found.break_even_workers is not None
-    assert found.break_even_workers > 16
-    assert abs(found.gain.queueing_s) < 0.05 * abs(found.gain.batch_s)
-    assert found.gain.finish_s == pytest.approx(found.gain.batch_s, rel=0.1)
+    assert switch is not None
+    assert switch.gain is not None
+    assert switch.break_even_workers is not None
+    assert switch.break_even_workers > 16
+    assert abs(switch.gain.queueing_s) < 0.05 * abs(switch.gain.batch_s)
+    assert switch.gain.finish_s == pytest.approx(switch.gain.batch_s, rel=0.1)
     assert any(
-        "did not pay" in told and "workers finish at different times (-" in told for told in headline_sentences(summary)
+        "did not pay" in sentence and "workers finish at different times (-" in sentence
+        for sentence in headline_sentences(summary)
     )
 
 
-def test_waiting_at_a_bound_is_waiting_and_no_queue(rehearse: Rehearse) -> None:
+def test_waiting_at_a_staleness_bound_is_not_counted_as_queueing(run_simulated: RunSimulated) -> None:
     """After a switch to bounded staleness workers still wait for the slowest, only less."""
     ssp = {"kind": "parameter_server", "synchrony": {"kind": "ssp", "staleness": 1}}
-    (trial,) = rehearse({"switch": RING_TO_ASP | {"after": ssp}}, **STALLING).trials
+    (trial,) = run_simulated({"switch": RING_TO_ASP | {"after": ssp}}, **STALLING).trials
     assert trial.switch_record is not None
     later = trial.steps[trial.steps["start_s"] >= trial.switch_record.second_strategy_start_s]
 
-    found = measure_strategy_switch(trial)
+    switch = measure_strategy_switch(trial)
 
-    assert found is not None
-    assert found.gain is not None
-    assert found.gain.straggler_s > 0
+    assert switch is not None
+    assert switch.gain is not None
+    assert switch.gain.straggler_s > 0
     assert later["wait_s"].mean() > 0.1 * later["step_s"].mean()
-    assert abs(found.gain.queueing_s) < 0.05 * later["wait_s"].mean()
+    assert abs(switch.gain.queueing_s) < 0.05 * later["wait_s"].mean()
 
 
 @pytest.mark.parametrize("idle_s", [0.1, 10.0])
-def test_seconds_in_which_nobody_steps_are_nobodys_exchange(rehearse: Rehearse, idle_s: float) -> None:
-    """The same steps in a longer trial: only the finish is another."""
-    (trial,) = rehearse({"switch": RING_TO_ASP}).trials
+def test_seconds_without_steps_are_not_counted_as_exchange(run_simulated: RunSimulated, idle_s: float) -> None:
+    """The same steps in a longer trial change only the finishing time."""
+    (trial,) = run_simulated({"switch": RING_TO_ASP}).trials
     assert trial.seconds is not None
 
-    found, later = (
+    switch, longer = (
         measure_strategy_switch(trial),
         measure_strategy_switch(replace(trial, seconds=trial.seconds + idle_s)),
     )
 
-    assert found is not None
-    assert found.gain is not None
-    assert found.after is not None
-    assert later is not None
-    assert later.gain is not None
-    cost_s = idle_s * trial.plan.batch / found.after.samples
-    more = {"finish_s": found.gain.finish_s - cost_s, "batch_s": found.gain.batch_s - cost_s}
-    assert vars(later.gain) == pytest.approx({**vars(found.gain), **more})
+    assert switch is not None
+    assert switch.gain is not None
+    assert switch.after is not None
+    assert longer is not None
+    assert longer.gain is not None
+    cost_s = idle_s * trial.plan.batch / switch.after.samples
+    expected = {"finish_s": switch.gain.finish_s - cost_s, "batch_s": switch.gain.batch_s - cost_s}
+    assert vars(longer.gain) == pytest.approx({**vars(switch.gain), **expected})
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "parameter_server"])
-def test_nobody_finishes_apart_in_lockstep_nor_before_a_switch(rehearse: Rehearse, kind: str) -> None:
-    """Who stops first waits within the hand-over."""
+def test_workers_finish_together_if_synchronous_and_before_a_switch(run_simulated: RunSimulated, kind: str) -> None:
+    """A worker that stops first waits within the hand-over."""
     asp = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
     strategy = {"kind": "strategy_switch", "before": asp, "after": {"kind": kind}}
-    (trial,) = rehearse({"switch": strategy | {"when": {"kind": "at", "fraction": 0.5}}}, **STALLING).trials
+    (trial,) = run_simulated({"switch": strategy | {"when": {"kind": "at", "fraction": 0.5}}}, **STALLING).trials
 
-    found = measure_strategy_switch(trial)
+    switch = measure_strategy_switch(trial)
 
-    assert found is not None
-    assert found.before is not None
-    assert found.after is not None
-    assert found.before.finishing_s == pytest.approx(0.0, abs=1e-9)
-    assert found.after.finishing_s < 0.01 * found.after.batch_s
+    assert switch is not None
+    assert switch.before is not None
+    assert switch.after is not None
+    assert switch.before.finishing_s == pytest.approx(0.0, abs=1e-9)
+    assert switch.after.finishing_s < 0.01 * switch.after.batch_s
 
 
-def test_a_switch_that_never_comes_is_said_to_have_never_come(rehearse: Rehearse) -> None:
-    """A row that looks like all-reduce must not pass for a switch."""
-    run = rehearse({"switch": {"kind": "strategy_switch"}})
+def test_a_switch_that_never_happened_is_reported_as_such(run_simulated: RunSimulated) -> None:
+    """A row that looks like all-reduce must not be taken for a switch."""
+    run = run_simulated({"switch": {"kind": "strategy_switch"}})
 
     summary = summary_of(run)
 
@@ -303,58 +314,60 @@ def test_a_switch_that_never_comes_is_said_to_have_never_come(rehearse: Rehearse
     assert "never switched" in drawing.title
 
 
-def rewritten(tmp_path: Path, edit: Callable[[str], str]) -> AnalysedRun:
-    """The run again, its coordinator's log edited."""
+def run_with_edited_log(tmp_path: Path, edit: Callable[[str], str]) -> AnalysedRun:
+    """The run, read again after an edit of its coordinator's log."""
     (log,) = tmp_path.glob("trials/*/logs/coordinator.log")
     log.write_text(edit(log.read_text()))
     run = read_readable_trials(RunFolder(tmp_path))
     return AnalysedRun(run, summary_of(run))
 
 
-def test_a_garbled_record_is_not_told_as_a_switch_that_never_came(rehearse: Rehearse, tmp_path: Path) -> None:
-    rehearse({"switch": RING_TO_ASP})
+def test_a_damaged_switch_record_is_not_reported_as_never_switched(run_simulated: RunSimulated, tmp_path: Path) -> None:
+    run_simulated({"switch": RING_TO_ASP})
 
-    run = rewritten(tmp_path, lambda text: "".join(line[:40] + "\n" for line in text.splitlines()))
+    run = run_with_edited_log(tmp_path, lambda text: "".join(line[:40] + "\n" for line in text.splitlines()))
 
     assert run.summary.trials[0].switch is None
     assert draw_time_saved_by_switch(run) is None
     assert not any("never switched" in sentence for sentence in headline_sentences(run.summary))
 
 
-def test_a_switch_that_only_workers_tell_of_is_damage(rehearse: Rehearse, tmp_path: Path) -> None:
-    """The coordinator's line of it is lost, and the rest can be read."""
-    rehearse({"switch": RING_TO_ASP})
+def test_a_switch_recorded_only_by_workers_is_damage(run_simulated: RunSimulated, tmp_path: Path) -> None:
+    """The coordinator's line about the switch is lost; the other lines can be read."""
+    run_simulated({"switch": RING_TO_ASP})
 
-    run = rewritten(
+    run = run_with_edited_log(
         tmp_path,
         lambda text: "".join(line for line in text.splitlines(keepends=True) if '"switch_committed"' not in line),
     )
 
-    (told,) = run.summary.damage[-1:]
-    assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in told
+    (damage,) = run.summary.damage[-1:]
+    assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in damage
     assert draw_time_saved_by_switch(run) is None
 
 
 @pytest.mark.parametrize("key", ["step", "samples", "seconds", "loaded"])
-def test_a_switch_whose_record_lacks_a_number_is_damage_and_no_end_of_the_report(rehearse: Rehearse, key: str) -> None:
-    """As another version may have written it; what computes with it would fail."""
-    (trial,) = rehearse({"switch": RING_TO_ASP}).folder.trial_folders
+def test_a_switch_record_without_a_number_is_damage_and_does_not_end_the_report(
+    run_simulated: RunSimulated, key: str
+) -> None:
+    """Another version may have written the record; a computation with the missing number would fail."""
+    (trial,) = run_simulated({"switch": RING_TO_ASP}).folder.trial_folders
     log = trial.log_path("coordinator")
     lines = log.read_text().splitlines(keepends=True)
     (row,) = (place for place, line in enumerate(lines) if '"switch_committed"' in line)
     lines[row] = lines[row].replace(f'"{key}": ', '"another": ')
     log.write_text("".join(lines))
 
-    found = analyse_trial(trial)
+    damage = analyse_trial(trial)
 
-    assert isinstance(found, FileDamage)
-    assert "logs: cannot be interpreted (KeyError at analysis/reading/switch_record.py:" in str(found)
-    assert f"'{key}'" in str(found)
+    assert isinstance(damage, FileDamage)
+    assert "logs: cannot be interpreted (KeyError at analysis/reading/switch_record.py:" in str(damage)
+    assert f"'{key}'" in str(damage)
 
 
-def test_the_table_prints_the_step_that_is_compared(rehearse: Rehearse) -> None:
-    """A median of two strategies is one of them: the mean is held against the form of both, and is what is printed."""
-    run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
+def test_the_table_prints_the_mean_step_that_is_compared_with_the_prediction(run_simulated: RunSimulated) -> None:
+    """The median over two strategies is a step of one of them, so the mean is compared with the closed forms."""
+    run = run_simulated({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
 
     summary = summary_of(run)
     text = render_report_page(run.folder, summary, [])
@@ -376,10 +389,12 @@ def test_the_table_prints_the_step_that_is_compared(rehearse: Rehearse) -> None:
         ({"kind": "parameter_server"}, {"kind": "all_reduce"}),
     ],
 )
-def test_checks_know_the_two_phases(rehearse: Rehearse, before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_checks_judge_both_phases_of_a_switch(
+    run_simulated: RunSimulated, before: dict[str, Any], after: dict[str, Any]
+) -> None:
     """Bytes, replicas and closed forms hold for each strategy by itself, and for the hand-over between them."""
     strategy = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.5}}
-    (trial,) = rehearse({"switch": strategy}).trials
+    (trial,) = run_simulated({"switch": strategy}).trials
 
     verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree, check_host_overhead)]
 
@@ -387,13 +402,15 @@ def test_checks_know_the_two_phases(rehearse: Rehearse, before: dict[str, Any], 
     assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
 
 
-def test_bytes_of_a_hand_over_that_was_aborted_are_no_error(rehearse: Rehearse) -> None:
-    """The server's link fails while it is given its model: the giver's bytes are on the way, and everybody goes on."""
-    gone = {"kind": "link", "at": {"time": "1200ms"}, "of": ["server-0"], "downlink": "1kbit", "lasts": "600s"}
-    besides = {"events": [gone], "timeouts": {"step": "3s"}}
+def test_bytes_of_an_aborted_hand_over_are_not_an_error(run_simulated: RunSimulated) -> None:
+    """The server's link fails while it receives the model: some bytes are already sent, and training goes on."""
+    link_failure = {"kind": "link", "at": {"time": "1200ms"}, "of": ["server-0"], "downlink": "1kbit", "lasts": "600s"}
+    scenario_overrides = {"events": [link_failure], "timeouts": {"step": "3s"}}
     switch_late = RING_TO_ASP | {"when": {"kind": "at", "step": 29}}
     workload = {"batch": 50, "epochs": 2, "stop": "budget"}
-    run = rehearse({"switch": switch_late}, 3, workload=workload, besides=besides, throughput="400/s")
+    run = run_simulated(
+        {"switch": switch_late}, 3, workload=workload, scenario_overrides=scenario_overrides, throughput="400/s"
+    )
     (trial,) = run.trials
 
     assert trial.switch_record is not None
@@ -404,49 +421,49 @@ def test_bytes_of_a_hand_over_that_was_aborted_are_no_error(rehearse: Rehearse) 
 
 
 @pytest.mark.parametrize(
-    ("node", "given", "sent", "level"),
+    ("node", "reported", "sent", "level"),
     [
         ("worker-0", 0, 200, VerdictLevel.VALID),
         ("worker-0", 30, 230, VerdictLevel.VALID),
-        ("worker-0", 30, 200, VerdictLevel.INVALID),  # what it says that it gave it must have sent
+        ("worker-0", 30, 200, VerdictLevel.INVALID),  # the reported bytes must have been sent
         ("worker-0", 30, 270, VerdictLevel.INVALID),
-        ("worker-0", 70, 270, VerdictLevel.INVALID),  # more than was to be handed over
-        ("server-0", 0, 200, VerdictLevel.VALID),  # servers don't tell how far they came
+        ("worker-0", 70, 270, VerdictLevel.INVALID),  # more than the planned hand-over
+        ("server-0", 0, 200, VerdictLevel.VALID),  # servers do not report their share of the hand-over
         ("server-0", 0, 230, VerdictLevel.VALID),
         ("server-0", 0, 250, VerdictLevel.VALID),
         ("server-0", 0, 270, VerdictLevel.INVALID),
         ("server-0", 0, 150, VerdictLevel.INVALID),
     ],
 )
-def test_of_an_aborted_hand_over_no_more_may_be_sent_than_was_planned(
+def test_an_aborted_hand_over_may_send_no_more_bytes_than_planned(
     make_trial: Callable[..., TrialTable],
     line: Callable[..., str],
     steps_line: Callable[..., str],
     stop_line: Callable[..., str],
     node: str,
-    given: int,
+    reported: int,
     sent: int,
     level: VerdictLevel,
 ) -> None:
-    """Fifty bytes by a node that sends a hundred a step."""
-    told = {"verb": "abort", "seconds": 1.0, "bytes_sent": given, "messages_sent": 1}
-    worker = [steps_line([{}, {}], "worker-0"), line("node_switch", told, node="worker-0")]
+    """50 bytes of hand-over by a node that sends 100 bytes per step."""
+    record = {"verb": "abort", "seconds": 1.0, "bytes_sent": reported, "messages_sent": 1}
+    worker = [steps_line([{}, {}], "worker-0"), line("node_switch", record, node="worker-0")]
     logs = {
         "coordinator": [line("switch_aborted", {"reason": "late"})],
         "worker-0": [*worker, stop_line("worker-0", payload_bytes_sent=sent if node == "worker-0" else 0)],
         "server-0": [stop_line("server-0", payload_bytes_sent=sent if node == "server-0" else 0)],
     }
-    others = {"worker-0": 0, "server-0": 0}
+    no_bytes = {"worker-0": 0, "server-0": 0}
     trial = make_trial(
-        logs, servers=1, bytes_per_step=others | {node: 100}, second_phase={"hand_over_bytes": others | {node: 50}}
+        logs, servers=1, bytes_per_step=no_bytes | {node: 100}, second_phase={"hand_over_bytes": no_bytes | {node: 50}}
     )
 
     assert check_bytes_sent(trial).level == level
 
 
-def test_every_phase_is_held_against_its_own_closed_form(rehearse: Rehearse) -> None:
+def test_every_phase_is_compared_with_its_own_closed_form(run_simulated: RunSimulated) -> None:
     """One median over both would compare a ring's steps with a server's form."""
-    run = rehearse({"switch": RING_TO_ASP})
+    run = run_simulated({"switch": RING_TO_ASP})
 
     drawing = draw_predicted_steps(AnalysedRun(run, summary_of(run)))
 
@@ -456,86 +473,86 @@ def test_every_phase_is_held_against_its_own_closed_form(rehearse: Rehearse) -> 
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-def test_the_break_even_is_the_plans(rehearse: Rehearse, servers: int) -> None:
-    """n* = s·(t_c·B/S + 2), and s·(t_c·B/S + 1) + 1 where several servers answer in turn what is one message each."""
+def test_the_break_even_number_of_workers_is_that_of_the_plan(run_simulated: RunSimulated, servers: int) -> None:
+    """n* = s·(t_c·B/S + 2), and s·(t_c·B/S + 1) + 1 where several servers answer in turn with one message each."""
     after = {"kind": "parameter_server", "servers": servers, "synchrony": {"kind": "asp"}}
-    (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
-    planned, found = trial.plan, measure_strategy_switch(trial)
+    (trial,) = run_simulated({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
+    plan, switch = trial.plan, measure_strategy_switch(trial)
 
-    assert found is not None
-    computed = planned.predicted.compute_s * goodput_bytes_per_s(10e6) / planned.vector_bytes
+    assert switch is not None
+    computed = plan.predicted.compute_s * goodput_bytes_per_s(10e6) / plan.vector_bytes
     one_message_each = servers * (computed + 1) + 1
-    assert found.break_even_workers == pytest.approx(computed + 2 if servers == 1 else one_message_each, rel=1e-3)
+    assert switch.break_even_workers == pytest.approx(computed + 2 if servers == 1 else one_message_each, rel=1e-3)
 
 
-def test_no_number_of_workers_saturates_servers_that_are_workers(rehearse: Rehearse) -> None:
+def test_colocated_servers_have_no_saturation_number(run_simulated: RunSimulated) -> None:
     after = {"kind": "parameter_server", "placement": {"kind": "colocated"}, "synchrony": {"kind": "asp"}}
-    (trial,) = rehearse({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
+    (trial,) = run_simulated({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
 
     assert trial.plan.saturation_workers is None
 
 
-def test_a_switch_before_the_first_step_has_nothing_to_compare_with(rehearse: Rehearse) -> None:
-    """There is no batch before it."""
-    (trial,) = rehearse({"switch": RING_TO_ASP | {"when": {"kind": "at", "step": 0}}}).trials
+def test_a_switch_before_the_first_step_has_no_gain(run_simulated: RunSimulated) -> None:
+    """There is no batch before the switch to compare with."""
+    (trial,) = run_simulated({"switch": RING_TO_ASP | {"when": {"kind": "at", "step": 0}}}).trials
 
-    found = measure_strategy_switch(trial)
+    switch = measure_strategy_switch(trial)
 
-    assert found is not None
-    assert (found.outcome, found.gain, found.share) == ("switched", None, 0.0)
+    assert switch is not None
+    assert (switch.outcome, switch.gain, switch.share) == ("switched", None, 0.0)
 
 
-def test_a_switch_forced_before_its_window_was_full_has_no_value(rehearse: Rehearse) -> None:
-    """What the rule found at later points, when it only goes on looking, is not why it fired."""
+def test_a_switch_forced_before_its_window_is_full_records_no_rule_value(run_simulated: RunSimulated) -> None:
+    """The values of the rule at later points are not the reason for the switch."""
     rule = {"kind": "plateau", "window": 3, "force_at": 1}
-    (trial,) = rehearse({"switch": RING_TO_ASP | {"when": rule}}).trials
+    (trial,) = run_simulated({"switch": RING_TO_ASP | {"when": rule}}).trials
 
-    found = measure_strategy_switch(trial)
+    switch = measure_strategy_switch(trial)
 
-    assert found is not None
-    assert (found.outcome, found.value) == ("switched", None)
+    assert switch is not None
+    assert (switch.outcome, switch.value) == ("switched", None)
     assert trial.switch_record is not None
     assert any(point["value"] is not None for point in trial.switch_record.rule_points)
 
 
-def test_only_switches_that_can_be_judged_are_counted_as_paying_or_not(rehearse: Rehearse) -> None:
-    run = rehearse({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
+def test_only_switches_that_can_be_judged_are_counted_as_paying_or_not(run_simulated: RunSimulated) -> None:
+    run = run_simulated({"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP}, **STALLING)
     _, trial = summary_of(run).trials
     assert trial.switch is not None
     paid = replace(trial.switch, verdict="paid")
-    early, lost = replace(paid, gain=None, verdict="unknown"), replace(paid, verdict="quality was lost")
+    early, lost_quality = replace(paid, gain=None, verdict="unknown"), replace(paid, verdict="quality was lost")
 
     assert describe_switch_outcomes([paid, early]) == ""
-    assert describe_switch_outcomes([paid, early, lost]) == "it paid in 1 of 2"
+    assert describe_switch_outcomes([paid, early, lost_quality]) == "it paid in 1 of 2"
 
 
-def test_what_staleness_costs_is_what_more_samples_to_the_target_take(rehearse: Rehearse) -> None:
-    """Beside a trial with the same seed that stayed with the strategy before."""
-    both = {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP | {"when": {"kind": "at", "step": 2}}}
-    run = rehearse(both, workload={"target": ACCURATE, "epochs": 12}, **STALLING)
+def test_the_cost_of_staleness_is_the_time_of_extra_samples_to_the_target(run_simulated: RunSimulated) -> None:
+    """Compared with a trial of the same seed that kept the first strategy."""
+    strategies = {"ring": {"kind": "all_reduce"}, "switch": RING_TO_ASP | {"when": {"kind": "at", "step": 2}}}
+    run = run_simulated(strategies, workload={"target": ACCURATE, "epochs": 12}, **STALLING)
 
     ring, trial = (summary := summary_of(run)).trials
-    found = trial.switch
+    switch = trial.switch
 
-    assert found is not None
-    assert found.before is not None
-    assert found.after is not None
-    assert found.stale_s is not None
+    assert switch is not None
+    assert switch.before is not None
+    assert switch.after is not None
+    assert switch.stale_s is not None
     assert trial.samples_to_target is not None
     assert ring.samples_to_target is not None
-    batches_after = (trial.samples_to_target - found.before.samples) / run.trials[0].plan.batch
-    more_s = found.stale_s * batches_after  # of the whole trial
-    more = trial.samples_to_target - ring.samples_to_target
-    assert more != 0
-    assert more_s == pytest.approx(more / run.trials[0].plan.batch * found.after.batch_s)
+    batches_after = (trial.samples_to_target - switch.before.samples) / run.trials[0].plan.batch
+    extra_s = switch.stale_s * batches_after  # of the whole trial
+    extra_samples = trial.samples_to_target - ring.samples_to_target
+    assert extra_samples != 0
+    assert extra_s == pytest.approx(extra_samples / run.trials[0].plan.batch * switch.after.batch_s)
     drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
     assert drawing is not None
-    assert drawing.data["stale_s"].tolist() == [found.stale_s]
+    assert drawing.data["stale_s"].tolist() == [switch.stale_s]
 
 
-def test_without_a_trial_that_stayed_staleness_is_not_told(rehearse: Rehearse) -> None:
-    """A switch alone knows what a batch costs, not how many it would have taken."""
-    (trial,) = summary_of(rehearse({"switch": RING_TO_ASP}, workload={"target": ACCURATE}, **STALLING)).trials
+def test_without_a_trial_that_did_not_switch_the_cost_of_staleness_is_unknown(run_simulated: RunSimulated) -> None:
+    """The time of a batch is known, but not the number of batches that the first strategy would have needed."""
+    (trial,) = summary_of(run_simulated({"switch": RING_TO_ASP}, workload={"target": ACCURATE}, **STALLING)).trials
 
     assert trial.switch is not None
     assert trial.switch.has_switched
@@ -543,26 +560,26 @@ def test_without_a_trial_that_stayed_staleness_is_not_told(rehearse: Rehearse) -
 
 
 @pytest.fixture
-def switched(rehearse: Rehearse) -> StrategySwitchResult:
-    """One that switched halfway."""
-    found = measure_strategy_switch(rehearse({"switch": RING_TO_ASP}).trials[0])
-    assert found is not None
-    return found
+def switched(run_simulated: RunSimulated) -> StrategySwitchResult:
+    """A trial that switched halfway."""
+    switch = measure_strategy_switch(run_simulated({"switch": RING_TO_ASP}).trials[0])
+    assert switch is not None
+    return switch
 
 
-def test_a_batch_that_takes_as_long_as_before_has_no_cause(switched: StrategySwitchResult) -> None:
-    """\"100 ms instead of 100 ms\", because nobody waits, is no reason for anything."""
+def test_a_batch_time_that_did_not_change_is_given_no_cause(switched: StrategySwitchResult) -> None:
+    """ "100 ms instead of 100 ms", because no worker waits, would explain nothing."""
     assert switched.before is not None
-    alike = replace(switched, after=switched.before, saved_s=-0.01, verdict="did not pay")
+    unchanged = replace(switched, after=switched.before, saved_s=-0.01, verdict="did not pay")
 
-    text = describe_strategy_switch(alike, 4)
+    text = describe_strategy_switch(unchanged, 4)
 
     assert text.startswith("the switch did not pay: a batch takes ")
     assert text.endswith(" ms as before")
 
 
-def test_long_batches_are_told_in_digits(switched: StrategySwitchResult) -> None:
-    """Two seconds are 2,000 ms, not 2e+03."""
+def test_long_batch_times_are_printed_in_digits(switched: StrategySwitchResult) -> None:
+    """Two seconds are printed as 2,000 ms, not as 2e+03."""
     assert switched.before is not None
     assert switched.after is not None
     assert switched.gain is not None
@@ -580,21 +597,22 @@ def test_long_batches_are_told_in_digits(switched: StrategySwitchResult) -> None
     )
 
 
-def test_a_switch_after_which_nothing_came_was_not_before_the_first_step(switched: StrategySwitchResult) -> None:
+def test_a_switch_after_the_last_step_differs_from_one_before_the_first(switched: StrategySwitchResult) -> None:
     assert "after the last step" in describe_strategy_switch(replace(switched, after=None, gain=None, saved_s=None), 4)
     assert "before the first step" in describe_strategy_switch(
         replace(switched, before=None, gain=None, saved_s=None), 4
     )
 
 
-def test_a_switch_is_told_of_one_repeat_or_of_the_median_of_several(rehearse: Rehearse) -> None:
-    """A batch that takes 60 ms instead of 115 in one run of five is no finding about the five."""
-    summary = summary_of(rehearse({"switch": RING_TO_ASP}))
-    again = replace(summary.trials[0], id="again", repeat=1)
+def test_the_sentence_names_one_repeat_or_the_median_of_several(run_simulated: RunSimulated) -> None:
+    """A batch that takes 60 ms instead of 115 in one run of five is no finding about all five."""
+    summary = summary_of(run_simulated({"switch": RING_TO_ASP}))
+    second_repeat = replace(summary.trials[0], id="again", repeat=1)
 
-    once, twice = (
-        headline_sentences(replace(summary, trials=trials)) for trials in (summary.trials, [*summary.trials, again])
+    one_repeat, two_repeats = (
+        headline_sentences(replace(summary, trials=trials))
+        for trials in (summary.trials, [*summary.trials, second_repeat])
     )
 
-    assert any("a batch takes" in sentence and sentence.endswith("(one repeat).") for sentence in once)
-    assert any("a batch takes" in sentence and "(the median of 2 repeats" in sentence for sentence in twice)
+    assert any("a batch takes" in sentence and sentence.endswith("(one repeat).") for sentence in one_repeat)
+    assert any("a batch takes" in sentence and "(the median of 2 repeats" in sentence for sentence in two_repeats)

@@ -1,4 +1,4 @@
-"""How numbers read."""
+"""Formatting of numbers in reports."""
 
 import math
 
@@ -22,5 +22,5 @@ from analysis.report.wording import format_number
     ],
 )
 def test_a_number_has_three_digits_and_no_row_of_zeros(value: float | None, text: str) -> None:
-    """Nobody counts the zeros of 0.00000000000102."""
+    """The zeros of 0.00000000000102 are hard to count."""
     assert format_number(value) == text

@@ -1,4 +1,4 @@
-"""The command line: what it says, and with which code it ends."""
+"""The command line: its output and its exit codes."""
 
 import json
 import subprocess
@@ -18,14 +18,14 @@ from ensayo.tables import create_console
 from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
 
-def said(*arguments: str) -> str:
-    """What a command that succeeds prints."""
+def output_of(*arguments: str) -> str:
+    """The output of a command that succeeds."""
     result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def ended(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+def exit_code_of(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of the whole program."""
     monkeypatch.setattr(sys, "argv", ["ensayo", *arguments])
     with pytest.raises(SystemExit) as exited:
@@ -34,59 +34,59 @@ def ended(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_list_shows_every_scenario_with_its_question() -> None:
-    """A newcomer picks by question, not by name."""
-    text = said("list")
+    """A new user chooses by question, not by name."""
+    text = output_of("list")
 
     assert "quickstart" in text
     assert "Which strategy" in text
 
 
 def test_validate_counts_trials() -> None:
-    """The number of trials is the first thing that a mistake in a sweep gets wrong."""
-    assert said("validate", "quickstart", "smoke").splitlines() == ["quickstart: 10 trials", "smoke: 3 trials"]
+    """A mistake in a sweep shows first in the number of trials."""
+    assert output_of("validate", "quickstart", "smoke").splitlines() == ["quickstart: 10 trials", "smoke: 3 trials"]
 
 
 def test_schema_is_json() -> None:
-    """Editors read it from a pipe."""
-    assert json.loads(said("schema")) == scenario_schema()
+    """Editors read the schema from a pipe."""
+    assert json.loads(output_of("schema")) == scenario_schema()
 
 
 def test_a_broken_scenario_ends_with_2_and_all_its_problems(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing was started, and everything to mend stands there at once."""
+    """Nothing was started, and all problems are listed at once."""
     monkeypatch.chdir(pytestconfig.rootpath)
     broken = Path("tests/broken/many_at_once.yaml")
 
-    code = ended(["validate", str(broken)], monkeypatch)
+    code = exit_code_of(["validate", str(broken)], monkeypatch)
 
     assert (code, capsys.readouterr().err) == (ExitCode.NOT_STARTED, broken.with_suffix(".txt").read_text())
 
 
-def test_every_broken_scenario_is_told_and_those_that_are_good_are_counted(
+def test_every_broken_scenario_is_reported_and_valid_ones_are_counted(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever checks a folder of files mends all of them in one go."""
+    """A user who checks a folder of files can fix all of them at once."""
     monkeypatch.chdir(pytestconfig.rootpath)
     broken = [Path("tests/broken") / name for name in ("many_at_once.yaml", "yaml_syntax.yaml", "zero_rate.yaml")]
 
-    code = ended(["validate", str(broken[0]), "smoke", *map(str, broken[1:])], monkeypatch)
+    code = exit_code_of(["validate", str(broken[0]), "smoke", *map(str, broken[1:])], monkeypatch)
 
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     assert code == ExitCode.NOT_STARTED
-    assert told.out == "smoke: 3 trials\n"
-    assert told.err == "".join(path.with_suffix(".txt").read_text() for path in broken)
+    assert printed.out == "smoke: 3 trials\n"
+    assert printed.err == "".join(path.with_suffix(".txt").read_text() for path in broken)
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_virtual_time_needs_workers_that_are_paced(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What takes no time trains infinitely fast; a run once told so and called it valid."""
+    """Workers that take no time train infinitely fast; such a run was once reported as valid."""
     monkeypatch.chdir(tmp_path)
     arguments = [command, "smoke", "--engine", "simulated", "--set", "cluster.worker={uplink: 1gbit}"]
 
-    code = ended(arguments, monkeypatch)
+    code = exit_code_of(arguments, monkeypatch)
 
     assert code == ExitCode.NOT_STARTED
     assert "cluster.worker.throughput: engine simulated needs a throughput" in capsys.readouterr().err
@@ -103,13 +103,13 @@ def test_virtual_time_needs_workers_that_are_paced(
         ["dance"],
     ],
 )
-def test_what_cannot_be_meant_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same code whether click or we refuse it."""
-    assert ended(arguments, monkeypatch) == ExitCode.NOT_STARTED
+def test_invalid_arguments_end_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is the same for errors found by click and by Ensayo."""
+    assert exit_code_of(arguments, monkeypatch) == ExitCode.NOT_STARTED
 
 
 def test_a_setting_is_a_key_and_a_value() -> None:
-    """Values may hold equals signs; keys must be there."""
+    """Values may contain equals signs; the key is required."""
     assert cli.parse_key_value_settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}
     with pytest.raises(UserError, match="write KEY=VALUE"):
         cli.parse_key_value_settings(["epochs"])
@@ -118,15 +118,15 @@ def test_a_setting_is_a_key_and_a_value() -> None:
 @pytest.mark.parametrize(
     ("error", "code"), [(UserError, 2), (HostError, 2), (DeadlineExceeded, 4), (ProtocolError, 4), (EnsayoError, 4)]
 )
-def test_every_error_of_ours_has_its_code(error: type[EnsayoError], code: int) -> None:
-    """Scripts tell by the code whose turn it is to act."""
+def test_every_error_class_has_its_exit_code(error: type[EnsayoError], code: int) -> None:
+    """Scripts decide by the code whether the user has to act."""
     assert exit_code_of_error(error("x")) == code
 
 
-def test_a_piped_table_breaks_no_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever pipes wants to cut and grep."""
+def test_a_piped_table_does_not_wrap_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Piped output is processed with cut and grep."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    data = pd.DataFrame({f"c{place}": ["+222.8% of the speedup"] for place in range(12)})
+    data = pd.DataFrame({f"c{index}": ["+222.8% of the speedup"] for index in range(12)})
     numbers = ChapterTable("t", "t", tuple(TableColumn(name, name) for name in data.columns), data)
 
     create_console().print(*chapter_renderables(Chapter("c", "f", tables=(numbers,))), sep="\n")
@@ -135,7 +135,7 @@ def test_a_piped_table_breaks_no_row(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_help_needs_neither_numpy_nor_pydantic(pytestconfig: pytest.Config) -> None:
-    """The first impression of a program is how long it takes to say hello."""
+    """Help must appear without delay, and these imports are slow."""
     code = (
         "import sys, ensayo.cli; sys.exit(any(name in sys.modules for name in ('numpy', 'pydantic', 'grpc', 'yaml')))"
     )

@@ -1,4 +1,4 @@
-"""`ensayo export`: what it says, and whether MLCommons' checker accepts the logs of every engine."""
+"""`ensayo export`: its output, and whether MLCommons' checker accepts the logs of every engine."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ from ensayo.progress_display import SilentDisplay
 SHORT = {"sweep.workers": "[2]", "workload.epochs": "1", "baseline": "false"}
 
 
-def rehearsed(root: Path, engine: str, runs: Path, settings: Mapping[str, str]) -> Path:
+def run_quickstart(root: Path, engine: str, runs: Path, settings: Mapping[str, str]) -> Path:
     """The folder of a real run of the quickstart."""
     path = root / "scenarios" / "quickstart.yaml"
     source = ScenarioFile(load_scenario(path, settings, engine), path.read_text(), read_first_comment(path), "")
@@ -30,46 +30,46 @@ def rehearsed(root: Path, engine: str, runs: Path, settings: Mapping[str, str]) 
 
 
 @pytest.fixture(scope="module")
-def short(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return rehearsed(pytestconfig.rootpath, "simulated", tmp_path_factory.mktemp("runs"), SHORT)
+def short_run(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_quickstart(pytestconfig.rootpath, "simulated", tmp_path_factory.mktemp("runs"), SHORT)
 
 
-def test_the_command_says_where_it_wrote(short: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli.app, ["export", str(short), "--to", "csv", "--out", str(tmp_path / "out")])
+def test_the_command_prints_the_output_folder(short_run: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["export", str(short_run), "--to", "csv", "--out", str(tmp_path / "out")])
 
     assert (done.exit_code, done.stdout) == (ExitCode.OK, f"{tmp_path / 'out'}\n")
 
 
-def test_what_is_left_out_goes_to_standard_error(short: Path, tmp_path: Path) -> None:
-    """A script reads the path; a person reads the rest."""
-    done = CliRunner().invoke(cli.app, ["export", str(short), "--to", "hta", "--out", str(tmp_path / "out")])
+def test_omissions_are_printed_to_standard_error(short_run: Path, tmp_path: Path) -> None:
+    """A script reads the path; a person reads the omissions."""
+    done = CliRunner().invoke(cli.app, ["export", str(short_run), "--to", "hta", "--out", str(tmp_path / "out")])
 
     assert done.stdout == f"{tmp_path / 'out'}\n"
     assert "servers are left out: HTA supports only ranks that compute" in done.stderr
 
 
-def test_without_a_place_an_export_lies_in_the_run(short: Path) -> None:
-    done = CliRunner().invoke(cli.app, ["export", str(short), "--to", "chakra"])
+def test_an_export_is_written_into_the_run_folder_by_default(short_run: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["export", str(short_run), "--to", "chakra"])
 
-    assert done.stdout == f"{short / 'exports' / 'chakra'}\n"
+    assert done.stdout == f"{short_run / 'exports' / 'chakra'}\n"
 
 
 def test_the_help_names_every_format() -> None:
-    """A format that help doesn't know is found by nobody."""
-    told = CliRunner().invoke(cli.app, ["export", "--help"], env={"COLUMNS": "200"}).output
+    """A format that is missing from the help is never found."""
+    help_text = CliRunner().invoke(cli.app, ["export", "--help"], env={"COLUMNS": "200"}).output
 
-    assert all(kind in told for kind in EXPORTERS)
+    assert all(kind in help_text for kind in EXPORTERS)
 
 
 @pytest.mark.parametrize("name", ["perfetto", "tensorboard", "chakra"])
-def test_a_missing_library_is_named_with_the_extra_that_brings_it(
-    name: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_missing_library_is_named_with_the_extra_that_installs_it(
+    name: str, short_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """These formats need libraries that nothing else here needs."""
+    """These formats need libraries that no other part needs."""
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(sys, "argv", ["ensayo", "export", str(short), "--to", name, "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(sys, "argv", ["ensayo", "export", str(short_run), "--to", name, "--out", str(tmp_path / "out")])
 
     with pytest.raises(SystemExit) as exited:
         cli.main()
@@ -79,7 +79,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
 
 
 @pytest.mark.parametrize(
-    "of",
+    "engine_name",
     [
         "simulated",
         pytest.param("local", marks=pytest.mark.slow),
@@ -87,19 +87,19 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
     ],
 )
 def test_mlcommons_checker_accepts_the_quickstart_of_every_engine(
-    of: str, pytestconfig: pytest.Config, request: pytest.FixtureRequest, tmp_path: Path
+    engine_name: str, pytestconfig: pytest.Config, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """The program itself, as a user starts it, on every result of a real run."""
-    if of == "docker":
+    if engine_name == "docker":
         request.getfixturevalue("docker_engine")
-    run = rehearsed(pytestconfig.rootpath, of, tmp_path / "runs", SHORT)
+    run = run_quickstart(pytestconfig.rootpath, engine_name, tmp_path / "runs", SHORT)
     out = tmp_path / "out"
 
     done = CliRunner().invoke(cli.app, ["export", str(run), "--to", "mlperf", "--out", str(out)])
 
     results = sorted(out.glob("ensayo/results/*/*/result_*.txt"))
-    said = [line for line in done.stderr.splitlines() if not re.search(": (degraded|invalid): ", line)]
-    assert (said, len(results)) == ([], 3)  # of a busy host, the verdicts are told
+    messages = [line for line in done.stderr.splitlines() if not re.search(": (degraded|invalid): ", line)]
+    assert (messages, len(results)) == ([], 3)  # verdicts of a busy host are printed, too
     for result in results:
         program = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--config", str(out / "rules.yaml")]
         log = ["--log_output", str(tmp_path / "checker.log")]

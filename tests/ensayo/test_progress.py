@@ -1,4 +1,4 @@
-"""What an onlooker sees, on a terminal and without one."""
+"""Display of progress, on a terminal and without one."""
 
 import io
 from pathlib import Path
@@ -11,7 +11,7 @@ from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
 
 
-def shown(kind: type[RunProgressDisplay]) -> str:
+def display_output(kind: type[RunProgressDisplay]) -> str:
     """Everything that a display writes in a run of one trial."""
     scenario = load_scenario(find_scenario("smoke"))
     plan = make_plan(scenario.trials()[0], "run", "simulated", InProcessAddresses())
@@ -36,7 +36,7 @@ def shown(kind: type[RunProgressDisplay]) -> str:
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """Logs of continuous integration must be readable."""
-    assert shown(PlainLineDisplay).splitlines() == [
+    assert display_output(PlainLineDisplay).splitlines() == [
         "building images",
         "smoke: 1 trials, engine simulated (as asked), into runs/smoke/1",
         "[1/1] ring, 2 workers",
@@ -45,15 +45,15 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     ]
 
 
-def test_a_terminal_shows_what_stays_and_is_given_back() -> None:
-    """How often bars are drawn is up to the terminal; the line of each ended trial is not, and the cursor returns."""
-    text = shown(ProgressBarDisplay)
+def test_a_terminal_keeps_the_lines_of_ended_trials_and_gets_its_cursor_back() -> None:
+    """The terminal decides how often bars are drawn; the line of each ended trial is always there."""
+    text = display_output(ProgressBarDisplay)
 
     assert "[1/1] ring, 2 workers" in text
     assert "ring, 2 workers: failed, 2.0 s\n" in text
     assert "\x1b[?25h" in text
 
 
-def test_quiet_means_nothing() -> None:
-    """A script that asked for silence gets it."""
-    assert not shown(SilentDisplay)
+def test_the_silent_display_prints_nothing() -> None:
+    """A script can ask for no output."""
+    assert not display_output(SilentDisplay)

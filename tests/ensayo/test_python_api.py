@@ -18,7 +18,7 @@ def test_every_public_name_can_be_imported(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_snippet_of_the_readme_runs(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    """It is the first thing that a user of the API copies."""
+    """The snippet is the first code that a user of the API copies."""
     readme = (pytestconfig.rootpath / "README.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""How far a run is, from literal events and a clock that is set by hand."""
+"""Progress of a run, from literal events and a clock that is set by hand."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ SCENARIO = Scenario.decode(
 )
 
 
-class Watch:
+class ManualClock:
     """A clock that stands still until it is set."""
 
     now = 0.0
@@ -45,59 +45,59 @@ def event(key: str, time_ms: float, value: Any = None, **metadata: object) -> di
     return {"key": key, "value": value, "time_ms": time_ms, "metadata": metadata}
 
 
-def test_the_pace_is_samples_by_virtual_time_since_training_began(plans: list[Plan]) -> None:
-    """Starting up is not training."""
-    course = RunProgress(plans, Watch())
-    course.start_trial()
+def test_the_rate_is_samples_per_virtual_second_since_training_began(plans: list[Plan]) -> None:
+    """Initialisation does not count as training."""
+    progress = RunProgress(plans, ManualClock())
+    progress.start_trial()
 
-    course.record_log_event(event("init_start", 0))
-    course.record_log_event(event("run_start", 5000))
-    course.record_log_event(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
-    course.record_log_event(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
+    progress.record_log_event(event("init_start", 0))
+    progress.record_log_event(event("run_start", 5000))
+    progress.record_log_event(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
+    progress.record_log_event(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
 
-    assert course.estimated_step_count == 1
-    assert str(course.trial_progress) == "loss 2, accuracy 0.5, 1,438 samples/s"
+    assert progress.estimated_step_count == 1
+    assert str(progress.trial_progress) == "loss 2, accuracy 0.5, 1,438 samples/s"
 
 
-def test_time_left_grows_from_what_this_trial_and_the_ended_ones_took(plans: list[Plan]) -> None:
-    """A plan in virtual time says nothing about the wall clock; trials that have ended do."""
-    course = RunProgress(plans, watch := Watch())
+def test_remaining_time_is_estimated_from_this_and_ended_trials(plans: list[Plan]) -> None:
+    """A plan in virtual time does not give wall-clock time; trials that have ended do."""
+    progress = RunProgress(plans, clock := ManualClock())
 
-    course.start_trial()
-    assert course.remaining_s() == 0
-    watch.now = 10
-    course.record_log_event(event("eval_metrics", 1, {}, samples_count=1438))
-    assert course.remaining_s() == 30
-    course.finish_trial(10)
-    assert course.remaining_s() == 10
+    progress.start_trial()
+    assert progress.remaining_s() == 0
+    clock.now = 10
+    progress.record_log_event(event("eval_metrics", 1, {}, samples_count=1438))
+    assert progress.remaining_s() == 30
+    progress.finish_trial(10)
+    assert progress.remaining_s() == 10
 
-    course.start_trial()
-    watch.now = 12
-    assert course.remaining_s() == 8
+    progress.start_trial()
+    clock.now = 12
+    assert progress.remaining_s() == 8
 
 
 def test_a_trial_that_runs_longer_than_its_plan_has_nothing_left(plans: list[Plan]) -> None:
     """Asynchronous workers end together with a sample or two too many."""
-    course = RunProgress(plans, watch := Watch())
-    course.start_trial()
-    watch.now = 3
+    progress = RunProgress(plans, clock := ManualClock())
+    progress.start_trial()
+    clock.now = 3
 
-    course.record_log_event(event("run_stop", 1, samples_count=5 * 1438))
+    progress.record_log_event(event("run_stop", 1, samples_count=5 * 1438))
 
-    assert course.estimated_step_count == plans[0].steps
-    assert course.remaining_s() == 0
+    assert progress.estimated_step_count == plans[0].steps
+    assert progress.remaining_s() == 0
 
 
-def test_titles_name_what_distinguishes_a_trial(plans: list[Plan]) -> None:
-    """They stand beside each other on a screen."""
+def test_titles_name_the_settings_that_distinguish_trials(plans: list[Plan]) -> None:
+    """Titles are printed below each other."""
     assert [trial_title(plan) for plan in plans] == ["ring, 2 workers", "ring, 4 workers"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
 )
-def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
-    """Nobody reads 7500 s."""
+def test_durations_are_formatted_in_usual_units(seconds: float, text: str) -> None:
+    """7500 s is hard to read."""
     assert format_duration(seconds) == text
 
 

@@ -1,4 +1,4 @@
-"""The search for the earliest switch: it bisects, and answers with what it has seen to be good enough."""
+"""The search for the earliest switch bisects, and returns the earliest fraction that was good enough."""
 
 from pathlib import Path
 
@@ -33,39 +33,39 @@ baseline: false
 @given(knee=st.floats(0.0, 1.0), tries=st.integers(1, 10))
 def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: float, tries: int) -> None:
     """Where quality jumps at one fraction, halving the interval finds it: 2⁻ᵏ after k tries."""
-    told = list(search_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
+    tried = list(search_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
 
-    found = earliest_good_fraction_result(told)
-    assert len(told) == 1 + tries
-    assert found.is_good_enough
-    assert found.fraction >= knee
-    assert found.fraction - knee <= 2.0**-tries
+    best = earliest_good_fraction_result(tried)
+    assert len(tried) == 1 + tries
+    assert best.is_good_enough
+    assert best.fraction >= knee
+    assert best.fraction - knee <= 2.0**-tries
 
 
-def test_the_papers_sequence_is_the_one_that_is_tried() -> None:
+def test_the_search_tries_the_sequence_of_the_paper() -> None:
     """50, 25, 12.5 and 6.25 % when every switch is good enough: Sync-Switch's published runs."""
-    told = [each.fraction for each in search_fractions(lambda fraction: (1.0, fraction), 0.01, 4)]
+    fractions = [tried.fraction for tried in search_fractions(lambda fraction: (1.0, fraction), 0.01, 4)]
 
-    assert told == [1.0, 0.5, 0.25, 0.125, 0.0625]
+    assert fractions == [1.0, 0.5, 0.25, 0.125, 0.0625]
 
 
 @pytest.mark.parametrize("quality", [float("nan"), float("-inf")])
 def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     """Not a number compares with nothing."""
-    told = list(search_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
+    tried = list(search_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
 
-    assert earliest_good_fraction_result(told).fraction == 1.0
+    assert earliest_good_fraction_result(tried).fraction == 1.0
 
 
 @pytest.mark.parametrize(
-    ("strategy", "why"),
+    ("strategy", "message"),
     [
         ({"kind": "all_reduce"}, "has 0: none"),
         ({"kind": "strategy_switch"}, "write for example strategies.it.when: {kind: at, fraction: 0.5}"),
     ],
 )
-def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why: str) -> None:
-    """The search varies one number; where there is none, it says what to write."""
+def test_a_scenario_without_a_fraction_is_rejected(strategy: dict[str, str], message: str) -> None:
+    """The search varies one number; the error says how to declare it."""
     work = {
         "dataset": {"kind": "diabetes"},
         "model": {"kind": "linear"},
@@ -74,13 +74,13 @@ def test_a_scenario_without_a_fraction_is_refused(strategy: dict[str, str], why:
     }
     scenario = Scenario.decode({"name": "it", "workload": work, "strategies": {"it": strategy}})
 
-    with pytest.raises(UserError, match=why.replace("{", r"\{").replace("}", r"\}")):
+    with pytest.raises(UserError, match=message.replace("{", r"\{").replace("}", r"\}")):
         find_switch_fraction_key(scenario)
 
 
 @pytest.mark.slow
 def test_the_command_prints_the_sequence_and_the_answer(tmp_path: Path) -> None:
-    """Through the ordinary machinery: every try leaves a run with its report."""
+    """Every try leaves a run with its report."""
     path = tmp_path / "early.yaml"
     path.write_text(SCENARIO)
     options = ["--engine", "simulated", "--runs", str(tmp_path / "runs"), "--repeats", "1", "--tries", "2"]

@@ -1,4 +1,4 @@
-"""How a trial reads on a terminal."""
+"""Text about a trial on a terminal."""
 
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.terminal_text import auto_choice_lines, format_sweep_labels
@@ -6,20 +6,20 @@ from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
 
 
-def test_swept_keys_are_named_by_their_last_word() -> None:
+def test_swept_keys_are_named_by_their_last_part() -> None:
     """A line has little room."""
     assert format_sweep_labels({"workers": 4, "workload.batch": 64}) == "batch 64"
 
 
-def test_swept_keys_with_the_same_last_word_are_told_apart() -> None:
-    """A worker's uplink is not a server's."""
+def test_swept_keys_with_the_same_last_part_are_distinguished() -> None:
+    """A worker's uplink differs from a server's."""
     swept = {"cluster.worker.uplink": "1mbit", "cluster.server.uplink": "2mbit", "uplink": 3, "seed": 1}
 
     assert format_sweep_labels(swept) == "worker.uplink 1mbit, server.uplink 2mbit, uplink 3, seed 1"
 
 
-def test_what_a_plan_has_chosen_is_told_with_what_the_others_would_take() -> None:
-    """Who lets a plan choose wants to know what, and by how much."""
+def test_the_choice_of_auto_is_printed_with_the_times_of_the_alternatives() -> None:
+    """A user of `auto` wants to know the choice and its margin."""
     trials = load_scenario(find_scenario("collectives"), engine="simulated").trials()
     plans = [
         make_plan(trial, "run", "simulated", InProcessAddresses())
@@ -27,9 +27,9 @@ def test_what_a_plan_has_chosen_is_told_with_what_the_others_would_take() -> Non
         if trial.label in {"ring", "auto"}
     ]
 
-    first, *others = auto_choice_lines(plans)
+    first, *other_lines = auto_choice_lines(plans)
 
-    assert len(others) == 3  # sizes and workers; nothing of those whose collective is given
+    assert len(other_lines) == 3  # sizes and workers; nothing of those whose collective is given
     assert first.startswith(
         "024 auto, 4 workers, features 1024: ring, 131.7 ms per exchange; halving_doubling 131.7 ms"
     )

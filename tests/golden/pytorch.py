@@ -1,4 +1,4 @@
-"""What does PyTorch compute? Writes `pytorch.npz`, so that the tests can compare without PyTorch.
+"""Record PyTorch's losses, gradients and updates in `pytorch.npz`, so that tests can compare without PyTorch.
 
     python tests/golden/pytorch.py        (needs torch; recorded with 2.13.0, CPU, fp64)
 
@@ -29,8 +29,8 @@ def fill(model: nn.Module) -> None:
     size, start = sum(p.numel() for p in model.parameters()), 0
     values = 0.1 * sines(size)
     for p in model.parameters():
-        mine = values[start : start + p.numel()]
-        p.data = mine.reshape(p.T.shape).T.contiguous() if p.ndim == 2 else mine.reshape(p.shape)
+        entries = values[start : start + p.numel()]
+        p.data = entries.reshape(p.T.shape).T.contiguous() if p.ndim == 2 else entries.reshape(p.shape)
         start += p.numel()
 
 
@@ -39,7 +39,7 @@ def gradient(model: nn.Module) -> Tensor:
     return torch.cat([(p.grad.T if p.ndim == 2 else p.grad).reshape(-1) for p in model.parameters()])
 
 
-def of_model(model: nn.Module, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Any]:
+def model_results(model: nn.Module, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Any]:
     """Loss and gradient of `model` on the batch."""
     model.double()
     fill(model)
@@ -48,7 +48,7 @@ def of_model(model: nn.Module, x: Tensor, y: Tensor, loss: Callable[[Tensor, Ten
     return {"loss": value.detach().numpy(), "grad": gradient(model)[::STRIDE].numpy()}
 
 
-def of_optimiser(kind: type[torch.optim.Optimizer], **fields: Any) -> dict[str, Any]:
+def optimiser_results(kind: type[torch.optim.Optimizer], **fields: Any) -> dict[str, Any]:
     """Parameters sin(i) after updates by the gradients cos(i + t), t = 0, 1, …"""
     params = nn.Parameter(sines(12))
     optimiser = kind([params], **fields)
@@ -75,26 +75,26 @@ def main() -> None:
     rows, numbers = sines(4, 5), sines(4, 3)
     sgd, adam = torch.optim.SGD, torch.optim.Adam
     cases = {
-        "lenet5_relu": of_model(lenet5(nn.ReLU), large, labels, cross_entropy),
-        "lenet5_tanh": of_model(lenet5(nn.Tanh), large, labels, cross_entropy),
-        "mlp_relu": of_model(
+        "lenet5_relu": model_results(lenet5(nn.ReLU), large, labels, cross_entropy),
+        "lenet5_tanh": model_results(lenet5(nn.Tanh), large, labels, cross_entropy),
+        "mlp_relu": model_results(
             nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)),
             pictures,
             labels,
             cross_entropy,
         ),
-        "mlp_tanh": of_model(
+        "mlp_tanh": model_results(
             nn.Sequential(nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 3)),
             rows,
             numbers,
             mse_loss,
         ),
-        "sgd": of_optimiser(sgd, lr=0.1, weight_decay=0.01),
-        "momentum": of_optimiser(sgd, lr=0.1, momentum=0.9, weight_decay=0.01),
-        "nesterov": of_optimiser(sgd, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-        "adam": of_optimiser(adam, lr=0.1, betas=(0.8, 0.95), eps=1e-8, weight_decay=0.01),
+        "sgd": optimiser_results(sgd, lr=0.1, weight_decay=0.01),
+        "momentum": optimiser_results(sgd, lr=0.1, momentum=0.9, weight_decay=0.01),
+        "nesterov": optimiser_results(sgd, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        "adam": optimiser_results(adam, lr=0.1, betas=(0.8, 0.95), eps=1e-8, weight_decay=0.01),
     }
-    results = {f"{case}/{name}": array for case, found in cases.items() for name, array in found.items()}
+    results = {f"{case}/{name}": array for case, arrays in cases.items() for name, array in arrays.items()}
     np.savez_compressed(Path(__file__).with_suffix(".npz"), allow_pickle=False, **results)
 
 

@@ -1,4 +1,4 @@
-"""The same mathematics in PyTorch gives the same numbers; `pytorch.py` recorded them."""
+"""The same models in PyTorch give the same numbers; `pytorch.py` recorded them."""
 
 import numpy as np
 import pytest
@@ -39,10 +39,10 @@ TARGETS = {"cross_entropy": np.array([3, 1, 4, 1]), "mse": sines(4, 3)}
         ("mlp_tanh", Mlp(hidden=(9, 7), activation="tanh"), NUMBERS),
     ],
 )
-def test_losses_and_gradients_are_pytorchs(
+def test_losses_and_gradients_equal_those_of_pytorch(
     case: str, model: Model, task: LearningTask, recorded: dict[str, HostArray], device: Device
 ) -> None:
-    """Finite differences show that the gradient fits our loss; this, that the loss is the one everybody means."""
+    """Finite differences show that the gradient fits our loss; this test shows that the loss is the usual one."""
     params = device.to_device(0.1 * sines(model.parameter_layout(task).size))
     x, y = device.to_device(sines(4, *task.inputs)), device.to_device(TARGETS[task.loss])
 
@@ -61,8 +61,10 @@ def test_losses_and_gradients_are_pytorchs(
         ("adam", Adam(rate=0.1, beta1=0.8, beta2=0.95, epsilon=1e-8, weight_decay=0.01)),
     ],
 )
-def test_updates_are_pytorchs(case: str, optimiser: Optimiser, recorded: dict[str, HostArray], device: Device) -> None:
-    """A rate found with PyTorch means the same here."""
+def test_updates_equal_those_of_pytorch(
+    case: str, optimiser: Optimiser, recorded: dict[str, HostArray], device: Device
+) -> None:
+    """A learning rate found with PyTorch has the same effect here."""
     params = device.to_device(sines(12))
     state = optimiser.init_state(params)
 

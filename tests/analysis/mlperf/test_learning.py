@@ -1,4 +1,4 @@
-"""Samples, batches and factors from published logs, and from a round that is made of them."""
+"""Samples, batches and factors from published logs, and from a synthetic round that is made of them."""
 
 import json
 import re
@@ -17,8 +17,8 @@ from analysis.mlperf.reading.run_samples import find_scaling_series, read_run_sa
 from analysis.mlperf.study import make_study
 from analysis.reading import mllog
 
-# What the four published logs say: position at the last evaluation, its unit, global batch.
-LOGS = {
+# Values in the four published logs: position at the last evaluation, its unit, global batch.
+PUBLISHED_VALUES = {
     "bert": (3927232, "samples", 448),  # written as an epoch
     "llama2_70b_lora": (3456, "samples", 8),
     "ssd": (4, "epochs", 256),
@@ -29,14 +29,14 @@ Round = Callable[[dict[int, tuple[float, int]]], Path]
 
 
 @pytest.fixture
-def logs(pytestconfig: pytest.Config) -> dict[str, str]:
+def published_logs(pytestconfig: pytest.Config) -> dict[str, str]:
     """The text of the published logs, by benchmark."""
     paths = (pytestconfig.rootpath / "tests/golden/mlperf").glob("*result_0.txt")
     return {path.name.split("__")[2]: path.read_text() for path in paths}
 
 
 @pytest.fixture
-def round_of(tmp_path: Path, logs: dict[str, str]) -> Round:
+def write_round(tmp_path: Path, published_logs: dict[str, str]) -> Round:
     """A round of LoRA systems: number of accelerators -> how many times as fast, and how many times the batch."""
 
     def write(sizes: dict[int, tuple[float, int]]) -> Path:
@@ -45,7 +45,9 @@ def round_of(tmp_path: Path, logs: dict[str, str]) -> Round:
             results.mkdir(parents=True)
             (tmp_path / "Somebody" / "systems").mkdir(exist_ok=True)
             for run in range(5):
-                (results / f"result_{run}.txt").write_text(sped_up(logs["llama2_70b_lora"], faster + 0.02 * run, batch))
+                (results / f"result_{run}.txt").write_text(
+                    faster_log(published_logs["llama2_70b_lora"], faster + 0.02 * run, batch)
+                )
             described = {"number_of_nodes": 1, "accelerators_per_node": count, "accelerator_model_name": "H100-SXM"}
             (tmp_path / "Somebody" / "systems" / f"box{count}.json").write_text(json.dumps(described))
         return tmp_path
@@ -53,8 +55,8 @@ def round_of(tmp_path: Path, logs: dict[str, str]) -> Round:
     return write
 
 
-def sped_up(text: str, faster: float, batch: int) -> str:
-    """The log of a run that is so much faster with a larger batch, and needs 1.5 times the samples when it is."""
+def faster_log(text: str, faster: float, batch: int) -> str:
+    """The log of a run that is faster by a factor; with a larger batch it needs 1.5 times the samples."""
     events = mllog.parse_log_lines(text.splitlines()).events
     start = next(event.time_ms for event in events if event.key == "run_start")
     text = re.sub(r'"time_ms": (\d+)', lambda t: f'"time_ms": {start + (int(t[1]) - start) / faster:.0f}', text)
@@ -63,23 +65,23 @@ def sped_up(text: str, faster: float, batch: int) -> str:
     return re.sub(r'"samples_count": (\d+)', lambda c: f'"samples_count": {factor * int(c[1]):.0f}', text)
 
 
-@pytest.mark.parametrize("benchmark", LOGS)
-def test_a_log_tells_samples_and_batch(logs: dict[str, str], benchmark: str) -> None:
-    found = read_run_samples(mllog.parse_log_lines(logs[benchmark].splitlines()))
+@pytest.mark.parametrize("benchmark", PUBLISHED_VALUES)
+def test_samples_and_batch_are_read_from_a_log(published_logs: dict[str, str], benchmark: str) -> None:
+    samples = read_run_samples(mllog.parse_log_lines(published_logs[benchmark].splitlines()))
 
-    assert found is not None
-    assert (found.position, found.unit, found.batch) == LOGS[benchmark]
-    assert 30 < found.minutes < 400
+    assert samples is not None
+    assert (samples.position, samples.unit, samples.batch) == PUBLISHED_VALUES[benchmark]
+    assert 30 < samples.minutes < 400
 
 
-def test_a_log_without_evaluation_tells_nothing(logs: dict[str, str]) -> None:
-    lines = [line for line in logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
+def test_a_log_without_evaluation_has_no_samples(published_logs: dict[str, str]) -> None:
+    lines = [line for line in published_logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
 
     assert read_run_samples(mllog.parse_log_lines(lines)) is None
 
 
 @pytest.mark.parametrize(
-    ("told", "instead"),
+    ("original", "replacement"),
     [
         ('"global_batch_size", "value": 8', '"global_batch_size", "value": "many"'),
         ('"global_batch_size", "value": 8', '"global_batch_size", "value": null'),
@@ -89,51 +91,55 @@ def test_a_log_without_evaluation_tells_nothing(logs: dict[str, str]) -> None:
         ('"samples_count": ', '"samples_count": [3], "was": '),
     ],
 )
-def test_what_is_no_number_tells_nothing(logs: dict[str, str], told: str, instead: str) -> None:
-    """Anybody may write anything; a guess in its place would become a factor."""
-    text = logs["llama2_70b_lora"]
-    assert told in text
+def test_a_log_with_a_value_that_is_not_a_number_has_no_samples(
+    published_logs: dict[str, str], original: str, replacement: str
+) -> None:
+    """Submitters may write any value; a guess in its place would change a factor."""
+    text = published_logs["llama2_70b_lora"]
+    assert original in text
 
-    assert read_run_samples(mllog.parse_log_lines(text.replace(told, instead).splitlines())) is None
+    assert read_run_samples(mllog.parse_log_lines(text.replace(original, replacement).splitlines())) is None
 
 
 @pytest.mark.parametrize(
-    ("told", "instead", "note"),
+    ("pattern", "replacement", "note"),
     [
-        ('"global_batch_size", "value": 8', '"global_batch_size", "value": "many"', ""),  # MLCommons asks for none
+        ('"global_batch_size", "value": 8', '"global_batch_size", "value": "many"', ""),  # MLCommons requires none
         ('"samples_count": ', '"samples_count": "three", "was": ', "has a block_start whose"),
         (r'"metadata": \{.*\}\}', '"metadata": ["a"]}', "has no run_start"),
         (r'("key": "eval_start".*)"metadata": \{.*\}\}', r'\1"metadata": "a"}', "damaged line"),
         (r'"time_ms": \d+(.*"run_stop")', r'"time_ms": Infinity\1', "has no run_stop"),
     ],
 )
-def test_one_odd_log_of_a_round_costs_no_other(round_of: Round, told: str, instead: str, note: str) -> None:
+def test_one_unusual_log_of_a_round_affects_no_other_log(
+    write_round: Round, pattern: str, replacement: str, note: str
+) -> None:
     """A thousand logs, one of them written by hand."""
-    root = round_of({4: (1, 1), 8: (1.9, 1)})
-    odd = root / "Somebody" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
-    odd.write_text(re.sub(told, instead, odd.read_text()))
+    root = write_round({4: (1, 1), 8: (1.9, 1)})
+    edited_log = root / "Somebody" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
+    edited_log.write_text(re.sub(pattern, replacement, edited_log.read_text()))
 
-    found = make_study(read_round_folder(root))
+    study = make_study(read_round_folder(root))
 
-    assert [size.accelerators for series in find_scaling_series(found) for size in series.sizes] == [4, 8]
-    sound, touched = found.results.rows
-    assert sound.note == ""
-    assert note in touched.note
-    assert bool(touched.note) == bool(note)
-
-
-def test_a_round_is_read_once_for_all_chapters(round_of: Round) -> None:
-    """What is fit to a series is kept by the series' identity."""
-    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)})))
-
-    assert find_scaling_series(found) is find_scaling_series(found)
+    assert [size.accelerators for series in find_scaling_series(study) for size in series.sizes] == [4, 8]
+    valid_row, edited_row = study.results.rows
+    assert valid_row.note == ""
+    assert note in edited_row.note
+    assert bool(edited_row.note) == bool(note)
 
 
-def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
+def test_a_round_is_read_once_for_all_chapters(write_round: Round) -> None:
+    """Fits of a series are cached by the series' identity."""
+    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)})))
+
+    assert find_scaling_series(study) is find_scaling_series(study)
+
+
+def test_efficiency_factors_are_computed_from_a_round_of_logs(write_round: Round) -> None:
     """Four times the accelerators and twice the speed with 1.5 times the samples: 0.5 = 0.75 x 2/3."""
-    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
-    (series,) = find_scaling_series(found)
+    (series,) = find_scaling_series(study)
 
     assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
     assert [size.batch for size in series.sizes] == [8, 8, 16]
@@ -144,11 +150,11 @@ def test_a_round_of_logs_has_its_factors(round_of: Round) -> None:
     assert 0.001 < series.sizes[0].run_spread < 0.1
 
 
-def test_chapters_read_any_round(round_of: Round) -> None:
-    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+def test_chapters_are_written_for_any_round(write_round: Round) -> None:
+    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
     with figure_style_context():
-        split, points = efficiency_factors_chapter(found), balance_points_chapter(found)
+        split, points = efficiency_factors_chapter(study), balance_points_chapter(study)
 
     assert split is not None
     assert points is not None
@@ -156,12 +162,12 @@ def test_chapters_read_any_round(round_of: Round) -> None:
     assert len(points.tables[0].data) == 3
 
 
-def test_laws_are_asked_about_any_round(round_of: Round) -> None:
-    """Three sizes are enough for laws; 512 accelerators are what they are judged by."""
-    found = make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
+def test_laws_are_fitted_to_any_round(write_round: Round) -> None:
+    """Three sizes are enough to fit laws; the laws are judged by their prediction for 512 accelerators."""
+    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
 
     with figure_style_context():
-        fits, forecasts = scaling_laws_chapter(found), extrapolation_chapter(found)
+        fits, forecasts = scaling_laws_chapter(study), extrapolation_chapter(study)
 
     assert fits is not None
     assert forecasts is not None
@@ -171,17 +177,17 @@ def test_laws_are_asked_about_any_round(round_of: Round) -> None:
     assert not any("others" in table.name for table in forecasts.tables)
 
 
-def test_whole_numbers_stay_whole_where_a_rule_has_no_answer(round_of: Round) -> None:
+def test_integer_columns_stay_integers_if_a_rule_has_no_answer(write_round: Round) -> None:
     """Two sizes have no knee between them."""
-    points = balance_points_chapter(make_study(read_round_folder(round_of({4: (1, 1), 8: (1.9, 1)}))))
+    points = balance_points_chapter(make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)}))))
 
     assert points is not None
     rows = points.tables[0].data.set_index("rule")
     assert rows.loc["knee", "built_told"] == "\N{EN DASH}"
-    assert set(rows.drop("knee").built_told) == {"≥ 8"}
+    assert set(rows.drop("knee")["built_told"]) == {"≥ 8"}
     assert str(rows.built.dtype) == "Int64"
     assert "for one workload the largest is 1.0 times the smallest among systems" in points.finding
 
 
-def test_one_size_is_no_series(round_of: Round) -> None:
-    assert find_scaling_series(make_study(read_round_folder(round_of({4: (1, 1)})))) == ()
+def test_a_single_size_is_not_a_series(write_round: Round) -> None:
+    assert find_scaling_series(make_study(read_round_folder(write_round({4: (1, 1)})))) == ()

@@ -1,4 +1,4 @@
-"""The table that ships says what its README says, and a table that is wrong says where."""
+"""The shipped table agrees with its README, and errors in a table are reported with their line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,14 +49,16 @@ def test_counts_and_references_of_the_shipped_results_are_those_of_their_readme(
     benchmark: str, systems: int, submitter: str, system: str, accelerators: int, minutes: float, most: int
 ) -> None:
     """Every speedup stands on the reference; these are the paper's systems with the times of their logs."""
-    (workload,) = (each for each in make_study(read_results_csv()).workloads if each.benchmark == benchmark)
+    (workload,) = (
+        candidate for candidate in make_study(read_results_csv()).workloads if candidate.benchmark == benchmark
+    )
 
     reference = workload.reference
 
     assert len(workload.systems) == systems
     assert (reference.submitter, reference.system, reference.accelerator_count) == (submitter, system, accelerators)
     assert reference.minutes == minutes
-    assert max(each.result.accelerator_count for each in workload.systems) == most
+    assert max(compared.result.accelerator_count for compared in workload.systems) == most
 
 
 def test_twelve_systems_trained_all_four_workloads() -> None:
@@ -67,27 +69,27 @@ def test_twelve_systems_trained_all_four_workloads() -> None:
     assert ("Quanta_Cloud_Technology", "D74H-7U") in everywhere
 
 
-def test_no_submitter_writes_an_accelerator_so_that_its_kind_gets_lost() -> None:
-    """FlexAI's spelling of the H100 on SXM is another than everybody's."""
-    kinds = {row.accelerator: accelerator_family(row.accelerator) for row in read_results_csv().rows}
+def test_all_spellings_of_an_accelerator_map_to_its_family() -> None:
+    """FlexAI spells the H100 on SXM differently from all other submitters."""
+    families = {row.accelerator: accelerator_family(row.accelerator) for row in read_results_csv().rows}
 
-    assert kinds["NVIDIA H100 80GB HBM3"] == kinds["NVIDIA H100-SXM5-80GB"] == "H100 SXM"
-    assert kinds["H100 NVL Tensor Core GPU (PCIe)"] == "H100 NVL"
-    assert kinds["NVIDIA A100 - PCIe - 80 GB"] == "A100 PCIe"
-    assert kinds["NVIDIA GeForce RTX 4090"] == "RTX 4090"
-    assert kinds["TPU-v5p"] == accelerator_family("tpu-v5p") == "TPU v5p"
-    assert len(set(kinds.values())) == 9
+    assert families["NVIDIA H100 80GB HBM3"] == families["NVIDIA H100-SXM5-80GB"] == "H100 SXM"
+    assert families["H100 NVL Tensor Core GPU (PCIe)"] == "H100 NVL"
+    assert families["NVIDIA A100 - PCIe - 80 GB"] == "A100 PCIe"
+    assert families["NVIDIA GeForce RTX 4090"] == "RTX 4090"
+    assert families["TPU-v5p"] == accelerator_family("tpu-v5p") == "TPU v5p"
+    assert len(set(families.values())) == 9
 
 
-def test_an_accelerator_that_nobody_knows_keeps_its_name() -> None:
-    """Another round brings other makers."""
+def test_an_unknown_accelerator_keeps_its_name() -> None:
+    """Another round may have accelerators of other vendors."""
     assert accelerator_family("AMD Instinct MI325X 256GB HBM3E DLC") == "MI325X"
     assert accelerator_family("Graphcore Bow") == "Graphcore Bow"
     assert accelerator_family("GPU") == "GPU"
 
 
-def test_no_two_kinds_look_alike() -> None:
-    """Colours come again after eight kinds, with other markers; v4.1 has nine."""
+def test_every_accelerator_family_has_its_own_colour_and_marker() -> None:
+    """Colours repeat after eight families, with other markers; v4.1 has nine families."""
     results = read_results_csv().rows
     many = [results[0].model_copy(update={"accelerator": f"X{kind}", "system": f"{kind}"}) for kind in range(40)]
     studied = make_study(MlperfResults((*results, *many), "many.csv"))
@@ -97,8 +99,8 @@ def test_no_two_kinds_look_alike() -> None:
     assert len(looks) == len(accelerator_families_by_frequency(studied)) == 49
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    """The study leaves the rows it read, so that it can be repeated from them."""
+def test_written_results_can_be_read_again(tmp_path: Path) -> None:
+    """The study writes the rows that it read, so that it can be repeated from them."""
     shipped = read_results_csv()
     write_results_csv(shipped.rows, tmp_path / "again.csv")
 
@@ -106,7 +108,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 
 def test_six_columns_are_enough(table: Callable[[str], Path]) -> None:
-    """Somebody's own table has no framework or source; a mark of byte order comes from a spreadsheet."""
+    """A user's own table has no framework or source; a byte order mark comes from a spreadsheet."""
     path = table(f"\ufeff{HEADER}\r\nbert,We,box,H100,8,5.5\r\n\r\n")
 
     assert read_results_csv(path).rows == (
@@ -145,23 +147,23 @@ def test_six_columns_are_enough(table: Callable[[str], Path]) -> None:
         (f'{HEADER}\nbert,We,"box,H100,8,5\n', [":2: unexpected end of data"]),
     ],
 )
-def test_a_wrong_table_names_line_and_column_of_everything_that_is_wrong(
+def test_every_error_of_a_table_is_reported_with_line_and_column(
     table: Callable[[str], Path], text: str, messages: list[str]
 ) -> None:
-    """A value that is guessed or dropped in silence moves a reference, and with it every number."""
+    """A value that is guessed or dropped silently changes a reference, and with it every number."""
     path = table(text)
 
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as raised:
         read_results_csv(path)
 
-    lines = str(refused.value).splitlines()
+    lines = str(raised.value).splitlines()
     assert len(lines) == len(messages)
     for line, message in zip(lines, messages, strict=True):
         assert line.startswith(f"{path}{message}")
 
 
-def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path: Path) -> None:
-    """A workbook in place of its export."""
+def test_an_unreadable_or_missing_table_is_reported_by_name(tmp_path: Path) -> None:
+    """A workbook instead of its export as CSV."""
     (tmp_path / "book.csv").write_bytes(b"PK\x03\x04\xff\xfe")
 
     for name in ("book.csv", "absent.csv"):
@@ -173,23 +175,23 @@ sizes = st.lists(st.tuples(st.integers(1, 4096), st.floats(0.1, 1e3)), min_size=
 
 
 @given(sizes)
-def test_the_reference_is_at_one_and_equal_efficiency_means_equal_device_minutes(
+def test_efficiency_is_the_ratio_of_accelerator_minutes_to_the_reference(
     systems: list[tuple[int, float]],
 ) -> None:
     """E' is the reference's accelerator-minutes divided by the system's own, whatever the sizes are."""
     rows = [
         MlperfResult(
-            benchmark="b", submitter="s", system=str(place), accelerator="a", accelerator_count=count, minutes=took
+            benchmark="b", submitter="s", system=str(index), accelerator="a", accelerator_count=count, minutes=took
         )
-        for place, (count, took) in enumerate(systems)
+        for index, (count, took) in enumerate(systems)
     ]
     reference = choose_reference_result(rows)
 
-    for each in compare_with_reference(rows, reference):
-        cost = each.result.accelerator_count * each.result.minutes
-        assert each.efficiency * cost == pytest.approx(reference.accelerator_count * reference.minutes)
-        assert each.relative_size >= 1
-        if each.result is reference:
-            assert (each.speedup, each.efficiency) == (1.0, 1.0)
-        if each.relative_size == 1:
-            assert each.speedup >= 1
+    for compared in compare_with_reference(rows, reference):
+        cost = compared.result.accelerator_count * compared.result.minutes
+        assert compared.efficiency * cost == pytest.approx(reference.accelerator_count * reference.minutes)
+        assert compared.relative_size >= 1
+        if compared.result is reference:
+            assert (compared.speedup, compared.efficiency) == (1.0, 1.0)
+        if compared.relative_size == 1:
+            assert compared.speedup >= 1

@@ -1,4 +1,4 @@
-"""The score against MLCommons' own package, on logs that were submitted and on folders made from them."""
+"""Scores compared with MLCommons' own package, on submitted logs and on folders made from them."""
 
 import json
 import math
@@ -31,25 +31,25 @@ Edit = Callable[[str], str]
 
 
 @pytest.fixture
-def samples(pytestconfig: pytest.Config) -> list[Path]:
+def published_logs(pytestconfig: pytest.Config) -> list[Path]:
     """The four published logs."""
     return sorted((pytestconfig.rootpath / "tests/golden/mlperf").glob("*result_0.txt"))
 
 
 @pytest.fixture
-def ssd(samples: list[Path]) -> str:
+def ssd(published_logs: list[Path]) -> str:
     """The text of a published RetinaNet log."""
-    return next(path for path in samples if "__ssd__" in path.name).read_text()
+    return next(path for path in published_logs if "__ssd__" in path.name).read_text()
 
 
 @pytest.fixture
-def submit(tmp_path: Path, ssd: str) -> Callable[..., Path]:
-    """Writes a submitter's folder of RetinaNet runs: the published log, each later by its minutes and with its edit."""
+def write_submission(tmp_path: Path, ssd: str) -> Callable[..., Path]:
+    """Writes a submitter's folder of RetinaNet runs: the published log, each with extra minutes and its edit."""
 
-    def write(later: list[float], edits: dict[int, Edit] | None = None, **scaling: float) -> Path:
+    def write(extra_minutes: list[float], edits: dict[int, Edit] | None = None, **scaling: float) -> Path:
         folder = tmp_path / "round" / "Somebody" / "results" / "box" / "ssd"
         folder.mkdir(parents=True)
-        for index, minutes in enumerate(later):
+        for index, minutes in enumerate(extra_minutes):
             edit = (edits or {}).get(index, str)
             (folder / f"result_{index}.txt").write_text(edit(lengthened(ssd, minutes)))
         if scaling:
@@ -66,7 +66,7 @@ def lengthened(text: str, minutes: float) -> str:
     """The log of a run that stopped so much later."""
     lines = text.splitlines(keepends=True)
     return "".join(
-        re.sub(r'"time_ms": (\d+)', lambda found: f'"time_ms": {int(found[1]) + round(60_000 * minutes)}', line)
+        re.sub(r'"time_ms": (\d+)', lambda match: f'"time_ms": {int(match[1]) + round(60_000 * minutes)}', line)
         if '"run_stop"' in line
         else line
         for line in lines
@@ -92,40 +92,40 @@ def damaged(text: str) -> str:
 
 
 def below_target(text: str) -> str:
-    """The log of a run that says success, though it never got there."""
+    """The log of a run that reports success below its target."""
     return re.sub(r'("key": "eval_accuracy", "value": )[\d.]+', r"\g<1>0.1", text)
 
 
-def no_number(text: str) -> str:
+def nan_accuracy(text: str) -> str:
     """The log of a run whose accuracy was lost."""
     return re.sub(r'("key": "eval_accuracy", "value": )[\d.]+', r"\g<1>NaN", text)
 
 
-def batchless(text: str) -> str:
+def without_batch_size(text: str) -> str:
     """The log of a run that does not say its batch."""
     return "".join(line for line in text.splitlines(keepends=True) if '"global_batch_size"' not in line)
 
 
-def spaceless(key: str) -> Edit:
-    """The log of a run in which a space is missing, so that the line is none."""
+def without_space_after_token(key: str) -> Edit:
+    """The log of a run in which a space is missing, so that the line has no token."""
     return lambda text: "".join(
         line.replace(":::MLLOG ", ":::MLLOG") if f'"{key}"' in line else line for line in text.splitlines(keepends=True)
     )
 
 
 def stopped_twice(text: str) -> str:
-    """The log of a run whose end was told by two ranks, by the second a minute later."""
+    """The log of a run whose end was logged by two ranks, by the second a minute later."""
     (stop,) = (line for line in text.splitlines(keepends=True) if '"run_stop"' in line)
     return text + lengthened(stop, 1.0)
 
 
-def contradicting(text: str) -> str:
+def stopped_with_two_values(text: str) -> str:
     """The log of a run that ended with two values."""
     (stop,) = (line for line in text.splitlines(keepends=True) if '"run_stop"' in line)
     return text + re.sub(r'"value": [^,]+', '"value": "other"', stop)
 
 
-def endless(text: str) -> str:
+def stopped_at_infinity(text: str) -> str:
     """The log of a run whose end has no time."""
     return "".join(
         re.sub(r'"time_ms": \d+', '"time_ms": Infinity', line) if '"run_stop"' in line else line
@@ -138,12 +138,12 @@ def prefixed(text: str) -> str:
     return "".join([*(f"step 3/4\r 7: {line}" for line in text.splitlines(keepends=True)), "\x07 noise\n"])
 
 
-def shuffled(text: str) -> str:
+def started_last(text: str) -> str:
     """The log of a run whose start was written last."""
     return "".join(sorted(text.splitlines(keepends=True), key=lambda line: '"run_start"' in line))
 
 
-def official(folder: Path) -> float | None:
+def mlcommons_score(folder: Path) -> float | None:
     """The score that MLCommons' package gives a folder of runs."""
     minutes, _, _ = mlcommons._compute_strong_score_standalone(
         folder.name, "box", has_power=False, benchmark_folder=str(folder), usage="training", ruleset=RULESET
@@ -151,15 +151,15 @@ def official(folder: Path) -> float | None:
     return None if minutes is None else float(minutes)
 
 
-def ours(folder: Path) -> MlperfResults:
-    """The round that holds a folder of runs, as we read it."""
+def read_round(folder: Path) -> MlperfResults:
+    """The round that contains a folder of runs, read by our reader."""
     return read_round_folder(folder.parents[3])
 
 
-def test_each_published_log_takes_the_minutes_that_mlcommons_finds(samples: list[Path]) -> None:
-    """The reader is ours; where it ends a line or takes a time differently, every score is wrong."""
-    assert len(samples) == 4
-    for path in samples:
+def test_minutes_of_published_logs_equal_those_of_mlcommons(published_logs: list[Path]) -> None:
+    """Our own reader parses the logs; if it split a line or read a time differently, every score would be wrong."""
+    assert len(published_logs) == 4
+    for path in published_logs:
         start, stop = mlcommons._query_run_start_stop(mlcommons._read_result_file(str(path), "training", RULESET))
 
         run = check_run_log(mllog.read_log(path))
@@ -168,7 +168,7 @@ def test_each_published_log_takes_the_minutes_that_mlcommons_finds(samples: list
         assert run.minutes == pytest.approx((stop - start) / 60_000, abs=MINUTES_APART)
 
 
-LATER = [3.0, 0.0, 11.5, 1.25, 7.125, 2.5, 9.0, 4.0, 5.75, 6.5]
+EXTRA_MINUTES = [3.0, 0.0, 11.5, 1.25, 7.125, 2.5, 9.0, 4.0, 5.75, 6.5]
 
 
 @pytest.mark.parametrize(
@@ -183,68 +183,68 @@ LATER = [3.0, 0.0, 11.5, 1.25, 7.125, 2.5, 9.0, 4.0, 5.75, 6.5]
         (10, {1: damaged}, {}),
         (3, {0: without_stop}, {}),
         (5, {1: below_target}, {}),
-        (5, {1: no_number}, {}),
-        (5, {1: batchless}, {}),
-        (5, {1: spaceless("global_batch_size")}, {}),
-        (5, {1: contradicting}, {}),
-        (5, {1: endless}, {}),
-        (5, {1: shuffled}, {}),
+        (5, {1: nan_accuracy}, {}),
+        (5, {1: without_batch_size}, {}),
+        (5, {1: without_space_after_token("global_batch_size")}, {}),
+        (5, {1: stopped_with_two_values}, {}),
+        (5, {1: stopped_at_infinity}, {}),
+        (5, {1: started_last}, {}),
     ],
     ids=[
         *("3", "5", "10", "scaled", "aborted", "no stop, scaled", "damaged", "3, no stop", "below", "no number"),
         *("no batch", "no space", "two ends", "endless", "shuffled"),
     ],
 )
-def test_a_folder_of_runs_has_the_score_that_mlcommons_gives(
-    submit: Callable[..., Path], runs: int, edits: dict[int, Edit], scaling: dict[str, float]
+def test_the_score_of_a_folder_equals_that_of_mlcommons(
+    write_submission: Callable[..., Path], runs: int, edits: dict[int, Edit], scaling: dict[str, float]
 ) -> None:
-    """Runs that do not count are fast ones here, so that dropping the wrong one shows."""
-    folder = submit(LATER[:runs], edits, **scaling)
+    """Rejected runs are fast ones here, so that dropping the wrong run changes the score."""
+    folder = write_submission(EXTRA_MINUTES[:runs], edits, **scaling)
 
-    (result,) = ours(folder).rows
+    (result,) = read_round(folder).rows
 
-    assert result.minutes == pytest.approx(official(folder), abs=MINUTES_APART)
+    assert result.minutes == pytest.approx(mlcommons_score(folder), abs=MINUTES_APART)
     assert (result.runs, result.runs_not_counted) == (runs, len(edits))
     assert all(f"result_{index}.txt" in result.note for index in edits)
 
 
-@pytest.mark.parametrize("edit", [prefixed, stopped_twice, spaceless("tracked_stats")])
-def test_a_run_that_mlcommons_lets_count_counts(submit: Callable[..., Path], edit: Edit) -> None:
-    """Of ends that are told twice alike the first counts; a line without the whole token is none."""
-    folder = submit(LATER[:5], {1: edit, 3: edit})
+@pytest.mark.parametrize("edit", [prefixed, stopped_twice, without_space_after_token("tracked_stats")])
+def test_a_run_that_mlcommons_accepts_counts(write_submission: Callable[..., Path], edit: Edit) -> None:
+    """If the same end is logged twice, the first counts; a line without the complete token is ignored."""
+    folder = write_submission(EXTRA_MINUTES[:5], {1: edit, 3: edit})
 
-    (result,) = ours(folder).rows
+    (result,) = read_round(folder).rows
 
-    assert result.minutes == pytest.approx(official(folder), abs=MINUTES_APART)
+    assert result.minutes == pytest.approx(mlcommons_score(folder), abs=MINUTES_APART)
     assert result.runs_not_counted == 0
 
 
-def test_two_runs_that_do_not_count_leave_no_score(submit: Callable[..., Path]) -> None:
-    """One may fail; what is left after two is a selection."""
-    folder = submit(LATER[:5], {0: aborted, 3: without_stop})
+def test_two_rejected_runs_give_no_score(write_submission: Callable[..., Path]) -> None:
+    """One run may fail; after two failures the rest would be a selection."""
+    folder = write_submission(EXTRA_MINUTES[:5], {0: aborted, 3: without_stop})
 
     with pytest.raises(
         UserError, match=r"Somebody/results/box/ssd: 2 of 5 runs do not count, at most 1 may fail"
-    ) as told:
-        ours(folder)
-    assert str(told.value).endswith("at most 1 may fail; result_0.txt ended aborted; result_3.txt has no run_stop")
-    assert official(folder) is None
+    ) as raised:
+        read_round(folder)
+    assert str(raised.value).endswith("at most 1 may fail; result_0.txt ended aborted; result_3.txt has no run_stop")
+    assert mlcommons_score(folder) is None
 
 
-def test_two_runs_are_too_few(submit: Callable[..., Path]) -> None:
-    """Nothing is left between the fastest and the slowest."""
-    folder = submit(LATER[:2])
+def test_two_runs_are_too_few(write_submission: Callable[..., Path]) -> None:
+    """No run would be left between the fastest and the slowest."""
+    folder = write_submission(EXTRA_MINUTES[:2])
 
     with pytest.raises(UserError, match="2 runs are too few"):
-        ours(folder)
-    assert official(folder) is None
+        read_round(folder)
+    assert mlcommons_score(folder) is None
 
 
-def test_a_result_says_who_where_with_what_and_which_run_did_not_count(submit: Callable[..., Path]) -> None:
+def test_a_result_names_submitter_system_and_the_run_that_did_not_count(write_submission: Callable[..., Path]) -> None:
     """Counts are nodes times accelerators, whether the submitter wrote numbers or strings."""
-    folder = submit(LATER[:5], {1: aborted}, scaling_factor=1.25)
+    folder = write_submission(EXTRA_MINUTES[:5], {1: aborted}, scaling_factor=1.25)
 
-    (result,) = ours(folder).rows
+    (result,) = read_round(folder).rows
 
     assert result.row_key == ("ssd", "Somebody", "box")
     assert (result.accelerator_count, result.nodes, result.rcp_scaling_factor) == (8, 2, 1.25)
@@ -252,19 +252,19 @@ def test_a_result_says_who_where_with_what_and_which_run_did_not_count(submit: C
     assert result.source == "Somebody/results/box/ssd/result_*.txt"
 
 
-def test_runs_that_are_listed_twice_are_one_result(submit: Callable[..., Path]) -> None:
-    """A listing with power measurements shows the same runs again; counted twice it would draw clusters to itself."""
-    folder = submit(LATER[:3])
+def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..., Path]) -> None:
+    """A folder with power measurements contains the same runs again; counted twice they would distort clusters."""
+    folder = write_submission(EXTRA_MINUTES[:3])
     shutil.copytree(folder, folder.parents[1] / "box-POWER" / "ssd")
 
-    found = ours(folder)
+    results = read_round(folder)
 
-    assert len(found.rows) == 1
-    assert found.omissions == ("Somebody/results/box-POWER/ssd: the same runs as Somebody/results/box/ssd",)
+    assert len(results.rows) == 1
+    assert results.omissions == ("Somebody/results/box-POWER/ssd: the same runs as Somebody/results/box/ssd",)
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         ({"division": "open"}, "division open"),
         ({"number_of_nodes": "two"}, "box.json: number_of_nodes should be a whole number at least 1, not 'two'"),
@@ -273,55 +273,55 @@ def test_runs_that_are_listed_twice_are_one_result(submit: Callable[..., Path]) 
         (None, "systems/box.json cannot be read"),
     ],
 )
-def test_what_cannot_be_placed_is_left_out_with_its_reason(
-    submit: Callable[..., Path], change: dict[str, object] | None, why: str
+def test_a_system_with_an_invalid_description_is_left_out_with_its_reason(
+    write_submission: Callable[..., Path], change: dict[str, object] | None, reason: str
 ) -> None:
-    """A system without a count has no place on any axis; the others do not suffer for it."""
-    folder = submit(LATER[:3])
+    """A system without a count has no place on any axis; other systems are not affected."""
+    folder = write_submission(EXTRA_MINUTES[:3])
     description = folder.parents[2] / "systems" / "box.json"
-    sound = shutil.copytree(folder, folder.parents[1] / "sound" / "ssd") / "result_0.txt"
-    sound.write_text(lengthened(sound.read_text(), 1.0))  # a copy of all runs would be left out as one
+    valid_log = shutil.copytree(folder, folder.parents[1] / "sound" / "ssd") / "result_0.txt"
+    valid_log.write_text(lengthened(valid_log.read_text(), 1.0))  # a copy of all runs would be left out as one
     (description.parent / "sound.json").write_text(json.dumps(DESCRIPTION))
     description.write_text(json.dumps(DESCRIPTION | change) if change is not None else "{")
 
-    found = ours(folder)
+    results = read_round(folder)
 
-    assert [row.system for row in found.rows] == ["sound"]
-    assert len(found.omissions) == 1
-    assert found.omissions[0].startswith(f"Somebody/results/box/ssd: {why}")
+    assert [row.system for row in results.rows] == ["sound"]
+    assert len(results.omissions) == 1
+    assert results.omissions[0].startswith(f"Somebody/results/box/ssd: {reason}")
 
 
 @pytest.mark.parametrize(
     ("factor", "shown"), [('"big"', "'big'"), ("true", "True"), ("Infinity", "inf"), ("NaN", "nan"), ("0", "0")]
 )
-def test_a_scaling_factor_that_is_no_number_leaves_the_result_out(
-    submit: Callable[..., Path], factor: str, shown: str
+def test_a_result_with_an_invalid_scaling_factor_is_rejected(
+    write_submission: Callable[..., Path], factor: str, shown: str
 ) -> None:
-    """Taking 1 in its place would make a score that nobody published."""
-    folder = submit(LATER[:3])
+    """A factor of 1 in its place would give a score that was never published."""
+    folder = write_submission(EXTRA_MINUTES[:3])
     (folder / "scaling.json").write_text(f'{{"scaling_factor": {factor}}}')
 
     with pytest.raises(UserError, match=rf"scaling.json gives no scaling_factor above 0 but {shown}"):
-        ours(folder)
+        read_round(folder)
 
 
 def test_logs_named_by_time_are_found_and_a_submitters_folder_is_a_round(
-    submit: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    write_submission: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixty of the 960 logs are named `result_<time>_<number>.txt`; whoever stands in the folder types a dot."""
-    folder = submit(LATER[:3])
+    """Sixty of the 960 logs are named `result_<time>_<number>.txt`; from inside the folder the path is a dot."""
+    folder = write_submission(EXTRA_MINUTES[:3])
     monkeypatch.chdir(folder.parents[2])
     for path in folder.glob("result_*.txt"):
         path.rename(folder / path.name.replace("result_", "result_20240926_142031_"))
 
-    found = read_round_folder(Path())
+    results = read_round_folder(Path())
 
-    assert [result.runs for result in found.rows] == [3]
-    assert found.source_name == "Somebody"
+    assert [result.runs for result in results.rows] == [3]
+    assert results.source_name == "Somebody"
 
 
-def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
-    """The commonest mistake is the folder above or below the right one."""
+def test_the_error_for_a_folder_without_logs_gives_the_expected_path(tmp_path: Path) -> None:
+    """The most common mistake is the folder above or below the right one."""
     with pytest.raises(UserError, match=r"no logs; looked for <submitter>/results/<system>/<benchmark>/result_\*.txt"):
         read_round_folder(tmp_path)
 
@@ -332,7 +332,7 @@ STOP = ':::MLLOG {"time_ms": 240000, "key": "run_stop", "value": null, "metadata
 
 
 @pytest.mark.parametrize(
-    ("lines", "why_not"),
+    ("lines", "rejection_reason"),
     [
         ([START, STOP], ""),
         ([STOP, "epoch 1\r" + START], ""),
@@ -349,18 +349,18 @@ STOP = ':::MLLOG {"time_ms": 240000, "key": "run_stop", "value": null, "metadata
         ([], "has no run_start"),
     ],
 )
-def test_of_an_unknown_workload_a_run_counts_that_starts_ends_with_success_and_can_be_read(
-    lines: list[str], why_not: str
+def test_a_run_of_an_unknown_workload_counts_if_it_is_readable_and_successful(
+    lines: list[str], rejection_reason: str
 ) -> None:
-    """Anything else is not known to have reached its target."""
+    """Any other run is not known to have reached its target."""
     run = check_run_log(mllog.parse_log_lines([WORKLOAD, *lines]))
 
-    assert run.rejection_reason == why_not
-    assert run.minutes == (math.inf if why_not else 3.0)
+    assert run.rejection_reason == rejection_reason
+    assert run.minutes == (math.inf if rejection_reason else 3.0)
 
 
 def test_a_log_that_names_no_workload_does_not_count() -> None:
-    """Nobody knows what it had to reach."""
+    """The target of the run is unknown."""
     assert check_run_log(mllog.parse_log_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
 
 
@@ -369,18 +369,18 @@ minutes = st.floats(0.01, 1e4)
 
 @given(st.lists(minutes, min_size=3, max_size=12), st.randoms(use_true_random=False))
 def test_a_score_lies_within_its_runs_and_ignores_their_order(lengths: list[float], chance: random.Random) -> None:
-    """A mean of some of them, whichever came first."""
+    """The score is a mean of some of the runs, in any order."""
     runs = [MlperfRun(0.0, 60_000 * length) for length in lengths]
 
-    found = score_runs(runs).minutes
+    score = score_runs(runs).minutes
 
-    assert min(lengths) * (1 - 1e-12) <= found <= max(lengths) * (1 + 1e-12)
-    assert found == score_runs(chance.sample(runs, len(runs))).minutes
+    assert min(lengths) * (1 - 1e-12) <= score <= max(lengths) * (1 + 1e-12)
+    assert score == score_runs(chance.sample(runs, len(runs))).minutes
 
 
 @given(st.lists(minutes, min_size=3, max_size=12))
 def test_a_run_that_did_not_converge_counts_as_the_slowest(lengths: list[float]) -> None:
-    """Giving up must never pay: the score is that of the same runs with one that took for ever."""
+    """Giving up must never pay: the score equals that of the same runs with one extremely long run."""
     runs = [MlperfRun(0.0, 60_000 * length) for length in lengths]
     given_up = MlperfRun(0.0, 1.0, "ended aborted")
 

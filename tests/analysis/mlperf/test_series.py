@@ -1,4 +1,4 @@
-"""The series that ship: their factors, balance points, and what laws that saw 64 accelerators say of 512 and more."""
+"""Shipped series: factors, balance points, and predictions for 512 and more accelerators from up to 64."""
 
 import re
 from collections.abc import Callable, Hashable
@@ -44,7 +44,7 @@ from analysis.statistics.worker_count_rules import WorkerCountByRule, choose_wor
 
 SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 
-SEVEN = {
+JUDGED_SIZES = {
     *{("bert", 3472), ("ssd", 2528), ("gnn", 512)},
     *{(name, size) for name in ("llama2_70b_lora", "stable_diffusion") for size in (512, 1024)},
 }
@@ -67,22 +67,22 @@ FACTORS = [
 @pytest.mark.parametrize(
     ("benchmark", "base", "accelerators", "speedup", "efficiency", "hardware", "learning"), FACTORS
 )
-def test_hardware_and_learning_are_those_of_the_logs(
+def test_hardware_and_statistical_efficiency_are_those_of_the_logs(
     benchmark: str, base: int, accelerators: int, speedup: float, efficiency: float, hardware: float, learning: float
 ) -> None:
-    """Within half a unit of the last digit that was kept, and what the rounding of minutes adds to it."""
+    """The tolerance is half a unit of the last digit that was kept, plus the effect of rounded minutes."""
     series = SERIES[benchmark]
-    found = series.efficiency_factors()[series.accelerator_counts.index(accelerators)]
+    factors = series.efficiency_factors()[series.accelerator_counts.index(accelerators)]
 
     assert series.accelerator_counts[0] == base
-    assert found.speedup == pytest.approx(speedup, abs=0.06)
-    assert found.efficiency == pytest.approx(efficiency, abs=0.0055)
-    assert found.hardware == pytest.approx(hardware, abs=0.0055)
-    assert found.statistical == pytest.approx(learning, abs=0.0055)
-    assert found.hardware * found.statistical == pytest.approx(found.efficiency)
+    assert factors.speedup == pytest.approx(speedup, abs=0.06)
+    assert factors.efficiency == pytest.approx(efficiency, abs=0.0055)
+    assert factors.hardware == pytest.approx(hardware, abs=0.0055)
+    assert factors.statistical == pytest.approx(learning, abs=0.0055)
+    assert factors.hardware * factors.statistical == pytest.approx(factors.efficiency)
 
 
-def test_spread_runs_make_a_speedup_uncertain_and_leave_its_centre() -> None:
+def test_the_spread_of_runs_widens_a_speedup_without_moving_its_centre() -> None:
     draws = SERIES["bert"].simulated_speedups()
 
     assert (draws[:, 0] == 1).all()
@@ -90,8 +90,8 @@ def test_spread_runs_make_a_speedup_uncertain_and_leave_its_centre() -> None:
     assert np.std(draws[:, -1]) / 82.4 == pytest.approx(0.071 * np.sqrt(2 / 8), rel=0.2)
 
 
-def test_every_size_is_as_uncertain_as_its_own_runs_are() -> None:
-    """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64: the base says nothing of the others."""
+def test_the_uncertainty_of_every_size_comes_from_its_own_runs() -> None:
+    """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64, so the base does not stand for others."""
     (ssd,) = (series for series in read_shipped_series() if series.benchmark == "ssd")
 
     spreads = np.log(ssd.simulated_speedups()).std(axis=0)
@@ -100,12 +100,12 @@ def test_every_size_is_as_uncertain_as_its_own_runs_are() -> None:
     assert spreads == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.15)
 
 
-def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
+def test_512_and_more_accelerators_are_predicted_from_64_with_calibrated_bands() -> None:
     """At least 80 % inside bands of 90 %, median error at most 40 %; classic laws miss by about 80 %, up to 223 %."""
-    found = evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH))
-    scores = {each.law: each for each in found.law_scores}
+    evaluation = evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH))
+    scores = {score.law: score for score in evaluation.law_scores}
 
-    assert {(each.series, each.workers) for each in found.scored_forecasts} == SEVEN
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.scored_forecasts} == JUDGED_SIZES
     for law in (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH):
         assert scores[law].points == 7
         assert scores[law].median <= 0.4
@@ -116,27 +116,27 @@ def test_512_and_more_are_predicted_from_64_with_honest_bands() -> None:
         assert scores[law].worst == pytest.approx(2.23, abs=0.01)
 
 
-def test_on_all_logs_parts_keep_the_aim_and_best_batch_misses_it() -> None:
-    """The page leads with these: the appendix lacks systems, and flatters whoever goes by times alone."""
-    found = evaluate_laws(read_shipped_series())
-    scores = {each.law: each for each in found.law_scores}
+def test_on_all_logs_the_laws_of_parts_meet_the_aim_and_best_batch_misses_it() -> None:
+    """The page leads with these numbers: the appendix lacks systems and favours laws that use times alone."""
+    evaluation = evaluate_laws(read_shipped_series())
+    scores = {score.law: score for score in evaluation.law_scores}
 
-    assert {(each.series, each.workers) for each in found.scored_forecasts} == SEVEN
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.scored_forecasts} == JUDGED_SIZES
     assert scores[BEST_BATCH].median == pytest.approx(0.41, abs=0.01)
     assert scores[PARTS_KNOWN_BATCH].median == pytest.approx(0.14, abs=0.01)
     assert scores["Amdahl"].median == pytest.approx(1.28, abs=0.01)
     for law in OWN_LAWS:
         assert scores[law].covered >= 0.8
         assert scores[law].width < scores["Amdahl"].width
-        assert found.band_coverage_without_drift(law) < scores[law].covered
+        assert evaluation.band_coverage_without_drift(law) < scores[law].covered
 
 
-def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
-    """Whatever laws and bands say of v5.0 stands on the page; a change of theirs shows here."""
-    found = evaluate_laws(read_series_csv(V5_0_SERIES_PATH), OTHER_SERIES_LAWS)
-    scores = {each.law: each for each in found.law_scores}
+def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
+    """The page states the results for v5.0; a change of laws or bands shows here."""
+    evaluation = evaluate_laws(read_series_csv(V5_0_SERIES_PATH), OTHER_SERIES_LAWS)
+    scores = {score.law: score for score in evaluation.law_scores}
 
-    assert {(each.series, each.workers) for each in found.scored_forecasts} == {
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.scored_forecasts} == {
         (name, 512) for name in ("bert", "llama2_70b_lora", "retinanet", "stable_diffusion")
     }
     assert [round(scores[law].median, 2) for law in OTHER_SERIES_LAWS] == pytest.approx(
@@ -146,45 +146,46 @@ def test_a_round_that_nobody_had_asked_is_covered_too() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_no_law_knows_what_shipped_series_hold_it_to(law: str) -> None:
-    """Times and samples beyond what a law may see are spoilt; predictions and bands stay to the bit."""
-    series = {each.benchmark: each for each in read_shipped_series()}
-    told = {name: dict(each.law_fit_columns) for name, each in series.items()}
-    spoilt = {name: spoil(each) for name, each in told.items()}
+def test_no_law_depends_on_held_out_sizes_of_the_shipped_series(law: str) -> None:
+    """Held-out times and samples are altered; predictions and bands stay bit-identical."""
+    series = {shipped.benchmark: shipped for shipped in read_shipped_series()}
+    columns_by_name = {name: dict(shipped.law_fit_columns) for name, shipped in series.items()}
+    altered_columns = {name: alter_held_out_sizes(fit_columns) for name, fit_columns in columns_by_name.items()}
 
-    here, there = (
-        LawComparison({law: LAWS[law]}, columns, MAX_FITTED_ACCELERATORS).forecasts(law) for columns in (told, spoilt)
+    original, altered = (
+        LawComparison({law: LAWS[law]}, columns, MAX_FITTED_ACCELERATORS).forecasts(law)
+        for columns in (columns_by_name, altered_columns)
     )
 
-    assert len(here) >= len(SEVEN)
-    assert [(each.predicted, each.low, each.high) for each in here] == [
-        (each.predicted, each.low, each.high) for each in there
+    assert len(original) >= len(JUDGED_SIZES)
+    assert [(forecast.predicted, forecast.low, forecast.high) for forecast in original] == [
+        (forecast.predicted, forecast.low, forecast.high) for forecast in altered
     ]
-    assert all(one.observed != other.observed for one, other in zip(here, there, strict=True))
+    assert all(first.observed != second.observed for first, second in zip(original, altered, strict=True))
 
 
-def spoil(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The series with other times, steps and samples from where laws may not look."""
+def alter_held_out_sizes(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns with other times, steps and samples at the sizes that laws may not see."""
     last = max(
         [MAX_FITTED_ACCELERATORS] if columns["workers"][0] <= MAX_FITTED_ACCELERATORS else columns["workers"][:-1]
     )
-    held = columns["workers"] > last
-    wrong = {"seconds": 17.0, "samples": 5.0, "step_seconds": 0.3}
-    return {name: np.where(held, wrong.get(name, 1.0) * each, each) for name, each in columns.items()}
+    held_out = columns["workers"] > last
+    factors = {"seconds": 17.0, "samples": 5.0, "step_seconds": 0.3}
+    return {name: np.where(held_out, factors.get(name, 1.0) * values, values) for name, values in columns.items()}
 
 
-def test_the_noise_that_is_supposed_is_that_of_small_systems() -> None:
+def test_the_assumed_noise_is_that_of_small_systems() -> None:
     spreads = [
         size.run_spread
-        for each in read_shipped_series()
-        for size in each.sizes
+        for shipped in read_shipped_series()
+        for size in shipped.sizes
         if size.accelerators <= MAX_FITTED_ACCELERATORS
     ]
 
     assert np.median(spreads) == pytest.approx(PILOT_NOISE.sd, abs=0.005)
 
 
-def test_columns_are_in_seconds() -> None:
+def test_law_fit_columns_are_in_seconds() -> None:
     """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
     columns = SERIES["bert"].law_fit_columns
 
@@ -192,8 +193,8 @@ def test_columns_are_in_seconds() -> None:
     assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
 
 
-def test_a_series_with_too_few_sizes_is_asked_nothing() -> None:
-    rgat = next(each for each in read_series_csv(V5_0_SERIES_PATH) if each.benchmark == "rgat")
+def test_a_series_with_too_few_sizes_gets_no_forecast() -> None:
+    rgat = next(candidate for candidate in read_series_csv(V5_0_SERIES_PATH) if candidate.benchmark == "rgat")
 
     assert rgat.accelerator_counts == [8, 72, 256]
     assert not has_enough_sizes_to_fit(rgat)
@@ -201,11 +202,11 @@ def test_a_series_with_too_few_sizes_is_asked_nothing() -> None:
     assert evaluate_laws((rgat,)).scored_forecasts == ()
 
 
-def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
+def test_the_classic_laws_have_their_known_errors() -> None:
     errors = {
-        (each.series, each.workers): each.relative_error
-        for each in evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH)).forecasts
-        if each.law == "Amdahl"
+        (forecast.series, forecast.workers): forecast.relative_error
+        for forecast in evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH)).forecasts
+        if forecast.law == "Amdahl"
     }
 
     assert errors[("bert", 3472)] == pytest.approx(2.23, abs=0.01)
@@ -214,7 +215,7 @@ def test_the_classic_laws_miss_by_what_they_were_found_to() -> None:
     assert errors[("gpt3", 11616)] == pytest.approx(0.88, abs=0.01)
 
 
-def test_a_series_is_described_by_all_of_its_sizes() -> None:
+def test_a_law_is_fitted_to_all_sizes_of_a_series() -> None:
     fit = fit_law_to_all_sizes(read_series_csv(APPENDIX_SERIES_PATH), CriticalBatchLaw())["bert"]
 
     assert fit.size_range == (736, 13888)  # batches
@@ -223,10 +224,10 @@ def test_a_series_is_described_by_all_of_its_sizes() -> None:
 
 
 def test_balance_points_come_with_rule_and_interval() -> None:
-    chapter = balance_points_chapter(make_study(read_results_csv()))
+    write_chapter = balance_points_chapter(make_study(read_results_csv()))
 
-    assert chapter is not None
-    table = chapter.tables[0].data
+    assert write_chapter is not None
+    table = write_chapter.tables[0].data
     assert set(table.workload) == {series.name for series in read_shipped_series()}
     assert set(table.rule) == {"efficiency >= 0.5", "knee", "least T^2 N"}
     bert = table[(table.benchmark == "bert") & (table.rule == "efficiency >= 0.5")].iloc[0]
@@ -235,10 +236,10 @@ def test_balance_points_come_with_rule_and_interval() -> None:
 
 
 def test_without_draws_there_is_no_interval() -> None:
-    """A single run per size says nothing of spread; no interval of width zero may stand in for that."""
-    found = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
+    """A single run per size has an unknown spread; an interval of width zero would be wrong."""
+    picks = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
-    assert {_balance_point_cells("built", pick)["built_interval"] for pick in found} == {NO_VALUE}
+    assert {_balance_point_cells("built", pick)["built_interval"] for pick in picks} == {NO_VALUE}
     assert _balance_point_cells("built", WorkerCountByRule("knee", 2, (2, 2)))["built_interval"] == "2"
     assert _balance_point_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
@@ -249,118 +250,124 @@ def test_a_family_is_measured_against_its_own_smallest_system() -> None:
     references = {own[0].reference.accelerator: own for own in compare_family_results(bert)}
 
     assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
-    assert max(each.efficiency for each in references["NVIDIA H100-SXM5-80GB"]) < 1.1  # 24 by the study's reference
+    assert (
+        max(compared.efficiency for compared in references["NVIDIA H100-SXM5-80GB"]) < 1.1
+    )  # 24 by the study's reference
     assert "NVIDIA Blackwell GPU (B200-SXM-180GB)" not in references  # one size alone
 
 
-def test_other_results_have_no_such_series() -> None:
-    mine = make_study(MlperfResults(read_results_csv().rows, "mine.csv"))
+def test_results_of_a_user_have_no_shipped_series() -> None:
+    user_study = make_study(MlperfResults(read_results_csv().rows, "mine.csv"))
 
-    assert shipped_series_for(mine) == ()
-    assert extrapolation_chapter(mine) is None
+    assert shipped_series_for(user_study) == ()
+    assert extrapolation_chapter(user_study) is None
 
 
-def test_the_shipped_table_by_another_spelling_has_its_series() -> None:
+def test_the_shipped_table_has_its_series_under_another_path_spelling() -> None:
     detour = SHIPPED_RESULTS.parent / ".." / "data" / SHIPPED_RESULTS.name
 
     assert shipped_series_for(make_study(read_results_csv(detour))) == read_shipped_series()
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]:
-    """Writes a chapter on what ships."""
+def write_chapter() -> Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]:
+    """Writes a chapter about the shipped results."""
 
-    def write(asked: Callable[[MlperfStudy], Chapter | None]) -> Chapter:
+    def write(make_chapter: Callable[[MlperfStudy], Chapter | None]) -> Chapter:
         with figure_style_context():
-            found = asked(make_study(read_results_csv()))
-        assert found is not None
-        return found
+            result = make_chapter(make_study(read_results_csv()))
+        assert result is not None
+        return result
 
     return write
 
 
-Ask = Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]
+WriteChapter = Callable[[Callable[[MlperfStudy], Chapter | None]], Chapter]
 
 
-def table(of: Chapter, name: str) -> pd.DataFrame:
-    return next(each.data for each in of.tables if each.name == name)
+def table(chapter: Chapter, name: str) -> pd.DataFrame:
+    return next(chapter_table.data for chapter_table in chapter.tables if chapter_table.name == name)
 
 
 NUMBER = re.compile(r"([-+]?\d[\d,]*\.?\d*)(%?)")
 
 
-def alike(one: str, other: str) -> bool:
-    """The same words and near numbers: other processors round otherwise, and draws along flat valleys show it."""
-    here, there = ([float(found[1].replace(",", "")) for found in NUMBER.finditer(row)] for row in (one, other))
+def rows_agree(first: str, second: str) -> bool:
+    """Return whether two rows have the same words and close numbers: other processors round differently."""
+    first_numbers, second_numbers = (
+        [float(match[1].replace(",", "")) for match in NUMBER.finditer(row)] for row in (first, second)
+    )
     near = [
         pytest.approx(value, rel=0.12, abs=0.5 if unit else 0)
-        for value, (_, unit) in zip(there, NUMBER.findall(other), strict=True)
+        for value, (_, unit) in zip(second_numbers, NUMBER.findall(second), strict=True)
     ]
-    return NUMBER.sub("#", one) == NUMBER.sub("#", other) and here == near
+    return NUMBER.sub("#", first) == NUMBER.sub("#", second) and first_numbers == near
 
 
 @pytest.mark.parametrize(("noise", "fixed", "width"), [(1 / 3, 1, 1), (3, 1, 1), (1, 1 / 3, 1), (1, 3, 1), (1, 1, 2)])
-def test_other_priors_would_have_said_much_the_same(
+def test_other_priors_give_similar_predictions(
     noise: float, fixed: float, width: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are judgements, so neither may be what makes the laws right."""
+    """Both priors are judgements, so the accuracy of the laws must not depend on either."""
     known, name = TrainingTimeLaw(), f"parts of other priors: {noise}, {fixed}, {width}"
     by_noise = LogNormalPrior(known.noise_ratio.median * noise, known.noise_ratio.sd * width)
     by_fixed = LogNormalPrior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
     monkeypatch.setitem(LAWS, name, TrainingTimeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
 
-    (found,) = evaluate_laws(read_shipped_series(), (name,)).law_scores
+    (score,) = evaluate_laws(read_shipped_series(), (name,)).law_scores
 
-    assert found.median < 0.2
-    assert found.covered == 1
-
-
-def test_laws_are_ranked_by_what_is_printed_over_the_same_sizes(chapter: Ask) -> None:
-    found = chapter(scaling_laws_chapter)
-    back = table(found, "laws-backtests")
-
-    assert back["median"].is_monotonic_increasing
-    assert set(back.law) == set(LAWS)
-    assert back.sizes.nunique() == back.series.nunique() == 1
-    assert f"{format_percentage(back['median'].iloc[0])} ({back.law.iloc[0]})" in found.finding
-    assert f"{format_percentage(back['median'].iloc[-1])} ({back.law.iloc[-1]})" in found.finding
+    assert score.median < 0.2
+    assert score.covered == 1
 
 
-def test_a_law_of_other_observations_has_no_aicc_beside_the_classic_ones(chapter: Ask) -> None:
-    fits = table(chapter(scaling_laws_chapter), "laws-fits")
-    ours = fits.law.isin([PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH])
+def test_laws_are_ranked_by_the_printed_error_over_the_same_sizes(write_chapter: WriteChapter) -> None:
+    laws_chapter = write_chapter(scaling_laws_chapter)
+    backtests = table(laws_chapter, "laws-backtests")
 
-    assert fits[ours].aicc.isna().all()
-    assert fits[~ours].aicc.notna().any()
+    assert backtests["median"].is_monotonic_increasing
+    assert set(backtests.law) == set(LAWS)
+    assert backtests.sizes.nunique() == backtests.series.nunique() == 1
+    assert f"{format_percentage(backtests['median'].iloc[0])} ({backtests.law.iloc[0]})" in laws_chapter.finding
+    assert f"{format_percentage(backtests['median'].iloc[-1])} ({backtests.law.iloc[-1]})" in laws_chapter.finding
 
 
-def test_the_page_leads_with_all_logs_and_says_what_was_changed_after_looking(chapter: Ask) -> None:
-    found = chapter(extrapolation_chapter)
-    scores, others = table(found, "extrapolation-scores"), table(found, "extrapolation-others")
+def test_laws_of_other_observations_have_no_aicc(write_chapter: WriteChapter) -> None:
+    fits = table(write_chapter(scaling_laws_chapter), "laws-fits")
+    is_law_of_parts = fits.law.isin([PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH])
 
-    assert "missed by 41% (median) from times alone, by 14% from parts" in found.finding
-    assert any("changed after their coverage on v4.1 had been seen" in text for text in found.paragraphs)
+    assert fits[is_law_of_parts].aicc.isna().all()
+    assert fits[~is_law_of_parts].aicc.notna().any()
+
+
+def test_the_page_leads_with_all_logs_and_states_what_changed_afterwards(write_chapter: WriteChapter) -> None:
+    extrapolation = write_chapter(extrapolation_chapter)
+    scores, other_scores = table(extrapolation, "extrapolation-scores"), table(extrapolation, "extrapolation-others")
+
+    assert "missed by 41% (median) from times alone, by 14% from parts" in extrapolation.finding
+    assert any("changed after their coverage on v4.1 had been seen" in text for text in extrapolation.paragraphs)
     assert (scores.rigid < scores.covered).any()
-    rigid = others[others.set == "v4.1, the appendix"].set_index("law").rigid
+    rigid = other_scores[other_scores.set == "v4.1, the appendix"].set_index("law").rigid
     assert [rigid[law] for law in OWN_LAWS] == pytest.approx([5 / 7, 6 / 7, 5 / 7])
-    assert set(others.set) == {"v4.1, the appendix", "v5.0, not seen before"}
+    assert set(other_scores.set) == {"v4.1, the appendix", "v5.0, not seen before"}
 
 
-def test_the_page_of_the_documentation_says_what_series_and_laws_say(chapter: Ask, pytestconfig: pytest.Config) -> None:
-    """Every row of its tables is today's."""
+def test_the_documentation_has_the_current_numbers_of_series_and_laws(
+    write_chapter: WriteChapter, pytestconfig: pytest.Config
+) -> None:
+    """Every row of its tables is current."""
     page = (pytestconfig.rootpath / "docs" / "statistics.md").read_text()
-    told = chapter(extrapolation_chapter)
+    extrapolation = write_chapter(extrapolation_chapter)
     expected = [
-        *map(factor_row, table(chapter(efficiency_factors_chapter), "factors").to_dict("records")),
-        *map(back_row, table(chapter(scaling_laws_chapter), "laws-backtests").to_dict("records")),
-        *map(point_row, table(told, "extrapolation").query("judged == 'yes'").to_dict("records")),
-        *map(score_row, table(told, "extrapolation-scores").assign(set="v4.1").to_dict("records")),
-        *map(score_row, table(told, "extrapolation-others").to_dict("records")),
-        *map(other_row, table(told, "extrapolation-others-points").to_dict("records")),
+        *map(factor_row, table(write_chapter(efficiency_factors_chapter), "factors").to_dict("records")),
+        *map(back_row, table(write_chapter(scaling_laws_chapter), "laws-backtests").to_dict("records")),
+        *map(point_row, table(extrapolation, "extrapolation").query("judged == 'yes'").to_dict("records")),
+        *map(score_row, table(extrapolation, "extrapolation-scores").assign(set="v4.1").to_dict("records")),
+        *map(score_row, table(extrapolation, "extrapolation-others").to_dict("records")),
+        *map(other_row, table(extrapolation, "extrapolation-others-points").to_dict("records")),
     ]
 
     rows = [row for row in page.splitlines() if row.startswith("|")]
-    assert [row for row in expected if not any(alike(row, told) for told in rows)] == []
+    assert [row for row in expected if not any(rows_agree(row, page_row) for page_row in rows)] == []
 
 
 def line(*cells: object) -> str:
@@ -377,7 +384,7 @@ def back_row(row: dict[Hashable, Any]) -> str:
     return line(row["law"], format_percentage(row["median"]), format_number(row["rms"]), row["sizes"])
 
 
-def ours(row: dict[Hashable, Any], law: str) -> str:
+def own_law_cell(row: dict[Hashable, Any], law: str) -> str:
     missed = ", missed" if "missed" in str(row[law]) else ""
     return (
         f"{format_signed_percentage(row[f'{law} error'])} [{row[f'{law} low']:.2g}, {row[f'{law} high']:.2g}]{missed}"
@@ -391,7 +398,7 @@ def point_row(row: dict[Hashable, Any]) -> str:
         f"{row['workers']:,}",
         format_number(row["observed"]),
         *classic,
-        *(ours(row, law) for law in OWN_LAWS),
+        *(own_law_cell(row, law) for law in OWN_LAWS),
     )
 
 
@@ -403,7 +410,7 @@ def other_row(row: dict[Hashable, Any]) -> str:
         size,
         minutes,
         format_signed_percentage(row["Amdahl error"]),
-        *(ours(row, law) for law in OWN_LAWS),
+        *(own_law_cell(row, law) for law in OWN_LAWS),
     )
 
 
@@ -412,32 +419,32 @@ def score_row(row: dict[Hashable, Any]) -> str:
     return line(row["set"], row["law"], row["points"], *shares, format_number(row["width"]))
 
 
-def test_balance_points_at_an_end_are_bounds_and_those_of_the_grid_are_about(benchmark_rows: pd.DataFrame) -> None:
-    """A series that ends where a rule would go on has not found it; a law asked on a grid is not exact."""
+def test_balance_points_at_the_largest_size_are_bounds_and_grid_ones_approximate(benchmark_rows: pd.DataFrame) -> None:
+    """A rule that would choose more than the largest size has no exact answer; a law on a grid is approximate."""
     for row in benchmark_rows.itertuples():
         last = SERIES[str(row.benchmark)].accelerator_counts[-1]
-        for told, picked in ((row.built_told, row.built), (row.between_told, row.between)):
-            assert str(told).startswith("≥") == (picked == last and row.rule != "knee")
-    assert not any("≈" in told for told in benchmark_rows.built_told)
-    assert any("≈" in told for told in benchmark_rows.between_told)
+        for text, picked in ((row.built_told, row.built), (row.between_told, row.between)):
+            assert str(text).startswith("≥") == (picked == last and row.rule != "knee")
+    assert not any("≈" in text for text in benchmark_rows.built_told)
+    assert any("≈" in text for text in benchmark_rows.between_told)
     gpt3 = benchmark_rows[(benchmark_rows.benchmark == "gpt3") & benchmark_rows.rule.str.startswith("efficiency")]
     assert list(gpt3.built_told) == ["≥ 11,616"]
 
 
-def test_the_finding_on_balance_tells_how_far_rules_are_apart_in_both_columns(benchmark_rows: pd.DataFrame) -> None:
-    """BERT's picks among systems built are 64, 64 and 3,472."""
-    chapter = balance_points_chapter(make_study(read_results_csv()))
+def test_the_finding_on_balance_points_states_how_far_rules_differ(benchmark_rows: pd.DataFrame) -> None:
+    """The rules choose 64, 64 and 3,472 among the systems built for BERT."""
+    write_chapter = balance_points_chapter(make_study(read_results_csv()))
 
-    assert chapter is not None
+    assert write_chapter is not None
     by_workload = benchmark_rows.dropna(subset=["built"]).groupby("workload").built
-    most = float((by_workload.max() / by_workload.min()).max())
-    assert most > 50
-    assert f" to {most:.0f} times the smallest among systems that were built" in chapter.finding
+    largest_ratio = float((by_workload.max() / by_workload.min()).max())
+    assert largest_ratio > 50
+    assert f" to {largest_ratio:.0f} times the smallest among systems that were built" in write_chapter.finding
 
 
 @pytest.fixture(scope="module")
 def benchmark_rows() -> pd.DataFrame:
     """The table of balance points of the shipped series."""
-    chapter = balance_points_chapter(make_study(read_results_csv()))
-    assert chapter is not None
-    return chapter.tables[0].data
+    write_chapter = balance_points_chapter(make_study(read_results_csv()))
+    assert write_chapter is not None
+    return write_chapter.tables[0].data

@@ -1,4 +1,4 @@
-"""Comparisons: paired by seed, adjusted for their number, and suspicious of who learns too fast."""
+"""Comparisons of times: paired by seed, adjusted for their number, and checked for implausibly fast learning."""
 
 import math
 
@@ -13,71 +13,75 @@ from analysis.statistics.convergence_check import compare_samples_with_reference
 from analysis.statistics.holm import holm_adjust
 from analysis.statistics.paired_comparison import compare_paired_times
 
-CHANCES = arrays(float, st.integers(1, 8), elements=st.floats(0, 1))
+P_VALUES = arrays(float, st.integers(1, 8), elements=st.floats(0, 1))
 
 
-@given(chances=CHANCES)
-def test_holm_keeps_the_order_and_lies_between_no_and_full_correction(chances: np.ndarray) -> None:
-    adjusted = holm_adjust(chances)
+@given(p_values=P_VALUES)
+def test_holm_keeps_the_order_and_lies_between_no_and_full_correction(p_values: np.ndarray) -> None:
+    adjusted = holm_adjust(p_values)
 
-    assert (adjusted >= chances).all()
-    assert (adjusted <= np.minimum(1, chances * chances.size) + 1e-12).all()
-    assert (np.diff(adjusted[np.argsort(chances, kind="stable")]) >= 0).all()
+    assert (adjusted >= p_values).all()
+    assert (adjusted <= np.minimum(1, p_values * p_values.size) + 1e-12).all()
+    assert (np.diff(adjusted[np.argsort(p_values, kind="stable")]) >= 0).all()
 
 
 def test_holm_gives_the_textbook_numbers() -> None:
     assert holm_adjust(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-def test_pairs_of_seeds_see_what_spread_over_seeds_hides() -> None:
-    """Seeds differ by 40 %, strategies by 5 %: unpaired nothing shows, paired it is plain."""
-    luck = np.array([8.0, 10.0, 12.0, 9.0, 11.0])
-    ours, theirs = luck, luck * np.array([1.05, 1.04, 1.06, 1.05, 1.05])
+def test_pairing_by_seed_finds_a_difference_that_the_spread_over_seeds_hides() -> None:
+    """Seeds differ by 40 %, strategies by 5 %: the unpaired test finds nothing, the paired one is significant."""
+    seed_times = np.array([8.0, 10.0, 12.0, 9.0, 11.0])
+    our_times, their_times = seed_times, seed_times * np.array([1.05, 1.04, 1.06, 1.05, 1.05])
 
-    found = compare_paired_times(ours, theirs)
+    comparison = compare_paired_times(our_times, their_times)
 
-    assert found.ratio == pytest.approx(1.05, abs=0.01)
-    assert found.p_value == pytest.approx(ttest_rel(np.log(theirs), np.log(ours)).pvalue)
-    assert found.p_value < 0.001
-    assert ttest_ind(ours, theirs).pvalue > 0.5
-    assert found.interval is not None
-    assert found.interval[0] > 1
+    assert comparison.ratio == pytest.approx(1.05, abs=0.01)
+    assert comparison.p_value == pytest.approx(ttest_rel(np.log(their_times), np.log(our_times)).pvalue)
+    assert comparison.p_value < 0.001
+    assert ttest_ind(our_times, their_times).pvalue > 0.5
+    assert comparison.interval is not None
+    assert comparison.interval[0] > 1
 
 
 def test_missed_runs_count_by_rank() -> None:
     """Two misses of eight; the exact signed-rank test with a rank above all others for each miss."""
-    ours = np.array([5.0, 6, 7, 5, 6, 8, 5, 6])
-    theirs = np.array([6.0, 6.5, 7.25, math.inf, 6.125, 7.9, math.inf, 6.8])
-    finite = np.where(np.isinf(theirs), [0, 0, 0, 1e6, 0, 0, 2e6, 0], np.log(theirs / ours))
+    our_times = np.array([5.0, 6, 7, 5, 6, 8, 5, 6])
+    their_times = np.array([6.0, 6.5, 7.25, math.inf, 6.125, 7.9, math.inf, 6.8])
+    finite = np.where(np.isinf(their_times), [0, 0, 0, 1e6, 0, 0, 2e6, 0], np.log(their_times / our_times))
 
-    found = compare_paired_times(ours, theirs)
+    comparison = compare_paired_times(our_times, their_times)
 
-    assert found.missed_runs == (0, 2)
-    assert math.isinf(found.ratio)
-    assert found.p_value == pytest.approx(wilcoxon(finite, method="exact").pvalue, abs=0.01)  # misses tie
+    assert comparison.missed_runs == (0, 2)
+    assert math.isinf(comparison.ratio)
+    assert comparison.p_value == pytest.approx(wilcoxon(finite, method="exact").pvalue, abs=0.01)  # misses tie
 
 
-def test_two_strategies_that_both_miss_are_not_told_apart() -> None:
+def test_two_strategies_that_both_miss_do_not_differ() -> None:
     assert compare_paired_times(np.full(6, math.inf), np.full(6, math.inf)).p_value == 1
 
 
 @settings(max_examples=25, deadline=None)
 @given(times=arrays(float, (2, 6), elements=st.floats(0.5, 50)))
-def test_who_is_called_ours_only_turns_the_ratio_round(times: np.ndarray) -> None:
-    there, back = compare_paired_times(*times), compare_paired_times(*times[::-1])
+def test_swapping_the_strategies_inverts_the_ratio(times: np.ndarray) -> None:
+    forward, swapped = compare_paired_times(*times), compare_paired_times(*times[::-1])
 
-    assert there.ratio == pytest.approx(1 / back.ratio)
-    assert there.p_value == pytest.approx(back.p_value)
-
-
-@pytest.mark.parametrize(("ours", "theirs", "why"), [([1.0], [1.0, 2.0], "paired"), ([0.0], [1.0], "positive")])
-def test_what_cannot_be_paired_is_refused(ours: list[float], theirs: list[float], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        compare_paired_times(np.array(ours), np.array(theirs))
+    assert forward.ratio == pytest.approx(1 / swapped.ratio)
+    assert forward.p_value == pytest.approx(swapped.p_value)
 
 
-def test_needing_significantly_fewer_samples_is_a_reason_to_look_for_a_bug() -> None:
-    """The test is one-sided, so needing more is never suspicious, nor is a difference within the spread."""
+@pytest.mark.parametrize(
+    ("our_times", "their_times", "message"), [([1.0], [1.0, 2.0], "paired"), ([0.0], [1.0], "positive")]
+)
+def test_times_that_cannot_be_paired_are_rejected(
+    our_times: list[float], their_times: list[float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare_paired_times(np.array(our_times), np.array(their_times))
+
+
+def test_significantly_fewer_samples_than_the_reference_are_suspicious() -> None:
+    """The test is one-sided: more samples are never suspicious, nor is a difference within the spread."""
     reference = np.array([1000.0, 1040, 980, 1010, 1020])
 
     too_good, slower = (
@@ -93,7 +97,7 @@ def test_needing_significantly_fewer_samples_is_a_reason_to_look_for_a_bug() -> 
     assert not compare_samples_with_reference(reference - 5, reference).is_suspicious
 
 
-def test_a_run_that_missed_is_never_too_good() -> None:
+def test_a_run_that_missed_the_target_is_never_suspicious() -> None:
     assert not compare_samples_with_reference(np.array([10.0, math.inf]), np.array([100.0, 101.0])).is_suspicious
 
 
@@ -104,24 +108,24 @@ def test_a_reference_must_have_converged_and_been_repeated() -> None:
         compare_samples_with_reference(np.array([1.0]), np.array([1.0, 2.0]))
 
 
-def test_rounded_times_are_told_apart_as_seldom_as_the_test_says() -> None:
-    """Two alike whose target lies at an evaluation: half of their runs meet it there, half at the next, a tenth later.
+def test_rounded_times_differ_significantly_no_more_often_than_the_level() -> None:
+    """Two equal strategies: half of their runs meet the target at one evaluation, half at the next, a tenth later.
 
-    One pair of eight looks like (10, 10) against (11, 11), which without its rounding is taken for certain.
+    One pair of eight looks like (10, 10) against (11, 11), which is called certain if rounding is ignored.
     """
     generator = np.random.default_rng(0)
     times = np.ceil(10 * np.exp(0.02 * generator.normal(size=(200, 2, 2))))
 
     rounded, exact = (
-        [compare_paired_times(*each, steps).p_value < 0.05 for each in times] for steps in ((1.0, 1.0), (0.0, 0.0))
+        [compare_paired_times(*pair, steps).p_value < 0.05 for pair in times] for steps in ((1.0, 1.0), (0.0, 0.0))
     )
 
     assert np.mean(rounded) <= 0.05 < np.mean(exact)
 
 
-def test_equal_runs_are_exact_only_where_nothing_was_rounded() -> None:
-    ours, theirs = np.full(2, 4000.0), np.full(2, 5000.0)
+def test_equal_runs_are_exact_only_if_they_were_not_rounded() -> None:
+    first, second = np.full(2, 4000.0), np.full(2, 5000.0)
 
-    assert compare_paired_times(ours, theirs).p_value == compare_samples_with_reference(ours, theirs).p_value == 0
-    assert compare_paired_times(ours, theirs, (1000.0, 1000.0)).p_value > 0.05
-    assert compare_samples_with_reference(ours, theirs, (1000.0, 1000.0)).p_value > 0.05
+    assert compare_paired_times(first, second).p_value == compare_samples_with_reference(first, second).p_value == 0
+    assert compare_paired_times(first, second, (1000.0, 1000.0)).p_value > 0.05
+    assert compare_samples_with_reference(first, second, (1000.0, 1000.0)).p_value > 0.05

@@ -1,4 +1,4 @@
-"""Which losses does PyTorch's DistributedDataParallel give? Trains LeNet-5 over gloo, a process per rank on loopback.
+"""Record the losses of PyTorch's DistributedDataParallel: LeNet-5 over gloo, one process per rank on loopback.
 
     python tests/golden/ddp/train.py case.npz curve.json        (needs torch; recorded with 2.13.0, CPU)
 
@@ -29,18 +29,18 @@ ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 @dataclass(frozen=True)
 class Case:
-    """What Ensayo decided."""
+    """Settings and arrays that Ensayo wrote."""
 
     arrays: dict[str, Any]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Workers, optimiser and what else is to stand beside the losses."""
+        """Workers, optimiser and the other settings that are recorded with the losses."""
         return json.loads(str(self.arrays["settings"]))
 
     @cached_property
     def shares(self) -> list[list[Tensor]]:
-        """Indices of samples by step and rank; `counts` (steps, ranks) says where the next share begins."""
+        """Indices of samples by step and rank; `counts` (steps, ranks) gives the size of each share."""
         counts = self.arrays["counts"]
         parts = iter(torch.from_numpy(self.arrays["shares"]).split(counts.ravel().tolist()))
         return [[next(parts) for _ in ranks] for ranks in counts]
@@ -77,7 +77,7 @@ def optimiser_of(fields: dict[str, Any], params: list[nn.Parameter]) -> torch.op
 def step(model: nn.Module, optimiser: torch.optim.Optimizer, x: Tensor, y: Tensor, batch: int) -> float:
     """One update; the mean loss over the `batch` samples of all ranks before it.
 
-    DistributedDataParallel takes the mean over ranks, whatever their shares: what a rank contributes is its sum times
+    DistributedDataParallel takes the mean over ranks, whatever their shares: a rank contributes its sum times
     ranks over samples, so that the mean over ranks is the mean over samples.
     """
     optimiser.zero_grad()
@@ -90,7 +90,7 @@ def step(model: nn.Module, optimiser: torch.optim.Optimizer, x: Tensor, y: Tenso
 
 
 def train(rank: int, case: Case, meeting: str, curve: Path) -> None:
-    """The life of one rank; the first one writes."""
+    """Train as one rank; rank 0 writes the losses."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=case.settings["workers"])
     activation = ACTIVATIONS[case.settings["model"]["activation"]]
