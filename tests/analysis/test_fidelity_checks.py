@@ -408,7 +408,7 @@ def test_a_dilation_below_the_demand_of_the_trial_is_invalid(
     make_trial: MakeTrial, tmp_path: Path, dilation: float, level: VerdictLevel
 ) -> None:
     """The manifest records the demands that were measured before the run."""
-    demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "mathematics": 3.0}}
+    demand = {"trial": "000-t", "needs": {"rates of links": 25.0, "compute_speed": 3.0}}
     (tmp_path / "manifest.json").write_text(json.dumps({"admission": {"demands": [demand]}}))
 
     assert check_time_dilation(make_trial({}, dilation=dilation)).level == level

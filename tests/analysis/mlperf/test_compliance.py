@@ -241,7 +241,7 @@ def test_a_run_that_ends_before_it_starts_is_rejected_only_by_our_check() -> Non
 @pytest.mark.parametrize("failed", [0, 4])
 def test_the_score_of_u_net_equals_that_of_mlcommons(tmp_path: Path, failed: int) -> None:
     """Four of its forty runs are dropped at either end; the failed ones here were the fastest."""
-    folder = tmp_path / "Somebody" / "results" / "box" / "unet3d"
+    folder = tmp_path / "Acme" / "results" / "box" / "unet3d"
     folder.mkdir(parents=True)
     for index in range(40):
         place = index * 7 % 40
@@ -249,8 +249,8 @@ def test_the_score_of_u_net_equals_that_of_mlcommons(tmp_path: Path, failed: int
         events = [*compliant_log("unet3d")[:-1], end]
         (folder / f"result_{index}.txt").write_text(log_text(events[: -1 if place < failed else None]))
     description = {"number_of_nodes": 1, "accelerators_per_node": 8, "accelerator_model_name": "H100-SXM"}
-    (tmp_path / "Somebody" / "systems").mkdir()
-    (tmp_path / "Somebody" / "systems" / "box.json").write_text(json.dumps(description))
+    (tmp_path / "Acme" / "systems").mkdir()
+    (tmp_path / "Acme" / "systems" / "box.json").write_text(json.dumps(description))
 
     (result,) = read_round_folder(tmp_path).rows
 

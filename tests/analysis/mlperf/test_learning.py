@@ -41,15 +41,15 @@ def write_round(tmp_path: Path, published_logs: dict[str, str]) -> Round:
 
     def write(sizes: dict[int, tuple[float, int]]) -> Path:
         for count, (faster, batch) in sizes.items():
-            results = tmp_path / "Somebody" / "results" / f"box{count}" / "llama2_70b_lora"
+            results = tmp_path / "Acme" / "results" / f"box{count}" / "llama2_70b_lora"
             results.mkdir(parents=True)
-            (tmp_path / "Somebody" / "systems").mkdir(exist_ok=True)
+            (tmp_path / "Acme" / "systems").mkdir(exist_ok=True)
             for run in range(5):
                 (results / f"result_{run}.txt").write_text(
                     faster_log(published_logs["llama2_70b_lora"], faster + 0.02 * run, batch)
                 )
             described = {"number_of_nodes": 1, "accelerators_per_node": count, "accelerator_model_name": "H100-SXM"}
-            (tmp_path / "Somebody" / "systems" / f"box{count}.json").write_text(json.dumps(described))
+            (tmp_path / "Acme" / "systems" / f"box{count}.json").write_text(json.dumps(described))
         return tmp_path
 
     return write
@@ -116,7 +116,7 @@ def test_one_unusual_log_of_a_round_affects_no_other_log(
 ) -> None:
     """A thousand logs, one of them written by hand."""
     root = write_round({4: (1, 1), 8: (1.9, 1)})
-    edited_log = root / "Somebody" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
+    edited_log = root / "Acme" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
     edited_log.write_text(re.sub(pattern, replacement, edited_log.read_text()))
 
     study = make_study(read_round_folder(root))

@@ -22,7 +22,7 @@ from services.schema.errors import UserError
 RULESET = "4.1.0"
 MINUTES_APART = 1e-9
 DESCRIPTION = {
-    "submitter": "Somebody", "division": "closed", "status": "Available on-premise", "system_name": "eight of them",
+    "submitter": "Acme", "division": "closed", "status": "Available on-premise", "system_name": "eight of them",
     "number_of_nodes": "2", "accelerators_per_node": 4, "accelerator_model_name": "NVIDIA H100-SXM5-80GB",
     "framework": "PyTorch",
 }  # fmt: skip
@@ -47,14 +47,14 @@ def write_submission(tmp_path: Path, ssd: str) -> Callable[..., Path]:
     """Writes a submitter's folder of RetinaNet runs: the published log, each with extra minutes and its edit."""
 
     def write(extra_minutes: list[float], edits: dict[int, Edit] | None = None, **scaling: float) -> Path:
-        folder = tmp_path / "round" / "Somebody" / "results" / "box" / "ssd"
+        folder = tmp_path / "round" / "Acme" / "results" / "box" / "ssd"
         folder.mkdir(parents=True)
         for index, minutes in enumerate(extra_minutes):
             edit = (edits or {}).get(index, str)
             (folder / f"result_{index}.txt").write_text(edit(lengthened(ssd, minutes)))
         if scaling:
             (folder / "scaling.json").write_text(json.dumps(scaling))
-        systems = tmp_path / "round" / "Somebody" / "systems"
+        systems = tmp_path / "round" / "Acme" / "systems"
         systems.mkdir()
         (systems / "box.json").write_text(json.dumps(DESCRIPTION))
         return folder
@@ -224,7 +224,7 @@ def test_two_rejected_runs_give_no_score(write_submission: Callable[..., Path]) 
     folder = write_submission(EXTRA_MINUTES[:5], {0: aborted, 3: without_stop})
 
     with pytest.raises(
-        UserError, match=r"Somebody/results/box/ssd: 2 of 5 runs do not count, at most 1 may fail"
+        UserError, match=r"Acme/results/box/ssd: 2 of 5 runs do not count, at most 1 may fail"
     ) as raised:
         read_round(folder)
     assert str(raised.value).endswith("at most 1 may fail; result_0.txt ended aborted; result_3.txt has no run_stop")
@@ -246,10 +246,10 @@ def test_a_result_names_submitter_system_and_the_run_that_did_not_count(write_su
 
     (result,) = read_round(folder).rows
 
-    assert result.row_key == ("ssd", "Somebody", "box")
+    assert result.row_key == ("ssd", "Acme", "box")
     assert (result.accelerator_count, result.nodes, result.rcp_scaling_factor) == (8, 2, 1.25)
     assert result.note == "result_1.txt ended aborted: counted as the slowest run"
-    assert result.source == "Somebody/results/box/ssd/result_*.txt"
+    assert result.source == "Acme/results/box/ssd/result_*.txt"
 
 
 def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..., Path]) -> None:
@@ -260,7 +260,7 @@ def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..
     results = read_round(folder)
 
     assert len(results.rows) == 1
-    assert results.omissions == ("Somebody/results/box-POWER/ssd: the same runs as Somebody/results/box/ssd",)
+    assert results.omissions == ("Acme/results/box-POWER/ssd: the same runs as Acme/results/box/ssd",)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_system_with_an_invalid_description_is_left_out_with_its_reason(
 
     assert [row.system for row in results.rows] == ["sound"]
     assert len(results.omissions) == 1
-    assert results.omissions[0].startswith(f"Somebody/results/box/ssd: {reason}")
+    assert results.omissions[0].startswith(f"Acme/results/box/ssd: {reason}")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_logs_named_by_time_are_found_and_a_submitters_folder_is_a_round(
     results = read_round_folder(Path())
 
     assert [result.runs for result in results.rows] == [3]
-    assert results.source_name == "Somebody"
+    assert results.source_name == "Acme"
 
 
 def test_the_error_for_a_folder_without_logs_gives_the_expected_path(tmp_path: Path) -> None:
