@@ -17,7 +17,7 @@ KINDS = "bf16 or Bf16 or chain or Chain or majority or Majority or SquareRoot or
 
 @pytest.fixture(scope="module")
 def extended(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project to which every part of CONTRIBUTING.md has been added as the page says."""
+    """Return a copy of the project to which every part of CONTRIBUTING.md has been added as the page describes."""
     project = tmp_path_factory.mktemp("extended")
     for name in COPIED:
         source = pytestconfig.rootpath / name
@@ -25,19 +25,19 @@ def extended(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     shutil.copy(pytestconfig.rootpath / "pyproject.toml", project)
     page = (pytestconfig.rootpath / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
-        follow(section, project)
+        apply_section(section, project)
     return project
 
 
-def follow(section: str, project: Path) -> None:
-    """Do what a section says: write its files, change those that it names."""
+def apply_section(section: str, project: Path) -> None:
+    """Follow the instructions of a section: create its files, and apply its diffs."""
     end, path = 0, project
     for snippet in SNIPPET.finditer(section):
         language, content = snippet.groups()
         before, end = section[end : snippet.start()], snippet.end()
         if language == "diff":
             path = project / (CHANGED_FILE.findall(before) or [path])[-1]
-            change(path, content)
+            apply_diff(path, content)
         else:
             (created,) = NEW_FILE.findall(before)[-1:]
             path = project / created
@@ -45,8 +45,8 @@ def follow(section: str, project: Path) -> None:
             path.write_text(content, encoding="utf-8")
 
 
-def change(path: Path, diff: str) -> None:
-    """Apply a diff without line numbers; its lines stand exactly once in the file."""
+def apply_diff(path: Path, diff: str) -> None:
+    """Apply a diff without line numbers; its old lines must occur exactly once in the file."""
     lines = diff.splitlines(keepends=True)
     old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
     text = path.read_text(encoding="utf-8")
@@ -55,15 +55,15 @@ def change(path: Path, diff: str) -> None:
 
 
 def run(project: Path, *command: str) -> str:
-    """Run a Python program in the copy, whose packages it then imports; return its output."""
-    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stdout
+    """Run a Python program that imports the packages of the copy; return its output."""
+    completed = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout[-4000:] + completed.stderr[-4000:]
+    return completed.stdout
 
 
 @pytest.mark.slow
 def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -> None:
-    """A page that is not executed is out of date after the next change of a contract."""
+    """A page whose code is not executed is out of date after the next change of an interface."""
     families = ("compressor", "collective", "strategy", "law")
     files = [*(f"tests/every/test_every_{family}.py" for family in families), "tests/analysis/test_figures.py"]
 
@@ -73,13 +73,13 @@ def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -
 
 
 @pytest.mark.slow
-def test_a_scenario_with_the_parts_of_the_page_is_valid(extended: Path) -> None:
-    """A registered kind can be declared."""
+def test_scenario_with_the_parts_of_the_page_is_valid(extended: Path) -> None:
+    """A scenario can name a registered kind."""
     strategies = {"ring": "{kind: majority_vote}", "ring_fp16": "{kind: all_reduce, compress: {kind: bf16}}"}
     chain = {"ring": "{kind: all_reduce, collective: {kind: chain}}"}
 
-    for declared in (strategies, chain):
-        settings = [f"--set=strategies.{label}={value}" for label, value in declared.items()]
+    for labels in (strategies, chain):
+        settings = [f"--set=strategies.{label}={value}" for label, value in labels.items()]
         assert "ring_fp16" in run(
             extended, "-m", "ensayo", "plan", "half-precision", "--engine", "simulated", *settings
         )

@@ -1,4 +1,4 @@
-"""Every chapter of the study of public results through one battery, on results as they come and as they should not."""
+"""Tests of every chapter of the study of public results, on the shipped results and on degenerate ones."""
 
 import pickle
 import re
@@ -17,41 +17,41 @@ from analysis.mlperf.study import MlperfStudy, make_study
 every_chapter = pytest.mark.parametrize("write", CHAPTERS, ids=lambda write: write.__name__)
 
 
-def made_up(*sizes: tuple[int, float], benchmark: str = "bert") -> MlperfStudy:
-    """A study of one workload with systems of so many accelerators and minutes."""
+def synthetic_study(*sizes: tuple[int, float], benchmark: str = "bert") -> MlperfStudy:
+    """Return a study of one workload; each system is given as its number of accelerators and its minutes."""
     rows = [
-        MlperfResult(benchmark=benchmark, submitter="We", system=f"box-{place}", accelerator="X1",
-               accelerator_count=count, minutes=took)
-        for place, (count, took) in enumerate(sizes)
+        MlperfResult(benchmark=benchmark, submitter="We", system=f"box-{number}", accelerator="X1",
+               accelerator_count=count, minutes=minutes)
+        for number, (count, minutes) in enumerate(sizes)
     ]  # fmt: skip
     return make_study(MlperfResults(tuple(rows), "mine.csv"))
 
 
 STUDIES: dict[str, Callable[[], MlperfStudy]] = {
     "shipped": lambda: make_study(read_results_csv()),
-    "one system": lambda: made_up((8, 5.0)),
-    "two that are equal": lambda: made_up((8, 5.0), (8, 5.0)),
-    "no accelerator more": lambda: made_up((8, 5.0), (8, 4.0), (8, 3.0), (8, 2.0)),
-    "larger is slower": lambda: made_up((1, 5.0), (64, 50.0), (4096, 500.0)),
-    "an unknown workload": lambda: made_up((1, 5.0), (2, 4.0), (4, 2.0), benchmark="weather"),
+    "one system": lambda: synthetic_study((8, 5.0)),
+    "two equal systems": lambda: synthetic_study((8, 5.0), (8, 5.0)),
+    "equal numbers of accelerators": lambda: synthetic_study((8, 5.0), (8, 4.0), (8, 3.0), (8, 2.0)),
+    "larger is slower": lambda: synthetic_study((1, 5.0), (64, 50.0), (4096, 500.0)),
+    "an unknown workload": lambda: synthetic_study((1, 5.0), (2, 4.0), (4, 2.0), benchmark="weather"),
 }
 
 
-every_study = pytest.mark.parametrize("of", STUDIES)
+every_study = pytest.mark.parametrize("study", STUDIES)
 
 
 @cache
-def written(write: ChapterWriter, of: str) -> Chapter | None:
-    """What a chapter says of one study."""
+def chapter_of(write: ChapterWriter, study: str) -> Chapter | None:
+    """Return the chapter about one study, None if it does not apply."""
     with figure_style_context():
-        return write(STUDIES[of]())
+        return write(STUDIES[study]())
 
 
 @every_chapter
 @every_study
-def test_a_chapter_answers_in_a_sentence_and_shows_no_number_that_is_none(write: ChapterWriter, of: str) -> None:
-    """A study of three systems is as good a question as one of a hundred: a chapter answers or keeps silent."""
-    chapter = written(write, of)
+def test_chapter_has_a_finding_in_one_sentence_and_no_undefined_number(write: ChapterWriter, study: str) -> None:
+    """A study may have three systems or a hundred: a chapter states a finding or is left out."""
+    chapter = chapter_of(write, study)
     if chapter is None:
         return
 
@@ -63,9 +63,9 @@ def test_a_chapter_answers_in_a_sentence_and_shows_no_number_that_is_none(write:
 
 @every_chapter
 @every_study
-def test_every_table_has_its_columns_and_as_many_cells_as_heads(write: ChapterWriter, of: str) -> None:
-    """The page and the terminal show the columns that are named; the CSV has all of the data."""
-    chapter = written(write, of)
+def test_every_table_has_its_columns_and_one_cell_per_column(write: ChapterWriter, study: str) -> None:
+    """The page and the terminal show the named columns; the CSV has all of the data."""
+    chapter = chapter_of(write, study)
     for table in chapter.tables if chapter else ():
         assert len(table.data) > 0
         assert {column.name for column in table.columns} <= set(table.data.columns)
@@ -76,43 +76,43 @@ def test_every_table_has_its_columns_and_as_many_cells_as_heads(write: ChapterWr
 
 @every_chapter
 @every_study
-def test_everything_that_is_drawn_lies_within_its_panel_and_page(write: ChapterWriter, of: str) -> None:
-    """A point beyond an axis is not seen, a text beyond the page is cut."""
-    chapter = written(write, of)
+def test_every_drawn_line_and_text_lies_within_its_panel_and_page(write: ChapterWriter, study: str) -> None:
+    """A point beyond an axis is invisible, a text beyond the page is cut off."""
+    chapter = chapter_of(write, study)
     for drawing in chapter.figures if chapter else ():
         assert len(drawing.data) > 0
-        assert outside(drawing) == []
+        assert elements_outside(drawing) == []
 
 
 @every_chapter
-def test_every_figure_can_be_sent_to_the_process_that_saves_it(write: ChapterWriter) -> None:
-    """Two processes share the saving, which takes as long as all else."""
-    chapter = written(write, "shipped")
+def test_every_figure_can_be_pickled(write: ChapterWriter) -> None:
+    """Figures are saved by two processes, because saving takes as long as all other work together."""
+    chapter = chapter_of(write, "shipped")
     for drawing in chapter.figures if chapter else ():
         assert pickle.loads(pickle.dumps(drawing)).title == drawing.title  # noqa: S301 - our own
 
 
-def outside(drawing: Drawing) -> list[str]:
-    """What lies beyond its frame, in pixels so that it holds for any scale."""
+def elements_outside(drawing: Drawing) -> list[str]:
+    """Return the elements beyond their frame, compared in pixels so that it works for any scale."""
     drawing.figure.draw_without_rendering()
-    found = []
+    outside = []
     for axes in drawing.figure.axes:
         low, high = np.asarray(axes.bbox.min) - 1, np.asarray(axes.bbox.max) + 1
         for line in axes.lines:
-            places = line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float))
-            if np.any((places < low) | (places > high)):
-                found.append(f"{drawing.name}: a line of {axes.get_title()}")
-    page, drawn = drawing.figure.bbox, drawing.figure.get_tightbbox()
-    width, height = (extent * drawing.figure.dpi for extent in (drawn.x1, drawn.y1))
-    if drawn.x0 < -0.02 or drawn.y0 < -0.02 or width > page.width + 2 or height > page.height + 2:
-        found.append(f"{drawing.name}: text beyond the page")
-    return found
+            points = line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float))
+            if np.any((points < low) | (points > high)):
+                outside.append(f"{drawing.name}: a line of {axes.get_title()}")
+    page, extent = drawing.figure.bbox, drawing.figure.get_tightbbox()
+    width, height = (inches * drawing.figure.dpi for inches in (extent.x1, extent.y1))
+    if extent.x0 < -0.02 or extent.y0 < -0.02 or width > page.width + 2 or height > page.height + 2:
+        outside.append(f"{drawing.name}: text beyond the page")
+    return outside
 
 
-def test_no_two_tables_or_figures_have_one_name() -> None:
-    """Names are names of files: the second would overwrite the first."""
-    chapters = [chapter for write in CHAPTERS if (chapter := written(write, "shipped")) is not None]
-    names = [each.name for chapter in chapters for each in (*chapter.tables, *chapter.figures)]
+def test_names_of_tables_and_figures_are_unique() -> None:
+    """Names become file names: a duplicate would overwrite the first file."""
+    chapters = [chapter for write in CHAPTERS if (chapter := chapter_of(write, "shipped")) is not None]
+    names = [part.name for chapter in chapters for part in (*chapter.tables, *chapter.figures)]
 
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"[\w.-]+", name) for name in names)

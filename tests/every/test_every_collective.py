@@ -1,4 +1,4 @@
-"""Every collective through one battery: the sum, the same bits everywhere, as many bytes and seconds as it says."""
+"""Tests of every collective: the sum, bitwise equal results, and the predicted bytes and seconds."""
 
 import asyncio
 import random
@@ -79,15 +79,15 @@ any_ranks = pytest.mark.parametrize("ranks", RANKS)
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What one all-reduce did."""
+class AllReduceResult:
+    """Result of one all-reduce."""
 
     vectors: list[HostArray]  # by rank, afterwards
     traffic: list[SentTraffic]  # by rank
     seconds: float
 
 
-async def exchange(
+async def run_all_reduce(
     schedule: TransferSchedule,
     vectors: list[HostArray],
     bytes_per_s: float = inf,
@@ -96,8 +96,8 @@ async def exchange(
     compressor: Compressor = UNCOMPRESSED,
     mailbox: type[Mailbox] = Mailbox,
     network: Network = EMPTY_NETWORK,
-) -> Exchange:
-    """All ranks at once, on links of equal rate."""
+) -> AllReduceResult:
+    """Run an all-reduce of all ranks on links of equal rate."""
     names = [f"rank-{rank}" for rank in range(len(vectors))]
     links = [{name: RateLimiter(bytes_per_s) for name in names} for _ in range(2)]
     fabric = VirtualFabric(*links, timeout_s=1e6, network=network)
@@ -112,44 +112,44 @@ async def exchange(
             for rank, (transport, result) in enumerate(zip(transports, results, strict=True))
         )
     )
-    return Exchange(results, [each.traffic for each in transports], asyncio.get_running_loop().time())
+    return AllReduceResult(results, [transport.traffic for transport in transports], asyncio.get_running_loop().time())
 
 
-def normal(ranks: int, size: int, dtype: str, seed: int = 0) -> list[HostArray]:
-    """One vector per rank."""
+def normal_vectors(ranks: int, size: int, dtype: str, seed: int = 0) -> list[HostArray]:
+    """Return one vector of normally distributed numbers per rank."""
     return list(np.random.default_rng(seed).standard_normal((ranks, size)).astype(dtype))
 
 
-def whole(ranks: int, size: int, dtype: str = "float64", seed: int = 0) -> list[HostArray]:
-    """One vector of small whole numbers per rank: sums of them are exact."""
-    return [np.round(20 * vector) for vector in normal(ranks, size, dtype, seed)]
+def integer_vectors(ranks: int, size: int, dtype: str = "float64", seed: int = 0) -> list[HostArray]:
+    """Return one vector of small whole numbers per rank, whose sums are exact."""
+    return [np.round(20 * vector) for vector in normal_vectors(ranks, size, dtype, seed)]
 
 
-def replicas(done: Exchange) -> int:
-    """How many different results there are."""
-    return len({vector.tobytes() for vector in done.vectors})
+def count_distinct_results(result: AllReduceResult) -> int:
+    """Return the number of bitwise different results."""
+    return len({vector.tobytes() for vector in result.vectors})
 
 
-def sent_by(collective: Collective, ranks: int, rank: int, size: int) -> int:
-    """Bytes that the plan promises for a vector of `size` fp32 entries."""
+def planned_bytes(collective: Collective, ranks: int, rank: int, size: int) -> int:
+    """Return the bytes that a rank sends according to the plan, for a vector of `size` fp32 entries."""
     return AllReduce(collective=collective).bytes_per_step(ranks, size, "float32").workers[rank]
 
 
-def test_every_member_of_the_family_of_collectives_stands_in_the_table() -> None:
-    """A collective that is not in the table is not tested; `auto` is one of the others once a trial is planned."""
+def test_examples_table_contains_every_collective() -> None:
+    """A collective that is not in the table is not tested; `auto` is resolved to another one in every plan."""
     union, _ = get_args(AnyCollective)
 
     assert {type(collective) for collective in EXAMPLES} == set(get_args(union)) - {AutoCollective}
 
 
 @pytest.mark.parametrize("collective", [*EXAMPLES, AutoCollective()], ids=repr)
-def test_a_collective_is_read_from_what_it_writes(collective: Collective) -> None:
-    """A run's record holds the resolved components; the run must be repeatable from it."""
+def test_collective_survives_a_json_round_trip(collective: Collective) -> None:
+    """The record of a run has the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyCollective).validate_json(collective.model_dump_json()) == collective
 
 
 @every_collective
-def test_a_schedule_is_read_from_what_it_writes(collective: Collective) -> None:
+def test_schedule_survives_a_json_round_trip(collective: Collective) -> None:
     """Nodes read it from their plan, and must find the same rounds there."""
     schedule = collective.plan_transfers(6)
 
@@ -159,99 +159,101 @@ def test_a_schedule_is_read_from_what_it_writes(collective: Collective) -> None:
 @every_collective
 @any_ranks
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_rank_ends_with_the_sum_in_the_same_bits(
+def test_every_rank_has_bitwise_the_same_sum(
     collective: Collective, ranks: int, dtype: str, in_virtual_time: InVirtualTime
 ) -> None:
-    """Replicas that differ in one bit drift apart."""
+    """Replicas that differ in one bit would drift apart."""
     for size in SIZES:
-        vectors = normal(ranks, size, dtype)
+        vectors = normal_vectors(ranks, size, dtype)
 
-        done = in_virtual_time(exchange(collective.plan_transfers(ranks), vectors))
+        result = in_virtual_time(run_all_reduce(collective.plan_transfers(ranks), vectors))
 
         tolerance = ranks * np.finfo(dtype).eps * sum(abs(vector) for vector in vectors)
-        assert (abs(done.vectors[0] - np.sum(vectors, axis=0, dtype="float64")) <= tolerance).all()
-        assert replicas(done) == 1
-        assert done.vectors[0].dtype == np.dtype(dtype)
+        assert (abs(result.vectors[0] - np.sum(vectors, axis=0, dtype="float64")) <= tolerance).all()
+        assert count_distinct_results(result) == 1
+        assert result.vectors[0].dtype == np.dtype(dtype)
 
 
 @every_collective
 @settings(deadline=None, max_examples=30)
 @given(ranks=st.sampled_from(RANKS), size=st.integers(0, 300), entries=st.integers(1, 80), seed=st.integers(0, 99))
-def test_whole_numbers_are_summed_exactly_in_pieces_of_any_size(
+def test_integers_are_summed_exactly_in_pieces_of_any_size(
     collective: Collective, ranks: int, size: int, entries: int, seed: int, in_virtual_time: InVirtualTime
 ) -> None:
-    """Without rounding nothing hides a chunk that was added twice or left out."""
-    vectors = whole(ranks, size, seed=seed)
+    """Without rounding, a chunk that is added twice or left out is visible."""
+    vectors = integer_vectors(ranks, size, seed=seed)
 
-    done = in_virtual_time(exchange(collective.plan_transfers(ranks), vectors, piece_bytes=8 * entries))
+    result = in_virtual_time(run_all_reduce(collective.plan_transfers(ranks), vectors, piece_bytes=8 * entries))
 
-    for vector in done.vectors:
+    for vector in result.vectors:
         assert (vector == np.sum(vectors, axis=0)).all()
 
 
 @every_collective
 @settings(deadline=None, max_examples=20)
 @given(ranks=st.sampled_from(RANKS), size=st.integers(1, 300), seed=st.integers(0, 99), late_s=st.floats(0, 0.1))
-def test_every_summand_counts_once_though_messages_come_thrice_and_out_of_order(
+def test_every_summand_counts_once_with_duplicate_and_reordered_messages(
     collective: Collective, ranks: int, size: int, seed: int, late_s: float, in_virtual_time: InVirtualTime
 ) -> None:
-    """A network may repeat and overtake; the order of sums, and so their bits, must not depend on it."""
-    vectors, schedule = normal(ranks, size, "float32", seed), collective.plan_transfers(ranks)
+    """A network may duplicate and reorder messages; the order of additions, and so the bits, must not change."""
+    vectors, schedule = normal_vectors(ranks, size, "float32", seed), collective.plan_transfers(ranks)
 
-    calm = in_virtual_time(exchange(schedule, vectors, 1e4, piece_bytes=64))
-    done = in_virtual_time(exchange(schedule, vectors, 1e4, piece_bytes=64, mailbox=unruly(late_s)))
+    expected = in_virtual_time(run_all_reduce(schedule, vectors, 1e4, piece_bytes=64))
+    unreliable = make_unreliable_mailbox(late_s)
+    result = in_virtual_time(run_all_reduce(schedule, vectors, 1e4, piece_bytes=64, mailbox=unreliable))
 
-    assert [vector.tobytes() for vector in done.vectors] == [vector.tobytes() for vector in calm.vectors]
+    assert [vector.tobytes() for vector in result.vectors] == [vector.tobytes() for vector in expected.vectors]
 
 
-def unruly(late_s: float) -> type[Mailbox]:
-    """A mailbox to which the network delivers every message up to `late_s` late, and three times."""
+def make_unreliable_mailbox(late_s: float) -> type[Mailbox]:
+    """Return a mailbox class whose messages arrive up to `late_s` late, and three times."""
 
-    class Unruly(Mailbox):
+    class UnreliableMailbox(Mailbox):
         def deliver(self, source: str, message: Message) -> None:
             chance = random.Random(repr((source, message.tag)))
             for delay in (late_s * chance.random(), chance.random(), chance.random()):
                 asyncio.get_running_loop().call_later(delay, super().deliver, source, message)
 
-    return Unruly
+    return UnreliableMailbox
 
 
 @every_collective
 @any_ranks
-def test_replicas_hold_the_same_bits_when_the_wire_rounds(
+def test_replicas_are_bitwise_equal_with_lossy_compression(
     collective: Collective, ranks: int, in_virtual_time: InVirtualTime
 ) -> None:
-    """Who keeps a value that it has also sent must keep what the others got."""
-    vectors = normal(ranks, 501, "float32")
+    """A rank that keeps a value which it also sent must keep the rounded value that the others received."""
+    vectors = normal_vectors(ranks, 501, "float32")
 
-    done = in_virtual_time(exchange(collective.plan_transfers(ranks), vectors, piece_bytes=128, compressor=Fp16()))
+    schedule = collective.plan_transfers(ranks)
+    result = in_virtual_time(run_all_reduce(schedule, vectors, piece_bytes=128, compressor=Fp16()))
 
-    hops = 2 * ranks  # roundings on the way of a sum, at most
+    hops = 2 * ranks  # maximum number of roundings of a sum
     tolerance = hops * 2.0**-11 * sum(abs(vector) for vector in vectors)
-    assert (abs(done.vectors[0] - np.sum(vectors, axis=0)) <= tolerance).all()
-    assert replicas(done) == 1
+    assert (abs(result.vectors[0] - np.sum(vectors, axis=0)) <= tolerance).all()
+    assert count_distinct_results(result) == 1
 
 
 @every_collective
 @any_ranks
 @pytest.mark.parametrize("size", [0, *SIZES, 3 * MAX_FLUID_MESSAGE_BYTES // 4 + 5])
-def test_bytes_and_messages_are_those_counted_from_the_schedule(
+def test_bytes_and_messages_equal_those_of_the_schedule(
     collective: Collective, ranks: int, size: int, in_virtual_time: InVirtualTime
 ) -> None:
-    """Bytes per node are promised before a run and compared with its network interface afterwards."""
+    """Bytes per node are predicted before a run and compared with its network interface afterwards."""
     schedule = collective.plan_transfers(ranks)
 
     length = schedule.max_message_bytes(4 * size, MAX_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES) // 4
 
-    done = in_virtual_time(exchange(schedule, normal(ranks, size, "float32")))
+    result = in_virtual_time(run_all_reduce(schedule, normal_vectors(ranks, size, "float32")))
 
-    for rank, traffic in enumerate(done.traffic):
-        assert traffic.payload_bytes == sent_by(collective, ranks, rank, size)
+    for rank, traffic in enumerate(result.traffic):
+        assert traffic.payload_bytes == planned_bytes(collective, ranks, rank, size)
         assert traffic.messages == sum(
-            act.is_send for act in build_rank_schedule(schedule, rank, size, length, 4).operations
+            operation.is_send for operation in build_rank_schedule(schedule, rank, size, length, 4).operations
         )
         assert traffic.messages == schedule.count_transfers_from(rank) or not 64 <= size <= 1001, (
-            "nothing had to be cut or left out"
+            "no message had to be split or omitted"
         )
         assert {int(name.removeprefix("rank-")) for name in traffic.payload_bytes_by_peer} <= schedule.target_ranks(
             rank
@@ -259,12 +261,12 @@ def test_bytes_and_messages_are_those_counted_from_the_schedule(
 
 
 def lg(ranks: int) -> int:
-    """⌊lg n⌋."""
+    """Return ⌊lg n⌋."""
     return ranks.bit_length() - 1
 
 
-def fold(ranks: int) -> int:
-    """Ranks beyond a power of two."""
+def folded_count(ranks: int) -> int:
+    """Return the number of ranks beyond a power of two."""
     return ranks - (1 << lg(ranks))
 
 
@@ -276,112 +278,132 @@ FORMULAS: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
     "tree": (lambda n: 2 * (n - 1), lambda n: 2 * (n - 1)),
     "double_tree": (lambda n: 2 * (n - 1), lambda n: 4 * (n - 1)),
     "recursive_doubling": (
-        lambda n: (n - fold(n)) * lg(n) + 2 * fold(n),
-        lambda n: (n - fold(n)) * lg(n) + 2 * fold(n),
+        lambda n: (n - folded_count(n)) * lg(n) + 2 * folded_count(n),
+        lambda n: (n - folded_count(n)) * lg(n) + 2 * folded_count(n),
     ),
     "halving_doubling": (
-        lambda n: 2 * (n - fold(n) - 1) + 2 * fold(n),
-        lambda n: 2 * (n - fold(n)) * lg(n) + 2 * fold(n),
+        lambda n: 2 * (n - folded_count(n) - 1) + 2 * folded_count(n),
+        lambda n: 2 * (n - folded_count(n)) * lg(n) + 2 * folded_count(n),
     ),
 }
 
 
 @pytest.mark.parametrize("collective", [member for member in EXAMPLES if member.kind in FORMULAS], ids=repr)
 @any_ranks
-def test_bytes_and_messages_are_those_of_the_literature(collective: Collective, ranks: int) -> None:
-    """A schedule that moves more than its algorithm must is another algorithm."""
+def test_bytes_and_messages_equal_those_of_the_literature(collective: Collective, ranks: int) -> None:
+    """A schedule that moves more bytes than its algorithm needs is a different algorithm."""
     size, schedule = 5040 * 16, collective.plan_transfers(ranks)  # divisible by every number of ranks
     vectors, messages = (formula(ranks) for formula in FORMULAS[collective.kind])
-    tokens = sum(each.kind == "token" for each in schedule.transfers)
+    tokens = sum(transfer.kind == "token" for transfer in schedule.transfers)
 
     assert tokens == token_count(collective, ranks, messages)
-    assert sum(sent_by(collective, ranks, rank, size) for rank in range(ranks)) == 4 * size * vectors
+    assert sum(planned_bytes(collective, ranks, rank, size) for rank in range(ranks)) == 4 * size * vectors
     assert sum(schedule.count_transfers_from(rank) for rank in range(ranks)) == messages + tokens
 
 
 @pytest.mark.parametrize("collective", [RecursiveDoubling(), HalvingDoubling()], ids=repr)
 @pytest.mark.parametrize("ranks", [2, 4, 7, 8])
-def test_partners_swap_when_both_are_ready(collective: Collective, ranks: int) -> None:
-    """Whoever is early would take the link of whoever is late, and delays would feed each other."""
+def test_partners_swap_only_when_both_are_ready(collective: Collective, ranks: int) -> None:
+    """Otherwise an early rank would use the link of a late one, and delays would amplify each other."""
     for rank in unfolded_ranks(ranks):
-        acts = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
-        folds = {rank - 1, rank + 1} - set(unfolded_ranks(ranks))
-        for number, act in enumerate(acts):
-            if act.is_send and act.kind == "token":
-                assert {k for k, each in enumerate(acts[:number]) if not each.is_send} <= waited(acts, number)
-            elif act.is_send and act.peer_rank not in folds:
-                assert any(acts[k].kind == "token" and acts[k].peer_rank == act.peer_rank for k in act.prerequisites)
+        operations = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
+        folded_partners = {rank - 1, rank + 1} - set(unfolded_ranks(ranks))
+        for number, operation in enumerate(operations):
+            if operation.is_send and operation.kind == "token":
+                receives = {k for k, earlier in enumerate(operations[:number]) if not earlier.is_send}
+                assert receives <= all_prerequisites(operations, number)
+            elif operation.is_send and operation.peer_rank not in folded_partners:
+                assert any(
+                    operations[k].kind == "token" and operations[k].peer_rank == operation.peer_rank
+                    for k in operation.prerequisites
+                )
 
 
 @pytest.mark.parametrize(
     "collective", [BinomialTree(), HierarchicalCopyAllReduce(size=2), HierarchicalAllReduce(size=2)], ids=repr
 )
 @pytest.mark.parametrize("ranks", [4, 7, 8])
-def test_whoever_goes_on_with_somebody_else_has_heard_that_all_is_there(collective: Collective, ranks: int) -> None:
-    """Who is served first, because most wait for it, would share the link with who is served next.
+def test_rank_sends_to_the_next_peer_after_the_previous_one_has_received_all(
+    collective: Collective, ranks: int
+) -> None:
+    """The peer that is served first, because most ranks depend on it, would else share the link with the next one.
 
-    What comes of other chunks meanwhile was sent before, perhaps, and tells nothing.
+    Other chunks that arrive in the meantime may have been sent earlier and confirm nothing.
     """
-    turned = 0
+    peer_changes = 0
     for rank in range(ranks):
-        acts = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
-        for number, act in enumerate(acts):
-            if act.is_send and act.kind != "token":
-                before = waited(acts, number)
-                served = {acts[k].peer_rank: k for k in sorted(before) if acts[k].is_send and acts[k].kind != "token"}
-                left = {peer: k for peer, k in served.items() if peer != act.peer_rank}
-                turned += len(left)
-                for peer, sent in left.items():
-                    heard = {k for k in before if k > sent and acts[k].peer_rank == peer and not acts[k].is_send}
-                    assert any(acts[k].first_chunk == acts[sent].first_chunk for k in heard)
-    assert turned
+        operations = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
+        for number, operation in enumerate(operations):
+            if operation.is_send and operation.kind != "token":
+                finished = all_prerequisites(operations, number)
+                sends = [k for k in sorted(finished) if operations[k].is_send and operations[k].kind != "token"]
+                last_sends = {operations[k].peer_rank: k for k in sends}
+                previous = {peer: k for peer, k in last_sends.items() if peer != operation.peer_rank}
+                peer_changes += len(previous)
+                for peer, sent in previous.items():
+                    later = {k for k in finished if k > sent and operations[k].peer_rank == peer}
+                    received = {k for k in later if not operations[k].is_send}
+                    assert any(operations[k].first_chunk == operations[sent].first_chunk for k in received)
+    assert peer_changes
 
 
-def waited(acts: Sequence[RankOperation], number: int) -> set[int]:
-    """All acts that are over when this one begins."""
-    return {k for each in acts[number].prerequisites for k in (each, *waited(acts, each))}
+def all_prerequisites(operations: Sequence[RankOperation], number: int) -> set[int]:
+    """Return the numbers of all operations that are finished when this one begins."""
+    direct = operations[number].prerequisites
+    return {k for earlier in direct for k in (earlier, *all_prerequisites(operations, earlier))}
 
 
 @pytest.mark.parametrize("round_trip", [None, "1000B"])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 9])
-def test_in_two_trees_nobody_is_far_ahead_of_the_totals(ranks: int, round_trip: str | None) -> None:
-    """A leaf has nothing to wait for: its partial sums would fill the port that others need."""
+def test_sends_of_two_trees_stay_within_a_window_of_the_received_totals(ranks: int, round_trip: str | None) -> None:
+    """A leaf has no inputs to wait for: unlimited, its partial sums would fill the port that other messages need."""
     schedule = DoubleBinaryTree(round_trip=round_trip and Bytes(round_trip)).plan_transfers(ranks)
-    ahead = schedule.send_window_pieces(256)
-    assert ahead == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
+    window = schedule.send_window_pieces(256)
+    assert window == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
     for rank in range(ranks):
-        acts = build_rank_schedule(schedule, rank, 40_000, 64, 4).operations
-        far = [act for act in acts if act.is_send and act.kind == "reduce" and act.message_number >= ahead]
-        awaited = [
-            {(k.peer_rank, k.message_number) for k in map(acts.__getitem__, act.prerequisites) if k.kind == "copy"}
-            for act in far
+        operations = build_rank_schedule(schedule, rank, 40_000, 64, 4).operations
+        late_sends = [
+            operation
+            for operation in operations
+            if operation.is_send and operation.kind == "reduce" and operation.message_number >= window
         ]
-        assert all((act.peer_rank, act.message_number - ahead) in back for act, back in zip(far, awaited, strict=True))
-        assert bool(far) == any(act.is_send and act.kind == "reduce" for act in acts)
+        awaited = [
+            {
+                (k.peer_rank, k.message_number)
+                for k in map(operations.__getitem__, operation.prerequisites)
+                if k.kind == "copy"
+            }
+            for operation in late_sends
+        ]
+        assert all(
+            (operation.peer_rank, operation.message_number - window) in copies
+            for operation, copies in zip(late_sends, awaited, strict=True)
+        )
+        assert bool(late_sends) == any(operation.is_send and operation.kind == "reduce" for operation in operations)
 
 
-def test_a_large_segment_does_not_starve_two_trees(in_virtual_time: InVirtualTime) -> None:
-    """A transport takes shorter pieces, and what a link carries in a round trip is so many more of them."""
+def test_large_segment_does_not_slow_down_two_trees(in_virtual_time: InVirtualTime) -> None:
+    """A transport uses shorter pieces, so a link carries more of them in a round trip."""
     rate, delay_s, names = 1e8, 0.02, [f"rank-{rank}" for rank in range(8)]
-    there = NetworkAndModelSizes(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    sizes = NetworkAndModelSizes(racks=(), array_sizes=(), bandwidth_delay_bytes=int(2 * delay_s * rate))
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
-        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_auto_values(there).plan_transfers(8)
-        done: Exchange = in_virtual_time(exchange(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
-        return done.seconds
+        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_auto_values(sizes).plan_transfers(8)
+        result: AllReduceResult = in_virtual_time(run_all_reduce(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
+        return result.seconds
 
     assert seconds("1MiB") == pytest.approx(seconds("64KiB"), rel=0.01)
 
 
 def token_count(collective: Collective, ranks: int, messages: float) -> float:
-    """Messages without a payload: one per turn of a serial sender, one per half of a swap that both wait for.
+    """Return the messages without a payload: one per turn of a serial sender, one per half of a swap with rendezvous.
 
-    And one per message of a parent in a tree but its last, and of the first leader to other leaders.
+    In a tree also one per message of a parent but its last, and in a hierarchy those of the first leader to the others.
     """
     if isinstance(collective, PairwiseExchange):
-        to_fold = ranks - 2 * fold(ranks) if fold(ranks) else 0
-        return messages - 2 * fold(ranks) if collective.uses_rendezvous else to_fold
+        to_fold = ranks - 2 * folded_count(ranks) if folded_count(ranks) else 0
+        return messages - 2 * folded_count(ranks) if collective.uses_rendezvous else to_fold
     if isinstance(collective, BinomialTree) and collective.uses_rendezvous:
         return (ranks - 1) // 2
     if isinstance(collective, HierarchicalCopyAllReduce) and collective.uses_rendezvous:
@@ -390,28 +412,30 @@ def token_count(collective: Collective, ranks: int, messages: float) -> float:
 
 
 @any_ranks
-def test_nobody_in_a_ring_or_in_halving_and_doubling_sends_more_than_its_share(ranks: int) -> None:
-    """Patarasuk and Yuan's bound: no all-reduce moves fewer bytes; halving and doubling meets it for powers of two."""
+def test_ring_and_halving_doubling_send_the_minimum_of_bytes(ranks: int) -> None:
+    """Patarasuk and Yuan's bound: no all-reduce sends fewer bytes; halving and doubling meets it for powers of two."""
     size = 5040 * 16
-    meeting = (
-        [Ring(), HierarchicalAllReduce(), HalvingDoubling()] if not fold(ranks) else [Ring(), HierarchicalAllReduce()]
+    optimal = (
+        [Ring(), HierarchicalAllReduce(), HalvingDoubling()]
+        if not folded_count(ranks)
+        else [Ring(), HierarchicalAllReduce()]
     )
 
-    for collective in meeting:
+    for collective in optimal:
         for rank in range(ranks):
-            assert sent_by(collective, ranks, rank, size) == 4 * 2 * (ranks - 1) * size // ranks
+            assert planned_bytes(collective, ranks, rank, size) == 4 * 2 * (ranks - 1) * size // ranks
 
 
 @pytest.mark.parametrize(("racks", "size"), [(2, 2), (2, 4), (4, 2), (3, 3)])
-def test_of_two_levels_a_rack_sends_others_what_a_rank_of_a_ring_would(racks: int, size: int) -> None:
-    """2(G-1)/G of the vector, however many ranks it has: that is what the second level is for."""
+def test_rack_in_a_hierarchy_sends_as_many_bytes_as_a_rank_of_a_ring(racks: int, size: int) -> None:
+    """2(G-1)/G of the vector, however many ranks the rack has: this is the purpose of the second level."""
     schedule = HierarchicalAllReduce(size=size).plan_transfers(racks * size)
     entries = 5040 * 16
 
-    crossing = schedule.model_copy(
+    inter_rack_schedule = schedule.model_copy(
         update={"rounds": (tuple(t for t in schedule.transfers if t.source // size != t.target // size),)}
     )
-    sent = crossing.payload_bytes_by_rank(racks * size, entries, lambda chunk: chunk)
+    sent = inter_rack_schedule.payload_bytes_by_rank(racks * size, entries, lambda chunk: chunk)
 
     for rack in range(racks):
         assert sum(sent[rack * size : (rack + 1) * size]) == 2 * (racks - 1) * entries // racks
@@ -419,28 +443,28 @@ def test_of_two_levels_a_rack_sends_others_what_a_rank_of_a_ring_would(racks: in
 
 @every_collective
 @any_ranks
-def test_a_schedule_sums_every_chunk_once_and_tells_everybody_by_itself(collective: Collective, ranks: int) -> None:
-    """Its rounds played with sets instead of numbers: who has whose summand, without the executor."""
+def test_schedule_sums_every_chunk_once_and_distributes_it_to_all_ranks(collective: Collective, ranks: int) -> None:
+    """Runs the rounds on sets of summands instead of numbers, without the executor."""
     schedule = collective.plan_transfers(ranks)
-    held = [[Counter({rank: 1}) for _ in range(len(schedule.chunk_ranges(1000)))] for rank in range(ranks)]
-    everybody = Counter(range(ranks))
+    summands = [[Counter({rank: 1}) for _ in range(len(schedule.chunk_ranges(1000)))] for rank in range(ranks)]
+    complete = Counter(range(ranks))
 
-    for each in schedule.rounds:
-        before = [list(chunks) for chunks in held]
-        for source, target, first, last, does in each:
+    for transfers in schedule.rounds:
+        before = [list(chunks) for chunks in summands]
+        for source, target, first, last, kind in transfers:
             for chunk in range(first, last):
-                given = before[source][chunk]
-                assert does != "copy" or given == everybody, "totals alone are copied"
-                if does != "token":
-                    held[target][chunk] = given + (held[target][chunk] if does == "reduce" else Counter())
+                sent = before[source][chunk]
+                assert kind != "copy" or sent == complete, "only complete sums are copied"
+                if kind != "token":
+                    summands[target][chunk] = sent + (summands[target][chunk] if kind == "reduce" else Counter())
 
-    assert all(counts == everybody for chunks in held for counts in chunks)
+    assert all(counts == complete for chunks in summands for counts in chunks)
 
 
 @every_collective
 @any_ranks
-def test_a_message_is_named_once(collective: Collective, ranks: int) -> None:
-    """The receiver tells messages of one sender apart by what they do and by their first chunk."""
+def test_every_message_of_a_rank_pair_has_a_unique_key(collective: Collective, ranks: int) -> None:
+    """The receiver identifies the messages of a sender by their kind and first chunk."""
     names = Counter((t.rank_pair, t.kind, t.first_chunk) for t in collective.plan_transfers(ranks).transfers)
 
     assert set(names.values()) <= {1}
@@ -454,48 +478,50 @@ TIMED = [member for member in EXAMPLES if getattr(member, "size", 2) == 2]  # gr
 @pytest.mark.parametrize(("megabytes", "error"), [(1, 0.10), (10, 0.05)])
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("rate", ["100mbit", "1gbit"])
-def test_the_closed_form_is_the_time_on_the_virtual_fabric(
+def test_closed_form_equals_the_time_on_the_virtual_fabric(
     collective: Collective, megabytes: int, error: float, ranks: int, rate: str, in_virtual_time: InVirtualTime
 ) -> None:
-    """The prediction and the network of the simulation are two models; on equal links they must tell the same time."""
+    """The prediction and the simulated network are two models; on equal links they must give the same time."""
     size, bytes_per_s = megabytes * 250_000, goodput_bytes_per_s(Rate(rate))
 
-    done = in_virtual_time(exchange(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s))
+    result = in_virtual_time(
+        run_all_reduce(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s)
+    )
 
-    assert done.seconds == pytest.approx(
+    assert result.seconds == pytest.approx(
         collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error
     )
 
 
 @every_collective
 @pytest.mark.parametrize("ranks", [3, 5, 6, 7, 9, 16])
-def test_the_closed_form_holds_for_other_numbers_of_ranks(
+def test_closed_form_holds_for_other_numbers_of_ranks(
     collective: Collective, ranks: int, in_virtual_time: InVirtualTime
 ) -> None:
-    """Unequal racks begin at different times and get in each other's way, which no formula counts."""
+    """Racks of unequal size begin at different times and delay each other, which no formula counts."""
     size, rate = 500_000, 1e6
 
-    done = in_virtual_time(exchange(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, rate))
+    result = in_virtual_time(run_all_reduce(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, rate))
 
     expected = collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate)
-    assert done.seconds == pytest.approx(expected, rel=0.2 if uneven(collective, ranks) else 0.1)
+    assert result.seconds == pytest.approx(expected, rel=0.2 if has_unequal_groups(collective, ranks) else 0.1)
 
 
-def uneven(collective: Collective, ranks: int) -> bool:
-    """Whether some ranks have nothing to do inside their rack, and begin before the others."""
+def has_unequal_groups(collective: Collective, ranks: int) -> bool:
+    """Return whether some ranks have no transfers inside their rack, and begin before the others."""
     return bool(ranks % (getattr(collective, "size", None) or ranks))
 
 
-def read(formula: str, **values: float) -> float:
-    """What a formula comes to. Behind a semicolon stands what is added where n is no power of two."""
+def evaluate_formula(formula: str, **values: float) -> float:
+    """Return the value of a formula. The part after a semicolon is added if n is no power of two."""
     main, _, folding = formula.split(", ", maxsplit=1)[0].partition("; ")
     text = main + (folding.split(" where")[0] if values["n"] != values["p"] else "")
-    for said, meant in (("⌊lg n⌋", " f "), ("⌈lg n⌉", " c "), ("·", " "), ("α", " a "), ("β", " b ")):
-        text = text.replace(said, meant)
+    for symbol, name in (("⌊lg n⌋", " f "), ("⌈lg n⌉", " c "), ("·", " "), ("α", " a "), ("β", " b ")):
+        text = text.replace(symbol, name)
     words = re.findall(r"[0-9]+|[a-zA-Z]|[-+/()]", text)
-    times = ["*" if one not in "-+/(" and other not in "-+/)" else "" for one, other in pairwise((*words, ")"))]
-    found: float = eval("".join(map("".join, zip(words, times, strict=True))), values)  # noqa: S307 - our own text
-    return found
+    times = ["*" if word not in "-+/(" and after not in "-+/)" else "" for word, after in pairwise((*words, ")"))]
+    value: float = eval("".join(map("".join, zip(words, times, strict=True))), values)  # noqa: S307 - our own text
+    return value
 
 
 @pytest.mark.parametrize("ranks", [4, 6, 8, 12])
@@ -503,54 +529,56 @@ def read(formula: str, **values: float) -> float:
 @pytest.mark.parametrize(
     "kind", [RecursiveDoubling, HalvingDoubling, BinomialTree, HierarchicalAllReduce, HierarchicalCopyAllReduce]
 )
-def test_the_formula_says_what_the_number_beside_it_counts(
+def test_printed_formula_has_the_value_of_the_prediction(
     kind: type[RendezvousCollective], rendezvous: bool, ranks: int
 ) -> None:
-    """With tokens α counts more often than without, and a report prints both."""
+    """With rendezvous tokens α counts more often than without, and a report prints both the formula and its value."""
     collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, RankGroupCollective) else {}))
     low = ranks.bit_length() - 1
     values = {"n": ranks, "p": 2**low, "f": low, "c": (ranks - 1).bit_length(), "g": 2, "l": 2, "G": ranks // 2}
 
-    told = read(collective.run_time_formula, a=7.0, b=3.0, S=840.0, **values)
+    value = evaluate_formula(collective.run_time_formula, a=7.0, b=3.0, S=840.0, **values)
 
-    assert told == pytest.approx(collective.predict_run_time_s(ranks, 840.0, 7.0, 3.0))
+    assert value == pytest.approx(collective.predict_run_time_s(ranks, 840.0, 7.0, 3.0))
 
 
 @every_collective
 @any_ranks
-def test_the_closed_form_counts_the_waits_of_the_longest_chain(collective: Collective, ranks: int) -> None:
-    """α is of the formula and of the schedule: one of them alone could be wrong.
+def test_closed_form_counts_the_latency_of_the_longest_chain(collective: Collective, ranks: int) -> None:
+    """The formula and the schedule each determine how often α counts: one of them alone could be wrong.
 
-    Where ranks begin early, their first message is on its way meanwhile, and the formula counts it all the same.
+    Where ranks begin early, their first message is sent in the meantime; the formula counts it nevertheless.
     """
     schedule = collective.plan_transfers(ranks)
 
-    waits_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 2.5))
+    latency_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 2.5))
 
     formula_s = collective.predict_run_time_s(ranks, 0.0, 2.5, 1.0)
-    assert waits_s <= formula_s if uneven(collective, ranks) else waits_s == pytest.approx(formula_s)
+    assert latency_s <= formula_s if has_unequal_groups(collective, ranks) else latency_s == pytest.approx(formula_s)
 
 
 @every_collective
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_delays_take_as_long_as_the_formulas_alphas(
+def test_link_delays_take_as_long_as_the_latency_terms_of_the_formula(
     collective: Collective, ranks: int, in_virtual_time: InVirtualTime
 ) -> None:
-    """Of a pipeline, pieces hide some of them."""
+    """In a pipeline, pieces hide some of the delays."""
     size, rate, delay_s = 250_000, 1e7, 0.05
-    there = NetworkAndModelSizes(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
-    settled = collective if hasattr(collective, "size") else collective.resolve_auto_values(there)
-    vectors, schedule = [np.ones(size, "float32")] * ranks, settled.plan_transfers(ranks)
+    sizes = NetworkAndModelSizes(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
+    resolved = collective if hasattr(collective, "size") else collective.resolve_auto_values(sizes)
+    vectors, schedule = [np.ones(size, "float32")] * ranks, resolved.plan_transfers(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     near_s, far_s = (
-        in_virtual_time(exchange(schedule, vectors, rate, network=each)).seconds for each in (Network(), far)
+        in_virtual_time(run_all_reduce(schedule, vectors, rate, network=network)).seconds
+        for network in (Network(), far)
     )
 
-    waits_s = collective.predict_run_time_s(ranks, 0.0, delay_s, 0.0)
-    assert far_s - near_s <= waits_s * 1.001
-    assert far_s - near_s == pytest.approx(waits_s, rel=0.02) or schedule.is_pipelined or uneven(collective, ranks)
+    latency_s = collective.predict_run_time_s(ranks, 0.0, delay_s, 0.0)
+    assert far_s - near_s <= latency_s * 1.001
+    is_inexact = schedule.is_pipelined or has_unequal_groups(collective, ranks)
+    assert far_s - near_s == pytest.approx(latency_s, rel=0.02) or is_inexact
 
 
 @pytest.mark.parametrize(
@@ -559,7 +587,7 @@ def test_delays_take_as_long_as_the_formulas_alphas(
 @pytest.mark.parametrize("ranks", [2, 4, 5, 8, 16])
 @pytest.mark.parametrize("delay_s", [0.001, 0.02])
 @pytest.mark.parametrize(("entries", "piece_bytes"), [(250_000, 64 << 10), (1_000_000, 64 << 10), (1_000_000, 1 << 20)])
-def test_pieces_hide_of_delays_what_the_forms_say(
+def test_pieces_hide_as_much_delay_as_the_closed_forms_predict(
     collective: Collective,
     error: float,
     ranks: int,
@@ -568,7 +596,7 @@ def test_pieces_hide_of_delays_what_the_forms_say(
     piece_bytes: int,
     in_virtual_time: InVirtualTime,
 ) -> None:
-    """Links of 1 Gbit/s: from ways so short that links are never idle to such long ones that they nearly always are."""
+    """Links of 1 Gbit/s: from delays so short that links are never idle to delays that leave them mostly idle."""
     rate, names = 1.25e8, [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
     links = dict.fromkeys(names, 1 / rate)
@@ -582,26 +610,26 @@ def test_pieces_hide_of_delays_what_the_forms_say(
         network=far,
         compute_s=0.0,
     )
-    settled = collective.resolve_auto_values(
+    resolved = collective.resolve_auto_values(
         NetworkAndModelSizes(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
     )
-    schedule, vectors = settled.plan_transfers(ranks), [np.ones(entries, "float32")] * ranks
+    schedule, vectors = resolved.plan_transfers(ranks), [np.ones(entries, "float32")] * ranks
 
-    taken_s = in_virtual_time(exchange(schedule, vectors, rate, piece_bytes=piece_bytes, network=far)).seconds
+    actual_s = in_virtual_time(run_all_reduce(schedule, vectors, rate, piece_bytes=piece_bytes, network=far)).seconds
 
-    predicted = AllReduce(collective=settled).predict_step_time(cost)
-    assert taken_s == pytest.approx(predicted.exchange_s, rel=error)
-    hides = "less the part of α that pieces hide" in predicted.formula
-    assert hides == (
+    predicted = AllReduce(collective=resolved).predict_step_time(cost)
+    assert actual_s == pytest.approx(predicted.exchange_s, rel=error)
+    hides_delay = "less the part of α that pieces hide" in predicted.formula
+    assert hides_delay == (
         schedule.max_message_bytes(4 * entries, piece_bytes, MAX_FLUID_MESSAGE_BYTES) * schedule.chunk_count
         < 4 * entries
     )
-    assert (predicted.exchange_s < collective.predict_run_time_s(ranks, 4 * entries, delay_s, 1 / rate)) == hides
+    assert (predicted.exchange_s < collective.predict_run_time_s(ranks, 4 * entries, delay_s, 1 / rate)) == hides_delay
 
 
 @st.composite
-def cut(draw: st.DrawFn) -> RankGroups:
-    """Any ranks in any groups, of any sizes."""
+def rank_groups(draw: st.DrawFn) -> RankGroups:
+    """Draw groups of any sizes, with the ranks in any order."""
     ranks = draw(st.permutations(range(draw(st.integers(2, 11)))))
     ends = sorted(draw(st.sets(st.integers(1, len(ranks) - 1), max_size=4)))
     return tuple(tuple(ranks[start:stop]) for start, stop in pairwise((0, *ends, len(ranks))))
@@ -610,35 +638,36 @@ def cut(draw: st.DrawFn) -> RankGroups:
 @pytest.mark.parametrize("rendezvous", [True, False])
 @pytest.mark.parametrize("kind", [HierarchicalAllReduce, HierarchicalCopyAllReduce])
 @settings(deadline=None, max_examples=10)
-@given(groups=cut(), entries=st.integers(1, 60))
-def test_ranks_that_stand_anywhere_in_groups_of_any_size_sum_and_wait_as_the_schedule_says(
+@given(groups=rank_groups(), entries=st.integers(1, 60))
+def test_sum_and_latency_are_right_for_groups_of_any_size_and_order(
     kind: type[HierarchicalAllReduce | HierarchicalCopyAllReduce],
     rendezvous: bool,
     groups: RankGroups,
     entries: int,
     in_virtual_time: InVirtualTime,
 ) -> None:
-    """Racks are seldom equal, and a plan takes its α from the schedule, not from the formula for equal ones."""
+    """Racks are seldom equal, and a plan takes α from the schedule, not from the formula for equal racks."""
     ranks = sum(map(len, groups))
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=0.5) for a, b in permutations(names, 2)))
-    vectors, schedule = whole(ranks, 8 * entries), kind(groups=groups, rendezvous=rendezvous).plan_transfers(ranks)
+    schedule = kind(groups=groups, rendezvous=rendezvous).plan_transfers(ranks)
+    vectors = integer_vectors(ranks, 8 * entries)
 
-    done = in_virtual_time(exchange(schedule, vectors, piece_bytes=256, network=far))
+    result = in_virtual_time(run_all_reduce(schedule, vectors, piece_bytes=256, network=far))
 
-    assert replicas(done) == 1
-    assert (done.vectors[0] == np.sum(vectors, axis=0)).all()
-    assert done.seconds == pytest.approx(schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 0.5)))
+    assert count_distinct_results(result) == 1
+    assert (result.vectors[0] == np.sum(vectors, axis=0)).all()
+    assert result.seconds == pytest.approx(schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 0.5)))
 
 
 @every_collective
 @settings(deadline=None, max_examples=20)
 @given(ranks=st.integers(1, 17), entries=st.integers(1, 10**7), alpha_s=st.floats(0, 1), beta_s=st.floats(1e-9, 1e-6))
-def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
+def test_strategy_predicts_the_closed_form_of_its_collective_on_equal_links(
     collective: Collective, ranks: int, entries: int, alpha_s: float, beta_s: float
 ) -> None:
-    """What is computed from the schedule for any network is the textbook's formula on the textbook's network."""
-    ranks = next(count for count in range(ranks, 33) if not uneven(collective, count))
+    """The prediction from the schedule holds for any network; on equal links it equals the formula of the textbook."""
+    ranks = next(count for count in range(ranks, 33) if not has_unequal_groups(collective, count))
     names = tuple(f"worker-{rank}" for rank in range(ranks))
     links = dict.fromkeys(names, beta_s)
     cost = CostModel(
@@ -657,38 +686,37 @@ def test_a_strategy_predicts_its_collectives_closed_form_on_equal_links(
 
 
 @every_collective
-def test_one_rank_alone_exchanges_nothing_and_takes_no_time(
-    collective: Collective, in_virtual_time: InVirtualTime
-) -> None:
-    """Speed-up is measured against one worker, which must not pay for an exchange with itself."""
-    (vector,) = normal(1, 64, "float32")
+def test_single_rank_sends_nothing_and_takes_no_time(collective: Collective, in_virtual_time: InVirtualTime) -> None:
+    """Speedup is measured against one worker, whose exchange must not take time."""
+    (vector,) = normal_vectors(1, 64, "float32")
 
-    done = in_virtual_time(exchange(collective.plan_transfers(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
+    result = in_virtual_time(run_all_reduce(collective.plan_transfers(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
 
-    assert done.vectors[0].tobytes() == vector.tobytes()
-    assert (done.traffic[0].messages, done.seconds, collective.predict_run_time_s(1, 1e6, 1.0, 1.0)) == (0, 0.0, 0.0)
+    assert result.vectors[0].tobytes() == vector.tobytes()
+    predicted_s = collective.predict_run_time_s(1, 1e6, 1.0, 1.0)
+    assert (result.traffic[0].messages, result.seconds, predicted_s) == (0, 0.0, 0.0)
 
 
 @every_collective
-def test_sixty_four_ranks_end_with_the_sum(collective: Collective, in_virtual_time: InVirtualTime) -> None:
-    """Large clusters are what virtual time is for."""
-    vectors = whole(64, 130, "float32")
+def test_sixty_four_ranks_compute_the_sum(collective: Collective, in_virtual_time: InVirtualTime) -> None:
+    """Large clusters are the purpose of virtual time."""
+    vectors = integer_vectors(64, 130, "float32")
 
-    done = in_virtual_time(exchange(collective.plan_transfers(64), vectors))
+    result = in_virtual_time(run_all_reduce(collective.plan_transfers(64), vectors))
 
-    assert (done.vectors[0] == np.sum(vectors, axis=0)).all()
-    assert replicas(done) == 1
+    assert (result.vectors[0] == np.sum(vectors, axis=0)).all()
+    assert count_distinct_results(result) == 1
 
 
-def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> None:
-    """Everything passes through every rank: a ring is as fast as its slowest member, which is why stragglers hurt."""
+def test_slowest_link_of_a_ring_determines_its_time(in_virtual_time: InVirtualTime) -> None:
+    """All data passes every rank: a ring is as fast as its slowest member, which is why stragglers matter."""
 
     async def with_a_slow_rank() -> float:
         names = [f"rank-{rank}" for rank in range(4)]
         uplinks, downlinks = ({name: RateLimiter(1e6) for name in names} for _ in range(2))
         uplinks["rank-2"] = RateLimiter(2.5e5)
         fabric = VirtualFabric(uplinks, downlinks, timeout_s=1e6)
-        vectors = normal(4, 8 * MAX_FLUID_MESSAGE_BYTES // 4, "float32")
+        vectors = normal_vectors(4, 8 * MAX_FLUID_MESSAGE_BYTES // 4, "float32")
         await asyncio.gather(
             *(
                 all_reduce(fabric.make_transport(name), names, rank, Ring().plan_transfers(4), 0, vectors[rank])
@@ -700,4 +728,4 @@ def test_a_rings_slowest_link_sets_the_time(in_virtual_time: InVirtualTime) -> N
     seconds = in_virtual_time(with_a_slow_rank())
 
     slow = Ring().predict_run_time_s(4, 8 * MAX_FLUID_MESSAGE_BYTES, 0.0, 1 / 2.5e5)
-    assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle moment, but for rounding
+    assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle time, except for rounding

@@ -1,4 +1,4 @@
-"""Every compressor through one battery: what comes back, what it weighs, what it leaves alone."""
+"""Tests of every compressor: its error, its payload size, and that its input is not changed."""
 
 from typing import get_args
 
@@ -24,7 +24,7 @@ every_compressor = pytest.mark.parametrize(
 vectors = arrays(np.float32, st.integers(1, 50), elements=st.floats(-1e4, 1e4, width=32, allow_subnormal=False))
 
 
-def test_every_member_of_the_family_of_compressors_stands_in_the_table() -> None:
+def test_examples_table_contains_every_compressor() -> None:
     """A compressor that is not in the table is not tested."""
     union, _ = get_args(AnyCompressor)
 
@@ -32,29 +32,29 @@ def test_every_member_of_the_family_of_compressors_stands_in_the_table() -> None
 
 
 @every_compressor
-def test_a_compressor_is_read_from_what_it_writes(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
-    """A run's record holds the resolved components; the run must be repeatable from it."""
+def test_compressor_survives_a_json_round_trip(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
+    """The record of a run has the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyCompressor).validate_json(compressor.model_dump_json()) == compressor
 
 
 @every_compressor
 @given(x=vectors)
-def test_what_comes_back_is_what_went_in_within_its_error(
+def test_decompressed_vector_equals_the_input_within_the_error_bound(
     compressor: Compressor, error: float, bytes_per_entry: float, x: HostArray
 ) -> None:
-    """The bound that the member's docstring states; below 2⁻¹⁴ it is the absolute error that has one."""
+    """The bound is that of the compressor's docstring; entries below 2⁻¹⁴ have an absolute bound."""
     payload, _ = compressor.compress(x, compressor.init_state(x.size))
 
-    back = compressor.decompress(payload)
+    decompressed = compressor.decompress(payload)
 
-    assert back.shape == x.shape
-    assert back.dtype == x.dtype
-    assert (abs(back - x) <= error * np.maximum(abs(x), 2.0**-14)).all()
+    assert decompressed.shape == x.shape
+    assert decompressed.dtype == x.dtype
+    assert (abs(decompressed - x) <= error * np.maximum(abs(x), 2.0**-14)).all()
 
 
 @every_compressor
-def test_a_payload_weighs_its_arrays(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
-    """Bytes per link are counted from this before a run and compared with the wire after it."""
+def test_payload_size_is_the_size_of_its_arrays(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
+    """Bytes per link are predicted from this size before a run and compared with the sent bytes after it."""
     x = np.ones(1000, "float32")
 
     payload, _ = compressor.compress(x, compressor.init_state(x.size))
@@ -64,8 +64,8 @@ def test_a_payload_weighs_its_arrays(compressor: Compressor, error: float, bytes
 
 
 @every_compressor
-def test_compressing_leaves_the_vector_alone(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
-    """The same gradient may go to several peers."""
+def test_compressing_does_not_change_the_vector(compressor: Compressor, error: float, bytes_per_entry: float) -> None:
+    """The same gradient may be sent to several peers."""
     x = np.linspace(-9e4, 9e4, 99, dtype="float32")
     before = x.tobytes()
 
@@ -75,14 +75,14 @@ def test_compressing_leaves_the_vector_alone(compressor: Compressor, error: floa
 
 
 @every_compressor
-def test_it_works_where_the_vector_lives(
+def test_compressor_works_on_the_device_of_the_vector(
     compressor: Compressor, error: float, bytes_per_entry: float, device: Device
 ) -> None:
-    """A gradient is made smaller before it leaves the device, not after."""
+    """A gradient is compressed before it leaves the device."""
     x = np.linspace(-1, 1, 99, dtype="float32")
 
     payload, _ = compressor.compress(device.to_device(x), compressor.init_state(x.size))
-    back = compressor.decompress(payload)
+    decompressed = compressor.decompress(payload)
 
-    assert type(back) is type(device.to_device(x))
-    np.testing.assert_allclose(device.to_host(back), x, rtol=error, atol=1e-6 * (error > 0))
+    assert type(decompressed) is type(device.to_device(x))
+    np.testing.assert_allclose(device.to_host(decompressed), x, rtol=error, atol=1e-6 * (error > 0))

@@ -1,4 +1,4 @@
-"""Every dataset through one battery: the same everywhere, nothing of the test part in training."""
+"""Tests of every dataset: loading is deterministic, and training and test samples are disjoint."""
 
 from typing import get_args
 
@@ -13,7 +13,7 @@ EXAMPLES: list[Dataset] = [Digits(), Linnerud(), Diabetes(), SyntheticRegression
 every_dataset = pytest.mark.parametrize("dataset", EXAMPLES, ids=lambda dataset: dataset.kind)
 
 
-def test_every_member_of_the_family_of_datasets_stands_in_the_table() -> None:
+def test_examples_table_contains_every_dataset() -> None:
     """A dataset that is not in the table is not tested."""
     union, _ = get_args(AnyDataset)
 
@@ -21,14 +21,14 @@ def test_every_member_of_the_family_of_datasets_stands_in_the_table() -> None:
 
 
 @every_dataset
-def test_a_dataset_is_read_from_what_it_writes(dataset: Dataset) -> None:
-    """A run's record holds the resolved components; the run must be repeatable from it."""
+def test_dataset_survives_a_json_round_trip(dataset: Dataset) -> None:
+    """The record of a run has the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyDataset).validate_json(dataset.model_dump_json()) == dataset
 
 
 @every_dataset
 def test_loading_twice_gives_the_same_bits(dataset: Dataset) -> None:
-    """Every node loads for itself; ranks cut shares out of what must be one and the same order."""
+    """Every node loads the dataset itself, and all ranks take their shares from the same order."""
     first, second = dataset.load("float32"), dataset.load("float32")
 
     for name in ("train_x", "train_y", "test_x", "test_y"):
@@ -36,8 +36,8 @@ def test_loading_twice_gives_the_same_bits(dataset: Dataset) -> None:
 
 
 @every_dataset
-def test_no_sample_is_both_for_training_and_for_testing(dataset: Dataset) -> None:
-    """A model that has seen the test has not passed it. Rows are compared with their targets, as bytes."""
+def test_no_sample_is_both_in_the_training_and_the_test_set(dataset: Dataset) -> None:
+    """A test on training samples would not measure generalisation. Rows are compared with their targets, as bytes."""
     data = dataset.load("float64")
 
     train, test = (
@@ -49,8 +49,8 @@ def test_no_sample_is_both_for_training_and_for_testing(dataset: Dataset) -> Non
 
 
 @every_dataset
-def test_another_seed_splits_otherwise_and_the_fraction_holds(dataset: Dataset) -> None:
-    """Repeats with other splits show how much a result owes to this one."""
+def test_another_seed_gives_another_split_with_the_same_fraction(dataset: Dataset) -> None:
+    """Repetitions with other splits show how much a result depends on the split."""
     data = dataset.load("float64")
     other = dataset.model_copy(update={"seed": 1}).load("float64")
     total = len(data.train_x) + len(data.test_x)
@@ -61,8 +61,8 @@ def test_another_seed_splits_otherwise_and_the_fraction_holds(dataset: Dataset) 
 
 @every_dataset
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_arrays_have_the_shapes_and_types_that_the_task_promises(dataset: Dataset, dtype: str) -> None:
-    """Models are built from the task before they see a sample."""
+def test_arrays_have_the_shapes_and_types_of_the_task(dataset: Dataset, dtype: str) -> None:
+    """Models are built from the task before they receive a sample."""
     data = dataset.load(dtype)
 
     for x, y in ((data.train_x, data.train_y), (data.test_x, data.test_y)):

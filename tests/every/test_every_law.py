@@ -1,4 +1,4 @@
-"""Every law through one battery: it finds itself, its band is as wide as it says, and it knows no units."""
+"""Tests of every scaling law: fits recover its parameters, bands have the stated coverage, units do not matter."""
 
 from typing import get_args
 
@@ -27,14 +27,14 @@ from analysis.statistics.centre import Floats
 
 WORKERS = np.array([2.0, 4, 8, 16, 32, 48, 64, 128])
 BATCH = np.array([64.0, 64, 128, 256, 256, 512, 1024, 2048])
-TOLD = {
+INPUTS = {
     "workers": WORKERS,
     "batch": BATCH,
     "local_batch": BATCH / WORKERS,
     "messages": 2 * (WORKERS - 1),  # of a ring
     "link_seconds": 2 * (WORKERS - 1) / WORKERS,
 }
-FARTHER = {
+EXTRAPOLATED = {
     "workers": np.array([256.0]),
     "batch": np.array([4096.0]),
     "local_batch": np.array([16.0]),
@@ -58,15 +58,17 @@ EXAMPLES: list[tuple[ScalingLaw, tuple[float, ...]]] = [
 every_law = pytest.mark.parametrize(("law", "theta"), EXAMPLES, ids=lambda value: repr(value)[:40])
 
 
-def observed(law: ScalingLaw, theta: tuple[float, ...], sd: float = 0.0, seed: int = 0, **at: Floats) -> SeriesColumns:
-    """Columns as this law would have them, each observation off by its own noise."""
-    generator, told = np.random.default_rng(seed), at or TOLD
+def make_observations(
+    law: ScalingLaw, theta: tuple[float, ...], sd: float = 0.0, seed: int = 0, **columns: Floats
+) -> SeriesColumns:
+    """Return columns that follow this law, with independent noise in each observation."""
+    generator, inputs = np.random.default_rng(seed), columns or INPUTS
     if not isinstance(law, TrainingTimeLaw):
-        values = law.predict_output(np.array(theta), told)
-        return {**told, law.output: values * np.exp(sd * generator.standard_normal(values.size))}
-    samples = observed(CriticalBatchLaw(), theta[:2], sd, seed + 1, **told)["samples"]
-    steps = observed(StepTimeLaw(), theta[2:], sd, seed + 2, **told)["step_seconds"]
-    return {**told, "samples": samples, "seconds": samples / told["batch"] * steps}
+        values = law.predict_output(np.array(theta), inputs)
+        return {**inputs, law.output: values * np.exp(sd * generator.standard_normal(values.size))}
+    samples = make_observations(CriticalBatchLaw(), theta[:2], sd, seed + 1, **inputs)["samples"]
+    steps = make_observations(StepTimeLaw(), theta[2:], sd, seed + 2, **inputs)["step_seconds"]
+    return {**inputs, "samples": samples, "seconds": samples / inputs["batch"] * steps}
 
 
 def test_every_kind_of_law_has_an_example() -> None:
@@ -76,9 +78,9 @@ def test_every_kind_of_law_has_an_example() -> None:
 
 
 @every_law
-def test_a_law_finds_itself_in_its_own_data(law: ScalingLaw, theta: tuple[float, ...]) -> None:
-    """Without noise, its parameters are found, the residuals are none, and the interval is a point."""
-    fit = law.fit(observed(law, theta), ResidualNoise(sd=1e-5, degrees_of_freedom=100))
+def test_fit_recovers_the_parameters_of_noiseless_data(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+    """Without noise the residuals are zero, and the interval of each parameter is a point."""
+    fit = law.fit(make_observations(law, theta), ResidualNoise(sd=1e-5, degrees_of_freedom=100))
 
     assert fit.parameters == pytest.approx(theta, rel=1e-3)
     assert np.abs(fit.log_residuals).max() < 1e-3
@@ -88,14 +90,14 @@ def test_a_law_finds_itself_in_its_own_data(law: ScalingLaw, theta: tuple[float,
 
 
 @every_law
-def test_a_band_covers_as_often_as_it_says(law: ScalingLaw, theta: tuple[float, ...]) -> None:
-    """60 series of 8 sizes with 8 % of noise; what is predicted is a new observation at twice the largest size."""
+def test_prediction_band_has_the_stated_coverage(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+    """60 series of 8 sizes with 8 % noise; each predicts a new observation at twice the largest size."""
     sd, covered = 0.08, []
-    truth = law.predict_output(np.array(theta), FARTHER)
+    truth = law.predict_output(np.array(theta), EXTRAPOLATED)
     new = truth * np.exp(sd * np.sqrt(law.noise_terms) * np.random.default_rng(5).standard_normal(60))
 
     for seed in range(60):
-        band = law.fit(observed(law, theta, sd, 10 * seed), draw_count=100).prediction_band(FARTHER)
+        band = law.fit(make_observations(law, theta, sd, 10 * seed), draw_count=100).prediction_band(EXTRAPOLATED)
         covered.append(bool(band.low[0] <= new[seed] <= band.high[0]))
 
     assert 0.78 <= np.mean(covered) <= 0.99  # 90 % of 60 is 54; chance gives 47 to 59
@@ -104,23 +106,23 @@ def test_a_band_covers_as_often_as_it_says(law: ScalingLaw, theta: tuple[float, 
 @every_law
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_what_it_tells_is_never_negative(law: ScalingLaw, theta: tuple[float, ...], data: st.DataObject) -> None:
+def test_predictions_are_positive_and_finite(law: ScalingLaw, theta: tuple[float, ...], data: st.DataObject) -> None:
     factors = data.draw(st.lists(st.floats(1e-6, 1e6), min_size=len(theta), max_size=len(theta)))
     size = data.draw(st.integers(2, 10**6))
-    at = {name: np.array([float(size)]) for name in TOLD}
+    at = {name: np.array([float(size)]) for name in INPUTS}
 
-    found = law.predict_output(np.array(theta) * factors, at)
+    predicted = law.predict_output(np.array(theta) * factors, at)
 
-    assert np.isfinite(found).all()
-    assert (found > 0).all()
+    assert np.isfinite(predicted).all()
+    assert (predicted > 0).all()
 
 
 @every_law
-def test_a_band_of_a_few_noisy_points_stays_positive(law: ScalingLaw, theta: tuple[float, ...]) -> None:
-    few = {name: values[::2] for name, values in observed(law, theta, sd=0.3).items()}
+def test_prediction_band_of_a_few_noisy_points_is_positive(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+    few = {name: values[::2] for name, values in make_observations(law, theta, sd=0.3).items()}
 
     band = law.fit(few, ResidualNoise(sd=0.3, degrees_of_freedom=2, drift_sds=np.array([0.0, 0.5]))).prediction_band(
-        FARTHER
+        EXTRAPOLATED
     )
 
     assert 0 < band.low[0] < band.high[0]
@@ -128,38 +130,41 @@ def test_a_band_of_a_few_noisy_points_stays_positive(law: ScalingLaw, theta: tup
 
 
 @every_law
-def test_seconds_may_as_well_be_minutes(law: ScalingLaw, theta: tuple[float, ...]) -> None:
-    seen = observed(law, theta, sd=0.05)
-    minutes = {**seen, law.output: seen[law.output] / 60}
+def test_fit_does_not_depend_on_the_unit_of_time(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+    observations = make_observations(law, theta, sd=0.05)
+    minutes = {**observations, law.output: observations[law.output] / 60}
 
-    here, there = law.fit(seen).prediction_band(FARTHER), law.fit(minutes).prediction_band(FARTHER)
+    in_seconds, in_minutes = (
+        law.fit(observations).prediction_band(EXTRAPOLATED),
+        law.fit(minutes).prediction_band(EXTRAPOLATED),
+    )
 
-    assert there.centre * 60 == pytest.approx(here.centre, rel=1e-3)
-    assert there.high * 60 == pytest.approx(here.high, rel=0.02)
-
-
-@every_law
-def test_the_same_series_and_seed_give_the_same_draws(law: ScalingLaw, theta: tuple[float, ...]) -> None:
-    seen = observed(law, theta, sd=0.05)
-
-    assert (law.fit(seen).parameter_draws == law.fit(seen).parameter_draws).all()
+    assert in_minutes.centre * 60 == pytest.approx(in_seconds.centre, rel=1e-3)
+    assert in_minutes.high * 60 == pytest.approx(in_seconds.high, rel=0.02)
 
 
 @every_law
-def test_a_law_says_its_formula_and_is_its_own_configuration(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+def test_same_series_and_seed_give_the_same_draws(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+    observations = make_observations(law, theta, sd=0.05)
+
+    assert (law.fit(observations).parameter_draws == law.fit(observations).parameter_draws).all()
+
+
+@every_law
+def test_formula_names_all_parameters_and_law_is_serialisable(law: ScalingLaw, theta: tuple[float, ...]) -> None:
     assert all(name in law.formula for name in law.parameter_names)
     assert len(theta) == len(law.parameter_names)
     assert TypeAdapter(AnyScalingLaw).validate_python(law.model_dump()) == law
 
 
 @every_law
-def test_a_law_refuses_what_it_cannot_be_fit_to(law: ScalingLaw, theta: tuple[float, ...]) -> None:
-    seen = observed(law, theta)
+def test_fit_to_unusable_columns_is_an_error(law: ScalingLaw, theta: tuple[float, ...]) -> None:
+    observations = make_observations(law, theta)
     first = law.inputs[0]
 
     with pytest.raises(ValueError, match=f"{law.kind} needs the column {first}"):
-        law.fit({name: values for name, values in seen.items() if name != first})
+        law.fit({name: values for name, values in observations.items() if name != first})
     with pytest.raises(ValueError, match=f"{law.output} must be positive"):
-        law.fit({**seen, law.output: -seen[law.output]})
+        law.fit({**observations, law.output: -observations[law.output]})
     with pytest.raises(ValueError, match="are too few to fit"):
-        law.fit({name: values[:1] for name, values in seen.items()})
+        law.fit({name: values[:1] for name, values in observations.items()})

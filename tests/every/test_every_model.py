@@ -1,4 +1,4 @@
-"""Every model through one battery: gradients are right, starts are equal, batches of any size work."""
+"""Tests of every model: gradients are right, initial parameters follow the seed, batches of any size work."""
 
 from typing import get_args
 
@@ -30,7 +30,7 @@ every_model = pytest.mark.parametrize(
 
 
 def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[HostArray, HostArray]:
-    """`count` samples without meaning, and targets for them."""
+    """Return `count` random samples and targets for them."""
     rng = np.random.default_rng(7)
     x = rng.standard_normal((count, *task.inputs)).astype(dtype)
     targets = {
@@ -40,7 +40,7 @@ def samples(task: LearningTask, count: int, dtype: str = "float64") -> tuple[Hos
     return x, targets[task.loss]
 
 
-def test_every_member_of_the_family_of_models_stands_in_the_table() -> None:
+def test_examples_table_contains_every_model() -> None:
     """A model that is not in the table is not tested."""
     union, _ = get_args(AnyModel)
 
@@ -48,16 +48,16 @@ def test_every_member_of_the_family_of_models_stands_in_the_table() -> None:
 
 
 @every_model
-def test_a_model_is_read_from_what_it_writes(model: Model, task: LearningTask) -> None:
-    """A run's record holds the resolved components; the run must be repeatable from it."""
+def test_model_survives_a_json_round_trip(model: Model, task: LearningTask) -> None:
+    """The record of a run has the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyModel).validate_json(model.model_dump_json()) == model
 
 
 @every_model
-def test_a_gradient_agrees_with_finite_differences(model: Model, task: LearningTask) -> None:
-    """A wrong gradient still learns something, only worse; nothing but the definition finds it.
+def test_gradient_agrees_with_finite_differences(model: Model, task: LearningTask) -> None:
+    """A model with a wrong gradient may still learn, only worse, so the gradient is compared with its definition.
 
-    Directional derivatives along random directions see every entry at once; central differences err by O(h²).
+    Directional derivatives along random directions include every entry; central differences have an error of O(h²).
     """
     x, y = samples(task, 4)
     params = model.init_parameters(task, 3, "float64")
@@ -73,8 +73,8 @@ def test_a_gradient_agrees_with_finite_differences(model: Model, task: LearningT
 
 
 @every_model
-def test_each_array_has_its_own_right_gradient(model: Model, task: LearningTask) -> None:
-    """An error in a small array, such as a bias, hides in directions over all entries: one entry of each alone."""
+def test_gradient_of_every_array_agrees_with_finite_differences(model: Model, task: LearningTask) -> None:
+    """An error in a small array, such as a bias, hides in directions over all entries: test one entry per array."""
     x, y = samples(task, 3)
     params, h = model.init_parameters(task, 3, "float64"), 1e-6
     _, grad = model.loss_and_grad(task, params, x, y)
@@ -90,8 +90,8 @@ def test_each_array_has_its_own_right_gradient(model: Model, task: LearningTask)
 
 
 @every_model
-def test_the_loss_falls_along_the_gradient(model: Model, task: LearningTask, device: Device) -> None:
-    """The one thing that training needs of a model, on every device."""
+def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device: Device) -> None:
+    """Training needs this of a model, on every device."""
     x, y = map(device.to_device, samples(task, 16, "float32"))
     params = device.to_device(model.init_parameters(task, 0, "float32"))
     optimiser = Sgd(rate=0.02)
@@ -107,30 +107,30 @@ def test_the_loss_falls_along_the_gradient(model: Model, task: LearningTask, dev
 
 
 @every_model
-def test_devices_agree(model: Model, task: LearningTask, device: Device) -> None:
-    """Replicas on different devices train one model together; rounding apart, they must see the same gradient."""
+def test_gradient_is_the_same_on_all_devices(model: Model, task: LearningTask, device: Device) -> None:
+    """Replicas on different devices train one model; except for rounding, they must compute the same gradient."""
     x, y = samples(task, 8)
     params = model.init_parameters(task, 0, "float64")
     loss, grad = model.loss_and_grad(task, params, x, y)
 
-    its_loss, its_grad = model.loss_and_grad(task, *map(device.to_device, (params, x, y)))
+    device_loss, device_grad = model.loss_and_grad(task, *map(device.to_device, (params, x, y)))
 
-    assert its_loss == pytest.approx(loss, rel=1e-10)
-    np.testing.assert_allclose(device.to_host(its_grad), grad, rtol=1e-8, atol=1e-12)
-
-
-@every_model
-def test_first_parameters_are_a_pure_function_of_the_seed(model: Model, task: LearningTask) -> None:
-    """Replicas start from the same bits without telling each other; another seed is another run."""
-    first, again, other = (model.init_parameters(task, seed, "float32") for seed in (1, 1, 2))
-
-    assert first.tobytes() == again.tobytes()
-    assert first.tobytes() != other.tobytes()
+    assert device_loss == pytest.approx(loss, rel=1e-10)
+    np.testing.assert_allclose(device.to_host(device_grad), grad, rtol=1e-8, atol=1e-12)
 
 
 @every_model
-def test_first_parameters_fill_the_layout(model: Model, task: LearningTask) -> None:
-    """Shards and payloads are cut by the layout's size."""
+def test_initial_parameters_are_a_pure_function_of_the_seed(model: Model, task: LearningTask) -> None:
+    """Replicas start from the same bits without communication; another seed gives another run."""
+    first, repeated, other_seed = (model.init_parameters(task, seed, "float32") for seed in (1, 1, 2))
+
+    assert first.tobytes() == repeated.tobytes()
+    assert first.tobytes() != other_seed.tobytes()
+
+
+@every_model
+def test_initial_parameters_have_the_size_of_the_layout(model: Model, task: LearningTask) -> None:
+    """Shards and payloads are computed from the size of the layout."""
     params = model.init_parameters(task, 0, "float32")
 
     assert params.shape == (model.parameter_layout(task).size,)
@@ -138,7 +138,7 @@ def test_first_parameters_fill_the_layout(model: Model, task: LearningTask) -> N
 
 @every_model
 def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTask) -> None:
-    """Equal weights would stay equal for ever; biases have nothing to break."""
+    """Equal weights would stay equal forever; biases have no symmetry to break."""
     arrays = model.parameter_layout(task).unpack(model.init_parameters(task, 0, "float64"))
 
     assert all(np.any(array) == name.endswith("weight") for name, array in arrays.items())
@@ -147,7 +147,7 @@ def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTas
 @every_model
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_have_the_type_of_the_parameters(model: Model, task: LearningTask, dtype: str, device: Device) -> None:
-    """One silent fp64 intermediate doubles the bytes on the wire."""
+    """A single fp64 intermediate result would double the bytes that are sent."""
     x, y = map(device.to_device, samples(task, 4, dtype))
     params = device.to_device(model.init_parameters(task, 0, dtype))
 
@@ -157,8 +157,8 @@ def test_results_have_the_type_of_the_parameters(model: Model, task: LearningTas
 
 
 @every_model
-def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, task: LearningTask) -> None:
-    """Unequal shares are weighted by their samples; that is right only for means, and down to a batch of one."""
+def test_gradient_is_the_mean_of_the_gradients_of_single_samples(model: Model, task: LearningTask) -> None:
+    """Unequal shares are weighted by their samples, which is right only for means, down to a batch of one."""
     x, y = samples(task, 3)
     params = model.init_parameters(task, 0, "float64")
 
@@ -170,8 +170,8 @@ def test_the_mean_over_samples_is_the_mean_of_single_gradients(model: Model, tas
 
 
 @every_model
-def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: LearningTask, device: Device) -> None:
-    """The last batch of an epoch may leave a rank empty-handed; it still takes part in the sum."""
+def test_empty_batch_gives_zero_loss_and_zero_gradient(model: Model, task: LearningTask, device: Device) -> None:
+    """The last batch of an epoch may have no samples for a rank; it still takes part in the sum."""
     x, y = map(device.to_device, samples(task, 0))
     params = device.to_device(model.init_parameters(task, 0, "float64"))
 
@@ -183,8 +183,8 @@ def test_no_samples_give_no_loss_and_no_gradient(model: Model, task: LearningTas
 
 
 @every_model
-def test_arguments_stay_as_they_were(model: Model, task: LearningTask) -> None:
-    """The caller sends its parameters while the next step computes."""
+def test_model_does_not_change_its_arguments(model: Model, task: LearningTask) -> None:
+    """The caller sends its parameters while the next step is computed."""
     x, y = samples(task, 2)
     params = model.init_parameters(task, 0, "float64")
     before = [array.copy() for array in (params, x, y)]
@@ -192,4 +192,4 @@ def test_arguments_stay_as_they_were(model: Model, task: LearningTask) -> None:
     model.loss_and_grad(task, params, x, y)
     model.predict_outputs(task, params, x)
 
-    assert all(np.array_equal(one, other) for one, other in zip(before, (params, x, y), strict=True))
+    assert all(np.array_equal(old, new) for old, new in zip(before, (params, x, y), strict=True))

@@ -1,6 +1,6 @@
-"""Every strategy through one battery: what it says before a run, and that 64 workers do it.
+"""Tests of every strategy: predictions before a run, and a simulated run of 64 workers.
 
-What few workers do, in every detail, stands in `tests/training`.
+Detailed tests with few workers are in `tests/training`.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ EXAMPLES: list[Strategy] = [
     SyncSwitch(stragglers="greedy"),
 ]
 
-MANY = 64  # workers
+MANY_WORKERS = 64
 MEAN_GRADIENT = {  # kinds that update with the mean gradient of the batch: if synchronous, they equal serial training
     "all_reduce",
     "easgd",
@@ -82,18 +82,18 @@ every_strategy = pytest.mark.parametrize("strategy", EXAMPLES, ids=repr)
 workers_and_entries = given(workers=st.integers(1, 17), entries=st.integers(1, 5000))
 
 
-def some(strategy: Strategy, workers: int) -> int:
-    """So many workers, or one if the strategy takes no more."""
+def allowed_workers(strategy: Strategy, workers: int) -> int:
+    """Return this number of workers, or one if the strategy does not allow it."""
     return workers if fits(strategy, workers) else 1
 
 
-def resting(strategy: Strategy) -> bool:
-    """Whether servers stand by until a switch."""
+def has_idle_servers(strategy: Strategy) -> bool:
+    """Return whether the servers are idle until a switch."""
     phases = strategy.training_phases()
     return phases.first_phase_with_servers is not phases.first
 
 
-def test_every_member_of_the_family_of_strategies_stands_in_the_table() -> None:
+def test_examples_table_contains_every_strategy() -> None:
     """A strategy that is not in the table is not tested."""
     union, _ = get_args(AnyStrategy)
 
@@ -101,19 +101,19 @@ def test_every_member_of_the_family_of_strategies_stands_in_the_table() -> None:
 
 
 @every_strategy
-def test_a_strategy_is_read_from_what_it_writes(strategy: Strategy) -> None:
-    """A run's record holds the resolved components; the run must be repeatable from it."""
+def test_strategy_survives_a_json_round_trip(strategy: Strategy) -> None:
+    """The record of a run has the resolved components; the run must be repeatable from it."""
     assert TypeAdapter(AnyStrategy).validate_json(strategy.model_dump_json()) == strategy
 
 
 @every_strategy
-def test_every_strategy_takes_one_worker(strategy: Strategy) -> None:
-    """Speed-up begins there."""
+def test_every_strategy_allows_one_worker(strategy: Strategy) -> None:
+    """Speedup is measured from one worker."""
     assert not list(strategy.conflicts(context(1)))
 
 
-def test_training_alone_is_for_one() -> None:
-    """Two workers that never exchange anything train two models."""
+def test_single_worker_strategy_rejects_two_workers() -> None:
+    """Two workers that never exchange gradients would train two models."""
     (conflict,) = SingleWorker().conflicts(context(2))
 
     assert "one worker" in conflict.message
@@ -121,58 +121,60 @@ def test_training_alone_is_for_one() -> None:
 
 @every_strategy
 @workers_and_entries
-def test_what_is_sent_is_said_for_every_node_and_grows_with_the_number_format(
+def test_bytes_are_predicted_for_every_node_and_double_with_fp64(
     strategy: Strategy, workers: int, entries: int
 ) -> None:
-    """Counts are of payload: fp64 weighs twice as much as fp32, exactly."""
-    workers = some(strategy, workers)
+    """The prediction counts payload only: fp64 needs exactly twice as many bytes as fp32."""
+    workers = allowed_workers(strategy, workers)
 
-    narrow, wide = (
+    fp32, fp64 = (
         strategy.training_phases().first.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64")
     )
 
-    assert (len(narrow.workers), len(narrow.servers)) == (
+    assert (len(fp32.workers), len(fp32.servers)) == (
         workers,
-        strategy.training_phases().server_count if not resting(strategy) else 0,
+        strategy.training_phases().server_count if not has_idle_servers(strategy) else 0,
     )
-    assert wide.workers == tuple(2 * count for count in narrow.workers)
-    assert wide.servers == tuple(2 * count for count in narrow.servers)
+    assert fp64.workers == tuple(2 * count for count in fp32.workers)
+    assert fp64.servers == tuple(2 * count for count in fp32.servers)
 
 
 @pytest.mark.parametrize("kind", [Easgd, LocalSgd])
 @given(period=st.integers(1, 2000), workers=st.integers(1, 17), entries=st.integers(1, 5000))
-def test_a_step_sends_its_part_of_an_exchange_to_the_byte(
+def test_bytes_of_a_period_add_up_to_one_exchange(
     kind: type[Easgd | LocalSgd], period: int, workers: int, entries: int
 ) -> None:
-    """Many steps would add up what is rounded, and the trial would be said to have sent too little."""
-    seldom, often = (kind(period=steps).bytes_per_step(workers, entries, "float32") for steps in (period, 1))
+    """Over many steps a rounded value would add up to an error, and the check of sent bytes would fail."""
+    with_period, every_step = (kind(period=steps).bytes_per_step(workers, entries, "float32") for steps in (period, 1))
 
     for name in ("workers", "servers", "replies"):
-        in_a_round = [count * period for count in getattr(seldom, name)]
-        assert in_a_round == pytest.approx(getattr(often, name), rel=1e-12)
+        bytes_of_period = [count * period for count in getattr(with_period, name)]
+        assert bytes_of_period == pytest.approx(getattr(every_step, name), rel=1e-12)
 
 
 @every_strategy
 @workers_and_entries
-def test_servers_answer_with_as_much_as_they_were_sent(strategy: Strategy, workers: int, entries: int) -> None:
-    """Every gradient that is pushed is answered by parameters of the same size."""
-    workers = some(strategy, workers)
+def test_servers_reply_with_as_many_bytes_as_they_receive(strategy: Strategy, workers: int, entries: int) -> None:
+    """The reply to a pushed gradient has parameters of the same size."""
+    workers = allowed_workers(strategy, workers)
 
     phase = strategy.training_phases().first
     sent, algorithm = phase.bytes_per_step(workers, entries, "float32"), phase.server_algorithm()
 
     if algorithm and algorithm.dedicated_server_count:
         pushed = sum(sent.workers) - sum(sent.replies)
-        inside = 4 * entries * workers - pushed  # what workers that serve send to themselves
+        local_bytes = 4 * entries * workers - pushed  # between a worker and the server on the same node
         assert sum(sent.servers) + sum(sent.replies) == pushed
-        assert inside == 0 or isinstance(algorithm.placement, SpareNodePlacement)
+        assert local_bytes == 0 or isinstance(algorithm.placement, SpareNodePlacement)
 
 
 @every_strategy
 @given(workers=st.integers(1, 16), slower=st.floats(1, 10))
-def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strategy, workers: int, slower: float) -> None:
-    """Whatever the formula."""
-    workers = some(strategy, workers)
+def test_slower_network_or_worker_never_makes_a_predicted_step_shorter(
+    strategy: Strategy, workers: int, slower: float
+) -> None:
+    """Holds for the formula of every strategy."""
+    workers = allowed_workers(strategy, workers)
     names = tuple(f"worker-{rank}" for rank in range(workers))
     servers = tuple(f"server-{rank}" for rank in range(strategy.training_phases().server_count))
     links = dict.fromkeys((*names, *servers), 1e-7)
@@ -192,36 +194,36 @@ def test_a_slower_network_or_worker_never_makes_a_step_shorter(strategy: Strateg
 
     assert before.exchange_s >= 0
     for field in ("alpha_s", "uplink_s_per_byte", "downlink_s_per_byte", "compute_s"):
-        given = getattr(base, field)
-        slow = given * slower if isinstance(given, float) else {name: each * slower for name, each in given.items()}
+        value = getattr(base, field)
+        slow = value * slower if isinstance(value, float) else {name: time * slower for name, time in value.items()}
         changed = base.model_copy(update={field: slow})
-        assert phase.predict_step_time(changed).step_s >= before.step_s * (1 - 1e-12)  # rounding apart
+        assert phase.predict_step_time(changed).step_s >= before.step_s * (1 - 1e-12)  # except for rounding
 
 
 @every_strategy
 @given(workers=st.integers(1, 16))
-def test_an_optimiser_keeps_all_but_its_rate(strategy: Strategy, workers: int) -> None:
-    """A strategy may scale the rate by how much goes into one update; momentum is the user's."""
-    given_one = Momentum(rate=0.1, momentum=0.7, nesterov=True)
+def test_strategy_changes_only_the_rate_of_an_optimiser(strategy: Strategy, workers: int) -> None:
+    """A strategy may scale the rate by the number of gradients per update; all other settings are the user's."""
+    optimiser = Momentum(rate=0.1, momentum=0.7, nesterov=True)
 
-    used = strategy.training_phases().first.scale_learning_rate(given_one, workers)
+    scaled = strategy.training_phases().first.scale_learning_rate(optimiser, workers)
 
-    assert used.model_copy(update={"rate": 0.1}) == given_one
-    assert used.rate == pytest.approx(0.1) or used.rate == pytest.approx(0.1 / workers)
+    assert scaled.model_copy(update={"rate": 0.1}) == optimiser
+    assert scaled.rate == pytest.approx(0.1) or scaled.rate == pytest.approx(0.1 / workers)
 
 
 @given(
     params=st.lists(st.floats(-100, 100), min_size=1, max_size=6),
     alpha=st.floats(0, 0.15),
-    together=st.booleans(),
+    at_once=st.booleans(),
 )
 def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
-    params: list[float], alpha: float, together: bool
+    params: list[float], alpha: float, at_once: bool
 ) -> None:
-    """Without gradients, what a worker gives the centre gets; and all come closer to it."""
+    """Without gradients, the centre receives as much as the workers lose, and all move closer to it."""
     workers, centre = [np.array([value]) for value in params], np.array([1.0])
     rule = ElasticAveragingRule(centre, alpha)
-    rounds = [range(len(workers))] if together else [[rank] for rank in range(len(workers))]
+    rounds = [range(len(workers))] if at_once else [[rank] for rank in range(len(workers))]
 
     for ranks in rounds:
         rule.update([WorkerContribution(rank, 1, 0, workers[rank]) for rank in ranks])
@@ -232,87 +234,94 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
 
 
 @every_strategy
-def test_sixty_four_workers_use_the_budget_send_what_the_plan_says_and_train_one_model(strategy: Strategy) -> None:
-    """Virtual time has no processes, so a scale that no laptop has takes seconds; in lockstep the loss is one's."""
+def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: Strategy) -> None:
+    """Virtual time needs no processes, so 64 workers take seconds; synchronous ones have the loss of one worker."""
     phases = strategy.training_phases()
     steps = (
         1 if phases.first.training_properties().is_synchronous and not phases.switch else 2
-    )  # in lockstep all are alike
-    done, one = Rehearsal.of(strategy, steps), Rehearsal.of(SingleWorker(), steps)
+    )  # all synchronous steps are alike
+    trial, serial = LargeTrial.of(strategy, steps), LargeTrial.of(SingleWorker(), steps)
 
-    plan, done_by = done.plan, {name: done.rows(name, "node_steps") for name in done.workers}
-    lockstep = plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
-    budget, used = plan.epochs * plan.train_samples, done.stop["samples_count"]
-    assert len(done_by) == some(strategy, MANY)
-    assert done.stop["reason"] == "budget used"
-    assert budget <= used <= budget + (0 if lockstep else plan.batch)
-    assert sum(row["samples"] for rows in done_by.values() for row in rows) == used
-    assert len(done.events(COORDINATOR, "switch_committed")) == (phases.switch is not None)
-    assert done.loss == pytest.approx(one.loss, rel=1e-9) or not lockstep or strategy.kind not in MEAN_GRADIENT
+    plan, steps_by_worker = trial.plan, {name: trial.rows(name, "node_steps") for name in trial.workers}
+    is_synchronous = plan.is_synchronous and (plan.second_phase is None or plan.second_phase.is_synchronous)
+    budget, used = plan.epochs * plan.train_samples, trial.stop["samples_count"]
+    assert len(steps_by_worker) == allowed_workers(strategy, MANY_WORKERS)
+    assert trial.stop["reason"] == "budget used"
+    assert budget <= used <= budget + (0 if is_synchronous else plan.batch)
+    assert sum(row["samples"] for rows in steps_by_worker.values() for row in rows) == used
+    assert len(trial.events(COORDINATOR, "switch_committed")) == (phases.switch is not None)
+    assert (
+        trial.loss == pytest.approx(serial.loss, rel=1e-9) or not is_synchronous or strategy.kind not in MEAN_GRADIENT
+    )
     if plan.second_phase is None:
-        stops = [event["value"] for name in plan.bytes_per_step for event in done.events(name, "node_stop")]
-        told = sum(stop["payload_bytes_sent"] for stop in stops)
-        each = sum(map(len, done_by.values())) / len(done_by)  # a server answers everybody's
-        assert told == pytest.approx(sum(plan.bytes_per_step.values()) * each)
+        stops = [event["value"] for name in plan.bytes_per_step for event in trial.events(name, "node_stop")]
+        sent = sum(stop["payload_bytes_sent"] for stop in stops)
+        steps_per_worker = sum(map(len, steps_by_worker.values())) / len(steps_by_worker)  # a server replies to all
+        assert sent == pytest.approx(sum(plan.bytes_per_step.values()) * steps_per_worker)
 
 
 @dataclass
-class Rehearsal:
-    """A trial of many workers in virtual time."""
+class LargeTrial:
+    """A simulated trial of many workers."""
 
     plan: Plan
     lines: dict[str, list[str]] = dataclasses.field(default_factory=lambda: defaultdict(list))  # by node
 
     @classmethod
-    def of(cls, strategy: Strategy, steps: int) -> "Rehearsal":
-        """A sample for each worker and step; half way it switches: a rule that looks at losses would need more."""
+    def of(cls, strategy: Strategy, steps: int) -> "LargeTrial":
+        """Simulate one sample per worker and step; a switch happens at half of the steps, whatever the losses."""
         half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
         chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
-        done = cls(make_plan(trial, "many", "simulated", InProcessAddresses()))
-        simulate_trial(done.plan, lambda node: done.lines[node].append)
-        return done
+        simulated = cls(make_plan(trial, "many", "simulated", InProcessAddresses()))
+        simulate_trial(simulated.plan, lambda node: simulated.lines[node].append)
+        return simulated
 
     @property
     def workers(self) -> list[str]:
-        """By rank."""
+        """Names of the workers, by rank."""
         return [node.name for node in self.plan.node_plans_of_role("worker")]
 
     @property
     def stop(self) -> dict[str, Any]:
-        """How the run ended."""
+        """Metadata of the end of the run."""
         (event,) = self.events(COORDINATOR, "run_stop")
         return dict(event["metadata"])
 
     @property
     def loss(self) -> float:
-        """Of the held-out samples, at the end."""
+        """Loss of the held-out samples at the end."""
         return float(self.events(COORDINATOR, "eval_metrics")[-1]["value"]["loss"])
 
     def events(self, node: str, key: str) -> list[dict[str, Any]]:
-        """A node's events of one key."""
+        """Return the events of a node with this key."""
         parsed = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node])
         return [event for event in parsed if event["key"] == key]
 
     def rows(self, node: str, key: str) -> list[dict[str, Any]]:
-        """All rows of a batched event."""
+        """Return all rows of a batched event."""
         batches = (event["value"] for event in self.events(node, key))
         return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
 
 
 def document(strategy: Strategy, steps: int) -> dict[str, Any]:
-    """A model that has at least an entry for each worker, and a fifth of the samples held out."""
+    """Return a scenario with at least one parameter per worker, and a fifth of the samples held out."""
     return {
         "name": "many",
         "workload": {
-            "dataset": {"kind": "synthetic_regression", "samples": steps * MANY * 5 // 4, "features": 4, "outputs": 2},
+            "dataset": {
+                "kind": "synthetic_regression",
+                "samples": steps * MANY_WORKERS * 5 // 4,
+                "features": 4,
+                "outputs": 2,
+            },
             "model": {"kind": "mlp", "hidden": [12], "activation": "tanh"},
             "optimiser": {"kind": "momentum", "rate": 0.05},
-            "batch": MANY,
+            "batch": MANY_WORKERS,
             "epochs": 1,
             "precision": "fp64",
         },
-        "cluster": {"workers": some(strategy, MANY), "worker": {"throughput": "1000/s"}},
+        "cluster": {"workers": allowed_workers(strategy, MANY_WORKERS), "worker": {"throughput": "1000/s"}},
         "strategies": {"it": strategy.model_dump(mode="json")},
         "baseline": False,
     }

@@ -1,4 +1,4 @@
-"""Several servers, each with an order of arrival of its own: nobody may wait for ever between two of them."""
+"""Tests of synchronisers on several servers, each with its own order of arrival: no worker may wait forever."""
 
 import heapq
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from services.parameter_server.synchronisers import (
 )
 from services.ps_shard.machine import ApplyUpdate, SendReply, ShardStateMachine, WorkerPush
 
-HASTY = StragglerCriterion(window=2, windows=2, margin=0.0)  # stragglers come and go
-MEMBERS: list[Synchroniser] = [
+SENSITIVE = StragglerCriterion(window=2, windows=2, margin=0.0)  # workers often become stragglers and recover
+EXAMPLES: list[Synchroniser] = [
     *(
         Bsp(),
         Asp(),
@@ -37,31 +37,31 @@ MEMBERS: list[Synchroniser] = [
     ),
     *(
         ElasticSynchroniser(),
-        ElasticSynchroniser(stragglers=HASTY),
+        ElasticSynchroniser(stragglers=SENSITIVE),
         GreedySynchroniser(),
-        GreedySynchroniser(stragglers=HASTY),
+        GreedySynchroniser(stragglers=SENSITIVE),
     ),
 ]
 STEPS = 150
-DELAY = 0.3  # of a message, on average, in steps
+MEAN_DELAY = 0.3  # of a message, in steps
 
 
-class Known(NamedTuple):
-    """What a worker has been answered by one server."""
+class Reply(NamedTuple):
+    """Last reply of one server to a worker."""
 
     version: int
-    alone: bool
+    is_asynchronous: bool
 
 
 class Cluster:
-    """Machines of several servers, and workers that are slow now and then; every message takes a time of its own."""
+    """State machines of several servers, and workers that are slow now and then; delays of messages are random."""
 
-    def __init__(self, synchroniser: Synchroniser, workers: int, servers: int, chance: Random) -> None:
+    def __init__(self, synchroniser: Synchroniser, workers: int, servers: int, generator: Random) -> None:
         self.shards = [ShardStateMachine(workers, synchroniser) for _ in range(servers)]
         self.steps = dict.fromkeys(range(workers), 0)
-        self.known = {worker: [Known(0, alone=False)] * servers for worker in self.steps}
+        self.replies = {worker: [Reply(0, is_asynchronous=False)] * servers for worker in self.steps}
         self.unanswered: dict[int, set[int]] = {worker: set() for worker in self.steps}
-        self.chance = chance
+        self.generator = generator
         self.pace = dict.fromkeys(self.steps, 1.0)
         self.sizes: set[int] = set()  # of updates
         self._due: list[tuple[float, int, Any]] = []
@@ -76,75 +76,84 @@ class Cluster:
         return self
 
     @property
-    def waiting(self) -> set[int]:
-        """Workers that never came to their end."""
+    def unfinished_workers(self) -> set[int]:
+        """Workers that did not finish all their steps."""
         return {worker for worker, step in self.steps.items() if step < STEPS}
 
-    def _later(self, now: float, event: Any) -> None:
-        moment = now + self.chance.expovariate(1 / DELAY)
-        heapq.heappush(self._due, (moment, next(self._numbers), event))
+    def _schedule(self, now: float, event: Any) -> None:
+        due_s = now + self.generator.expovariate(1 / MEAN_DELAY)
+        heapq.heappush(self._due, (due_s, next(self._numbers), event))
 
     def _compute(self, worker: int, now: float) -> None:
-        if self.chance.random() < 0.1:
-            self.pace[worker] = self.chance.choice([1.0, 1.0, 3.0])
-        took = self.pace[worker] * self.chance.uniform(0.9, 1.1)
+        if self.generator.random() < 0.1:
+            self.pace[worker] = self.generator.choice([1.0, 1.0, 3.0])
+        duration = self.pace[worker] * self.generator.uniform(0.9, 1.1)
         self.unanswered[worker] = set(range(len(self.shards)))
-        alone = self.known[worker][0].alone
-        for number, held in enumerate(self.known[worker]):
+        is_asynchronous = self.replies[worker][0].is_asynchronous
+        for number, reply in enumerate(self.replies[worker]):
             push = WorkerPush(
-                worker, self.steps[worker], held.version, samples=1, compute_s=took, is_asynchronous=alone
+                worker,
+                self.steps[worker],
+                reply.version,
+                samples=1,
+                compute_s=duration,
+                is_asynchronous=is_asynchronous,
             )
-            self._later(now + took, lambda at, number=number, push=push: self._push(number, push, at))
+            self._schedule(now + duration, lambda at, number=number, push=push: self._push(number, push, at))
 
     def _push(self, number: int, push: WorkerPush, now: float) -> None:
-        self._answer(number, self.shards[number].handle_push(push, now), now)
+        self._send_replies(number, self.shards[number].handle_push(push, now), now)
 
     def _leave(self, number: int, worker: int, now: float) -> None:
-        self._answer(number, self.shards[number].handle_leave(worker, now), now)
+        self._send_replies(number, self.shards[number].handle_leave(worker, now), now)
 
-    def _answer(self, number: int, actions: Any, now: float) -> None:
+    def _send_replies(self, number: int, actions: Any, now: float) -> None:
         self.sizes |= {len(action.pushes) for action in actions if isinstance(action, ApplyUpdate)}
-        for worker, alone in self._replies(actions):
-            told = Known(self.shards[number].version, alone)
-            self._later(now, lambda at, worker=worker, told=told: self._hear(number, worker, told, at))
+        for worker, is_asynchronous in self._replies(actions):
+            reply = Reply(self.shards[number].version, is_asynchronous)
+            self._schedule(now, lambda at, worker=worker, reply=reply: self._receive(number, worker, reply, at))
 
     def _replies(self, actions: Any) -> Iterator[tuple[int, bool]]:
         yield from ((action.worker, action.next_is_asynchronous) for action in actions if isinstance(action, SendReply))
 
-    def _hear(self, number: int, worker: int, told: Known, now: float) -> None:
-        self.known[worker] = [*self.known[worker][:number], told, *self.known[worker][number + 1 :]]
+    def _receive(self, number: int, worker: int, reply: Reply, now: float) -> None:
+        self.replies[worker] = [*self.replies[worker][:number], reply, *self.replies[worker][number + 1 :]]
         self.unanswered[worker].remove(number)
         if not self.unanswered[worker]:
             self.steps[worker] += 1
-            self._go_on(worker, now)
+            self._continue(worker, now)
 
-    def _go_on(self, worker: int, now: float) -> None:
+    def _continue(self, worker: int, now: float) -> None:
         if self.steps[worker] < STEPS:
             self._compute(worker, now)
         else:
-            for each in range(len(self.shards)):
-                self._later(now, lambda at, each=each: self._leave(each, worker, at))
+            for number in range(len(self.shards)):
+                self._schedule(now, lambda at, number=number: self._leave(number, worker, at))
 
 
-def test_every_synchroniser_stands_in_the_table() -> None:
-    """One that is not is not tested."""
+def test_examples_table_contains_every_synchroniser() -> None:
+    """A synchroniser that is not in the table is not tested."""
     union, _ = get_args(AnySynchroniser)
 
-    assert {type(member) for member in MEMBERS} == set(get_args(union))
+    assert {type(member) for member in EXAMPLES} == set(get_args(union))
 
 
 @pytest.mark.parametrize("workers", [3, 4, 8])
 @pytest.mark.parametrize(
     ("synchroniser", "servers"),
-    [(member, servers) for member in MEMBERS for servers in ((1,) if member.properties().needs_one_server else (2, 4))],
+    [
+        (member, servers)
+        for member in EXAMPLES
+        for servers in ((1,) if member.properties().needs_one_server else (2, 4))
+    ],
     ids=repr,
 )
-def test_no_worker_waits_for_ever(synchroniser: Synchroniser, workers: int, servers: int) -> None:
-    """Two servers that each keep one worker back until the other one has pushed would do so for good."""
+def test_no_worker_waits_forever(synchroniser: Synchroniser, workers: int, servers: int) -> None:
+    """Two servers that each block one worker until the other worker has pushed would never release them."""
     for seed in range(10):
-        assert not Cluster(synchroniser, workers, servers, Random(seed)).run().waiting
+        assert not Cluster(synchroniser, workers, servers, Random(seed)).run().unfinished_workers
 
 
-def test_greedy_workers_come_apart_and_together_again_there() -> None:
-    """Lockstep alone would wait for nobody for ever, either."""
-    assert Cluster(GreedySynchroniser(stragglers=HASTY), 4, 4, Random(1)).run().sizes >= {1, 4}
+def test_greedy_workers_become_asynchronous_and_synchronous_again() -> None:
+    """Without this test, purely synchronous workers would pass the test above."""
+    assert Cluster(GreedySynchroniser(stragglers=SENSITIVE), 4, 4, Random(1)).run().sizes >= {1, 4}

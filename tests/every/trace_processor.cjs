@@ -1,5 +1,5 @@
-// Perfetto's trace processor as its page runs it, in a worker. Requests come on stdin and answers go to stdout, each
-// behind its length in 32 bits, little endian: node trace_processor.cjs <folder of the page>
+// Perfetto's trace processor, run in a worker as on its page. Requests are read from stdin and answers written to stdout,
+// each preceded by its length in 32 bits, little endian: node trace_processor.cjs <folder of the page>
 const fs = require("fs");
 const path = require("path");
 
@@ -13,7 +13,7 @@ const port = {
   },
 };
 
-// What a worker has, for who asks whether it is one.
+// Globals of a worker, for code that checks whether it runs in one.
 const self = { location: { href: "http://perfetto/engine_bundle.js" } };
 class XMLHttpRequest {
   open(_method, url) {

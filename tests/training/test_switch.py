@@ -1,4 +1,4 @@
-"""Laws of switching: its ends are the strategies that it is made of, and nothing is lost in between."""
+"""Properties of strategy switches: limits equal a single strategy, and no sample or byte is lost or counted twice."""
 
 import asyncio
 import hashlib
@@ -15,16 +15,16 @@ from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
 from services.runtime.control import StrategySwitchState
 from services.schema.errors import ProtocolError
-from services.strategies.switching.state_transfer import receive_model_vectors as really_take
+from services.strategies.switching.state_transfer import receive_model_vectors
 
 RING = {"kind": "all_reduce"}
 BSP = {"kind": "parameter_server", "servers": 2}
 ASP = BSP | {"synchrony": {"kind": "asp"}}
-ONE = {"kind": "parameter_server"}
-BESIDE = {"kind": "parameter_server", "placement": {"kind": "colocated"}}
+ONE_SERVER = {"kind": "parameter_server"}
+COLOCATED = {"kind": "parameter_server", "placement": {"kind": "colocated"}}
 GBA = {"synchrony": {"kind": "gba", "oldest": 1}}
 BACKUP = {"synchrony": {"kind": "backup", "backups": 1}}
-PARTS = {
+STRATEGIES = {
     "ring": RING,
     "bsp": BSP,
     "asp": ASP,
@@ -33,28 +33,31 @@ PARTS = {
     "dssp": BSP | {"synchrony": {"kind": "dssp", "low": 0, "high": 2}},
     "gba": BSP | GBA,
     "backup": BSP | BACKUP,
-    "gba of one": ONE | GBA,
-    "backup of one": ONE | BACKUP,
+    "gba on one server": ONE_SERVER | GBA,
+    "backup on one server": ONE_SERVER | BACKUP,
     "compensated": ASP | {"compensation": {"kind": "dc_asgd_adaptive"}},
-    "weighed": ASP | {"staleness": {"kind": "inverse"}, "rate": "as_given"},
-    "beside": BESIDE,
-    "promoted": ONE | {"placement": {"kind": "promoted"}},
-    "asp promoted": ONE | {"placement": {"kind": "promoted"}, "synchrony": {"kind": "asp"}},
-    "two promoted": ONE | {"placement": {"kind": "promoted", "workers": 2}, "synchrony": {"kind": "asp"}},
-    "asp beside": BESIDE | {"synchrony": {"kind": "asp"}},
+    "weighted": ASP | {"staleness": {"kind": "inverse"}, "rate": "as_given"},
+    "colocated": COLOCATED,
+    "promoted": ONE_SERVER | {"placement": {"kind": "promoted"}},
+    "asp promoted": ONE_SERVER | {"placement": {"kind": "promoted"}, "synchrony": {"kind": "asp"}},
+    "two promoted": ONE_SERVER | {"placement": {"kind": "promoted", "workers": 2}, "synchrony": {"kind": "asp"}},
+    "asp colocated": COLOCATED | {"synchrony": {"kind": "asp"}},
     "spare": BSP | {"synchrony": {"kind": "asp"}, "placement": {"kind": "spare"}},
 }
-FIRST = ("ring", "bsp", "asp")
-WAYS = [(one, other) for one in FIRST for other in FIRST if one != other]
-OTHERS = [
+BASIC = ("ring", "bsp", "asp")
+BASIC_PAIRS = [(before, after) for before in BASIC for after in BASIC if before != after]
+OTHER_PAIRS = [
     ("ring", "tree"),
-    *(("ring", after) for after in ("ssp", "dssp", "gba", "backup", "compensated", "beside", "asp beside", "spare")),
-    *((before, "ring") for before in ("ssp", "dssp", "gba of one", "backup of one", "compensated")),
-    *((before, "ring") for before in ("beside", "asp beside", "spare")),
+    *(
+        ("ring", after)
+        for after in ("ssp", "dssp", "gba", "backup", "compensated", "colocated", "asp colocated", "spare")
+    ),
+    *((before, "ring") for before in ("ssp", "dssp", "gba on one server", "backup on one server", "compensated")),
+    *((before, "ring") for before in ("colocated", "asp colocated", "spare")),
     *(("ring", after) for after in ("promoted", "two promoted", "asp promoted")),
-    ("beside", "asp beside"),
+    ("colocated", "asp colocated"),
     ("bsp", "gba"),
-    ("gba of one", "backup of one"),
+    ("gba on one server", "backup on one server"),
     ("ssp", "bsp"),
 ]
 OPTIMISERS = [
@@ -69,225 +72,230 @@ LINKS = {
     **SLOW,
 }
 
-every_way = pytest.mark.parametrize(("before", "after"), WAYS)
-every_pair = pytest.mark.parametrize(("before", "after"), [*WAYS, *OTHERS])
-every_optimiser = pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda each: each["kind"])
+every_basic_pair = pytest.mark.parametrize(("before", "after"), BASIC_PAIRS)
+every_pair = pytest.mark.parametrize(("before", "after"), [*BASIC_PAIRS, *OTHER_PAIRS])
+every_optimiser = pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda optimiser: optimiser["kind"])
 
 
 def switch(before: str, after: str, when: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"kind": "strategy_switch", "before": PARTS[before], "after": PARTS[after], "when": when, **fields}
+    return {"kind": "strategy_switch", "before": STRATEGIES[before], "after": STRATEGIES[after], "when": when, **fields}
 
 
-def at(**moment: float) -> dict[str, Any]:
+def at_rule(**moment: float) -> dict[str, Any]:
     return {"kind": "at", **moment}
 
 
-def digest(done: Any) -> str:
-    return str(done.value("coordinator", "params_sha256"))
+def digest(trial: Any) -> str:
+    return str(trial.value("coordinator", "params_sha256"))
 
 
-def seconds(done: Any) -> float:
-    """Virtual seconds from the start of a run to its stop."""
-    (start,), (stop,) = (done.events("coordinator", key) for key in ("run_start", "run_stop"))
+def run_seconds(trial: Any) -> float:
+    """Return the virtual seconds from the start of a run to its stop."""
+    (start,), (stop,) = (trial.events("coordinator", key) for key in ("run_start", "run_stop"))
     return float(stop["time_ms"] - start["time_ms"]) / 1e3
 
 
 @every_optimiser
-@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("ring", "asp beside"), ("bsp", "asp")])
-@pytest.mark.parametrize("never", [{"kind": "never"}, at(fraction=1)], ids=["never", "at the end"])
-def test_a_switch_that_never_comes_is_the_strategy_before_to_the_last_bit(
-    rehearse: Callable[..., Any], before: str, after: str, never: dict[str, Any], optimiser: dict[str, Any]
+@pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("ring", "asp colocated"), ("bsp", "asp")])
+@pytest.mark.parametrize("never", [{"kind": "never"}, at_rule(fraction=1)], ids=["never", "at the end"])
+def test_run_without_a_switch_equals_the_first_strategy_bitwise(
+    simulate: Callable[..., Any], before: str, after: str, never: dict[str, Any], optimiser: dict[str, Any]
 ) -> None:
-    """Servers that rest beside a ring may change neither its numbers nor its time."""
-    whole = rehearse(PARTS[before], 3, cluster=LINKS, optimiser=optimiser)
+    """Idle servers beside a ring must change neither its values nor its time."""
+    expected = simulate(STRATEGIES[before], 3, cluster=LINKS, optimiser=optimiser)
 
-    done = rehearse(switch(before, after, never), 3, cluster=LINKS, optimiser=optimiser)
+    trial = simulate(switch(before, after, never), 3, cluster=LINKS, optimiser=optimiser)
 
-    assert digest(done) == digest(whole)
-    assert seconds(done) == seconds(whole)
-    assert not done.events("coordinator", "switch_prepared")
+    assert digest(trial) == digest(expected)
+    assert run_seconds(trial) == run_seconds(expected)
+    assert not trial.events("coordinator", "switch_prepared")
 
 
 @every_optimiser
-@pytest.mark.parametrize(("before", "after"), [(one, other) for one, other in WAYS if one != "asp"])
-def test_a_switch_before_the_first_step_is_the_strategy_after_to_the_last_bit(
-    rehearse: Callable[..., Any], before: str, after: str, optimiser: dict[str, Any]
+@pytest.mark.parametrize(("before", "after"), [(first, second) for first, second in BASIC_PAIRS if first != "asp"])
+def test_switch_before_the_first_step_equals_the_second_strategy_bitwise(
+    simulate: Callable[..., Any], before: str, after: str, optimiser: dict[str, Any]
 ) -> None:
-    """Also in time, and so in who comes when: everybody holds the first parameters already, nothing has to travel."""
-    whole = rehearse(PARTS[after], 3, cluster=LINKS, optimiser=optimiser)
+    """Also in time and order of arrival: all nodes have the initial parameters already, so nothing is sent."""
+    expected = simulate(STRATEGIES[after], 3, cluster=LINKS, optimiser=optimiser)
 
-    done = rehearse(switch(before, after, at(step=0)), 3, cluster=LINKS, optimiser=optimiser)
+    trial = simulate(switch(before, after, at_rule(step=0)), 3, cluster=LINKS, optimiser=optimiser)
 
-    assert digest(done) == digest(whole)
-    assert seconds(done) == pytest.approx(seconds(whole), abs=2e-6)
+    assert digest(trial) == digest(expected)
+    assert run_seconds(trial) == pytest.approx(run_seconds(expected), abs=2e-6)
 
 
 @every_optimiser
 @pytest.mark.parametrize("fraction", [0.3, 0.5])
-def test_all_ways_to_be_synchronous_are_one_way_before_and_after_a_switch(
-    rehearse: Callable[..., Any], fraction: float, optimiser: dict[str, Any]
+def test_switch_between_synchronous_strategies_equals_a_run_without_a_switch(
+    simulate: Callable[..., Any], fraction: float, optimiser: dict[str, Any]
 ) -> None:
-    """Ring and server update alike, so a run that goes from one to the other trains the same model, state and all."""
-    whole = rehearse(RING, 3, optimiser=optimiser, precision="fp64")
+    """Ring and server compute the same updates, so a switch between them trains the same model and optimiser state."""
+    expected = simulate(RING, 3, optimiser=optimiser, precision="fp64")
 
-    there = rehearse(switch("ring", "bsp", at(fraction=fraction)), 3, optimiser=optimiser, precision="fp64")
-    back = rehearse(switch("bsp", "ring", at(fraction=fraction)), 3, optimiser=optimiser, precision="fp64")
+    to_server = simulate(switch("ring", "bsp", at_rule(fraction=fraction)), 3, optimiser=optimiser, precision="fp64")
+    to_ring = simulate(switch("bsp", "ring", at_rule(fraction=fraction)), 3, optimiser=optimiser, precision="fp64")
 
-    for done in (there, back):
-        np.testing.assert_allclose(done.carried[-1], whole.carried[-1], rtol=1e-9, atol=1e-12)
-        assert done.value("coordinator", "switch_committed")["loaded"]
+    for trial in (to_server, to_ring):
+        np.testing.assert_allclose(trial.epoch_params[-1], expected.epoch_params[-1], rtol=1e-9, atol=1e-12)
+        assert trial.value("coordinator", "switch_committed")["loaded"]
 
 
-@every_way
+@every_basic_pair
 @pytest.mark.parametrize("batch", [12, 13])
-def test_a_budget_is_as_many_samples_with_a_switch_as_without(
-    rehearse: Callable[..., Any], before: str, after: str, batch: int
+def test_run_with_a_switch_uses_the_same_budget_of_samples(
+    simulate: Callable[..., Any], before: str, after: str, batch: int
 ) -> None:
-    """Every sample in an update was computed by somebody; out of lockstep whoever computes at the end finishes."""
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, batch=batch, cluster=LINKS)
+    """Workers computed every sample in an update; asynchronous ones finish their step at the end of the budget."""
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, batch=batch, cluster=LINKS)
 
-    (stop,) = done.events("coordinator", "run_stop")
-    budget, told = done.plan.epochs * done.plan.train_samples, stop["metadata"]["samples_count"]
-    over = batch if "asp" in (before, after) else 0
-    assert budget <= told <= budget + over
-    assert sum(row["samples"] for rank in range(3) for row in done.steps(rank)) == told
-    assert done.value("coordinator", "switch_committed")["step"] > 0
+    (stop,) = trial.events("coordinator", "run_stop")
+    budget, used = trial.plan.epochs * trial.plan.train_samples, stop["metadata"]["samples_count"]
+    excess = batch if "asp" in (before, after) else 0
+    assert budget <= used <= budget + excess
+    assert sum(row["samples"] for rank in range(3) for row in trial.steps(rank)) == used
+    assert trial.value("coordinator", "switch_committed")["step"] > 0
 
 
 @pytest.mark.parametrize("before", ["ring", "bsp"])
-def test_every_worker_goes_on_with_the_samples_after_its_last_ones(rehearse: Callable[..., Any], before: str) -> None:
-    """From lockstep on, each rank's steps are 0, 1, 2, … without gap or repeat: so are its samples."""
-    done = rehearse(switch(before, "asp", at(step=8)), 3, cluster=LINKS)
+def test_every_worker_continues_after_its_last_samples(simulate: Callable[..., Any], before: str) -> None:
+    """After a synchronous phase the steps of each rank are 0, 1, 2, … without gap or repetition; so are its samples."""
+    trial = simulate(switch(before, "asp", at_rule(step=8)), 3, cluster=LINKS)
 
     for rank in range(3):
-        assert [row["step"] for row in done.steps(rank)] == list(range(len(done.steps(rank))))
-    steps = [row["push_step"] for row in done.rows("server-0", "shard_updates")]
-    pushes = [(row["worker"], row["push_step"]) for row in done.rows("server-0", "shard_updates")]
+        assert [row["step"] for row in trial.steps(rank)] == list(range(len(trial.steps(rank))))
+    steps = [row["push_step"] for row in trial.rows("server-0", "shard_updates")]
+    pushes = [(row["worker"], row["push_step"]) for row in trial.rows("server-0", "shard_updates")]
     assert len(set(pushes)) == len(pushes)
     assert min(steps) == (8 if before == "ring" else 0)
 
 
-def test_an_event_begins_when_its_step_is_skipped(rehearse: Callable[..., Any]) -> None:
-    """Out of lockstep all go on from the step of the fastest, and a trial whose events never come is invalid."""
-    skips = rehearse(switch("asp", "ring", at(fraction=0.4)), 3, cluster=SLOW)
-    done_steps = [row["step"] for row in skips.steps(0)]
-    last, first = next((one, other) for one, other in pairwise(done_steps) if other > one + 1)
+def test_event_begins_when_its_step_is_skipped(simulate: Callable[..., Any]) -> None:
+    """After an asynchronous phase all continue from the step of the fastest; a missed event invalidates a trial."""
+    without_event = simulate(switch("asp", "ring", at_rule(fraction=0.4)), 3, cluster=SLOW)
+    expected_steps = [row["step"] for row in without_event.steps(0)]
+    last, first = next((step, after) for step, after in pairwise(expected_steps) if after > step + 1)
 
     pause = {"kind": "pause", "of": ["worker-0"], "at": {"step": last + 1}, "lasts": "10ms"}
-    done = rehearse(switch("asp", "ring", at(fraction=0.4)), 3, cluster=SLOW, events=[pause])
+    trial = simulate(switch("asp", "ring", at_rule(fraction=0.4)), 3, cluster=SLOW, events=[pause])
 
-    assert [row["step"] for row in done.steps(0)] == done_steps
-    begun = [event["value"] for event in done.events("worker-0", "event_applied")]
-    (at_first,) = [row["start_s"] for row in done.steps(0) if row["step"] == first]
-    (start,) = done.events("coordinator", "run_start")
-    assert [each["phase"] for each in begun] == ["begin", "end"]
-    assert start["time_ms"] / 1e3 + begun[0]["planned_s"] == pytest.approx(at_first, abs=1e-4)
+    assert [row["step"] for row in trial.steps(0)] == expected_steps
+    applied = [event["value"] for event in trial.events("worker-0", "event_applied")]
+    (first_start_s,) = [row["start_s"] for row in trial.steps(0) if row["step"] == first]
+    (start,) = trial.events("coordinator", "run_start")
+    assert [event["phase"] for event in applied] == ["begin", "end"]
+    assert start["time_ms"] / 1e3 + applied[0]["planned_s"] == pytest.approx(first_start_s, abs=1e-4)
 
 
 @every_pair
-def test_all_nodes_hold_the_same_bits_at_the_hand_over(
-    rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
+def test_all_nodes_have_bitwise_equal_parameters_at_the_hand_over(
+    simulate: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What servers and workers begin with is compared by their own digests, not by what somebody should have sent."""
-    told: list[StrategySwitchState] = []
-    hand_over = CoordinatorRuntime.report_switch_state
+    """Servers and workers compute their own digests of their parameters, so errors in the transfer are detected."""
+    states: list[StrategySwitchState] = []
+    report_switch_state = CoordinatorRuntime.report_switch_state
 
-    async def listen(desk: CoordinatorRuntime, held: StrategySwitchState) -> Any:
-        told.append(held)
-        return await hand_over(desk, held)
+    async def record_state(runtime: CoordinatorRuntime, state: StrategySwitchState) -> Any:
+        states.append(state)
+        return await report_switch_state(runtime, state)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", listen)
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
+    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", record_state)
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=LINKS)
 
-    truth = done.value("coordinator", "switch_committed")["params_sha256"]
-    last = {(held.node_name, held.is_server): held.params_digests for held in told}  # what each said last
+    expected = trial.value("coordinator", "switch_committed")["params_sha256"]
+    last = {(state.node_name, state.is_server): state.params_digests for state in states}  # by node: last report
     for rank in range(3):
-        assert list(last[f"worker-{rank}", False]) == truth
-    if done.plan.strategy.training_phases().switch.second.kind == "parameter_server":
-        assert [last[name, True][0] for name in done.plan.shard_owners] == truth
+        assert list(last[f"worker-{rank}", False]) == expected
+    if trial.plan.strategy.training_phases().switch.second.kind == "parameter_server":
+        assert [last[name, True][0] for name in trial.plan.shard_owners] == expected
 
 
 @every_pair
 @pytest.mark.parametrize("policy", ["carry", "zero", "reset"])
-def test_the_order_of_arrival_replays_across_a_switch_to_the_same_parameters(
-    rehearse: Callable[..., Any], before: str, after: str, policy: str
+def test_replay_across_a_switch_gives_the_same_parameters(
+    simulate: Callable[..., Any], before: str, after: str, policy: str
 ) -> None:
-    """What one strategy hands to the next is no more than the logs say: all bits of the result follow from it."""
-    strategy = switch(before, after, at(fraction=0.4), optimiser_state=policy)
-    done = rehearse(strategy, 3, cluster=LINKS, optimiser={"kind": "adam", "rate": 0.01}, batch=13)
+    """The first strategy hands over only what the logs contain, so all bits of the result follow from the logs."""
+    strategy = switch(before, after, at_rule(fraction=0.4), optimiser_state=policy)
+    trial = simulate(strategy, 3, cluster=LINKS, optimiser={"kind": "adam", "rate": 0.01}, batch=13)
 
-    params = replay(done.plan, done.arrivals, done.course)
+    params = replay(trial.plan, trial.arrivals, trial.progress)
 
-    assert done.course.switched is not None
-    assert hashlib.sha256(params.tobytes()).hexdigest() == digest(done)
+    assert trial.progress.switch_step is not None
+    assert hashlib.sha256(params.tobytes()).hexdigest() == digest(trial)
 
 
 @pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("asp", "ring")])
-def test_a_replay_that_takes_the_switch_for_another_step_ends_elsewhere(
-    rehearse: Callable[..., Any], before: str, after: str
+def test_replay_with_the_switch_at_another_step_gives_other_parameters(
+    simulate: Callable[..., Any], before: str, after: str
 ) -> None:
-    """So that the law above can fail."""
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
-    early = done.course._replace(switched=done.course.switched - 1)
+    """The test above can fail."""
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=LINKS)
+    early = trial.progress._replace(switch_step=trial.progress.switch_step - 1)
 
     try:
-        params = replay(done.plan, done.arrivals, early)
+        params = replay(trial.plan, trial.arrivals, early)
     except ProtocolError:
         return
-    assert hashlib.sha256(params.tobytes()).hexdigest() != digest(done)
+    assert hashlib.sha256(params.tobytes()).hexdigest() != digest(trial)
 
 
 @every_pair
-def test_bytes_of_both_phases_and_of_the_hand_over_are_those_of_the_plan(
-    rehearse: Callable[..., Any], before: str, after: str
+def test_bytes_of_both_phases_and_of_the_hand_over_equal_the_plan(
+    simulate: Callable[..., Any], before: str, after: str
 ) -> None:
-    """A hand-over is traffic like any other: known before the run, exactly."""
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
-    plan, commit = done.plan, done.value("coordinator", "switch_committed")
-    (committed,) = done.events("coordinator", "switch_committed")
+    """The traffic of a hand-over is known exactly before the run, as all other traffic is."""
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=LINKS)
+    plan, commit = trial.plan, trial.value("coordinator", "switch_committed")
+    (committed,) = trial.events("coordinator", "switch_committed")
 
     ends_ms = committed["time_ms"] - 2e-3
-    early = {f"worker-{rank}": sum(row["start_s"] * 1e3 < ends_ms for row in done.steps(rank)) for rank in range(3)}
-    computing = [node for node, share in zip(early, plan.second_phase.worker_weights, strict=True) if share]
-    late = {node: len(done.steps(rank)) - early[node] for rank, node in enumerate(early) if node in computing}
-    for node in early:
+    steps_before = {
+        f"worker-{rank}": sum(row["start_s"] * 1e3 < ends_ms for row in trial.steps(rank)) for rank in range(3)
+    }
+    computing = [node for node, share in zip(steps_before, plan.second_phase.worker_weights, strict=True) if share]
+    steps_after = {
+        node: len(trial.steps(rank)) - steps_before[node] for rank, node in enumerate(steps_before) if node in computing
+    }
+    for node in steps_before:
         moved = plan.second_phase.hand_over_bytes[node] if commit["loaded"] else 0
-        expected = sent(plan, node, early) + sent(plan.second_phase, node, late) + moved
-        assert done.value(node, "node_stop")["payload_bytes_sent"] == pytest.approx(expected, abs=0.01)
+        expected = sent_bytes(plan, node, steps_before) + sent_bytes(plan.second_phase, node, steps_after) + moved
+        assert trial.value(node, "node_stop")["payload_bytes_sent"] == pytest.approx(expected, abs=0.01)
         if node not in plan.shard_owners:
-            assert done.value(node, "node_switch")["bytes_sent"] == moved
+            assert trial.value(node, "node_switch")["bytes_sent"] == moved
 
 
-def sent(part: Any, node: str, steps: dict[str, int]) -> float:
-    """Payload bytes of a worker under one strategy: for its own steps, and for others' where it serves them."""
-    answered = part.reply_bytes_per_step.get(node, 0)
+def sent_bytes(phase: Any, node: str, steps: dict[str, int]) -> float:
+    """Return the payload bytes of a worker in one phase: for its own steps, and its replies if it is a server."""
+    reply_bytes = phase.reply_bytes_per_step.get(node, 0)
     others = [count for name, count in steps.items() if name != node]
-    return (part.bytes_per_step[node] - answered) * steps.get(node, 0) + answered * sum(others) / max(1, len(others))
+    own_bytes = (phase.bytes_per_step[node] - reply_bytes) * steps.get(node, 0)
+    return own_bytes + reply_bytes * sum(others) / max(1, len(others))
 
 
-@pytest.mark.parametrize(("before", "after"), OTHERS)
-def test_every_sample_is_in_an_update_or_said_to_be_dropped(
-    rehearse: Callable[..., Any], before: str, after: str
+@pytest.mark.parametrize(("before", "after"), OTHER_PAIRS)
+def test_every_sample_is_in_an_update_or_logged_as_dropped(
+    simulate: Callable[..., Any], before: str, after: str
 ) -> None:
-    """Also what waits at a server for others when a switch comes; dropped gradients are no progress."""
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=LINKS)
+    """Including gradients that wait at a server for others when a switch comes; dropped gradients are no progress."""
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=LINKS)
 
-    (stop,) = done.events("coordinator", "run_stop")
-    budget, told = done.plan.epochs * done.plan.train_samples, stop["metadata"]["samples_count"]
-    holder = done.plan.shard_owners[0] if done.plan.shard_owners else "worker-0"
-    dropped = sum(row["samples"] for row in done.rows(holder, "shard_drops"))
-    assert budget <= told <= budget + done.plan.batch
-    assert sum(row["samples"] for rank in range(3) for row in done.steps(rank)) == told + dropped
-    assert done.value("coordinator", "switch_committed")["step"] > 0
+    (stop,) = trial.events("coordinator", "run_stop")
+    budget, used = trial.plan.epochs * trial.plan.train_samples, stop["metadata"]["samples_count"]
+    owner = trial.plan.shard_owners[0] if trial.plan.shard_owners else "worker-0"
+    dropped = sum(row["samples"] for row in trial.rows(owner, "shard_drops"))
+    assert budget <= used <= budget + trial.plan.batch
+    assert sum(row["samples"] for rank in range(3) for row in trial.steps(rank)) == used + dropped
+    assert trial.value("coordinator", "switch_committed")["step"] > 0
 
 
 @pytest.mark.parametrize("policy", ["carry", "zero", "reset"])
-def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], policy: str) -> None:
-    """Recomputed by hand: one worker, so nothing is stale, and a switch that changes nothing but the state."""
-    done = rehearse(
-        switch("ring", "asp", at(step=5), optimiser_state=policy), 1, optimiser={"kind": "adam", "rate": 0.01}
+def test_optimiser_state_after_a_switch_follows_its_policy(simulate: Callable[..., Any], policy: str) -> None:
+    """Recomputed here: with one worker no gradient is stale, so the switch changes only the optimiser state."""
+    trial = simulate(
+        switch("ring", "asp", at_rule(step=5), optimiser_state=policy), 1, optimiser={"kind": "adam", "rate": 0.01}
     )
-    plan, data = done.plan, done.plan.dataset.load(done.plan.dtype)
+    plan, data = trial.plan, trial.plan.dataset.load(trial.plan.dtype)
     params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
     state = plan.optimiser.init_state(params)
     for step in range(plan.steps):
@@ -297,7 +305,7 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
         _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
         params, state = plan.optimiser.update_params(params, gradient, state)
 
-    assert done.params.tobytes() == params.tobytes()
+    assert trial.params.tobytes() == params.tobytes()
     assert state.update_count == plan.steps - (5 if policy == "reset" else 0)
 
 
@@ -307,81 +315,81 @@ def test_the_optimisers_state_follows_its_policy(rehearse: Callable[..., Any], p
         ("keep_per_sample", "ring", "asp", 1 / 4),
         ("keep_per_sample", "asp", "ring", 4),
         ("keep_per_sample", "ring", "bsp", 1),
-        ("keep_per_sample", "weighed", "ring", 1),
-        ("keep_per_sample", "weighed", "asp", 1 / 4),
+        ("keep_per_sample", "weighted", "ring", 1),
+        ("keep_per_sample", "weighted", "asp", 1 / 4),
         ("keep", "ring", "asp", 1),
         (0.5, "ring", "asp", 0.5),
     ],
 )
-def test_the_learning_rate_follows_its_policy(
-    rehearse: Callable[..., Any], policy: str | float, before: str, after: str, factor: float
+def test_learning_rate_after_a_switch_follows_its_policy(
+    simulate: Callable[..., Any], policy: str | float, before: str, after: str, factor: float
 ) -> None:
-    """Per sample: an update from one gradient of four uses a quarter of the rate, and back four times as much.
+    """Per sample: an update with one gradient of four uses a quarter of the rate, and back four times as much.
 
-    Where the age of gradients made a quarter of the rate already, the whole rate is what lockstep goes on with.
+    Where weighting by staleness already reduced the rate to a quarter, the synchronous phase uses the whole rate.
     """
-    plan = rehearse(switch(before, after, at(fraction=0.5), rate=policy), 4, batch=16).plan
+    plan = simulate(switch(before, after, at_rule(fraction=0.5), rate=policy), 4, batch=16).plan
 
     assert plan.second_phase.optimiser.rate == pytest.approx(factor * plan.optimiser.rate)
 
 
-def test_a_plateau_is_decided_once_and_its_value_is_logged_to_the_end(rehearse: Callable[..., Any]) -> None:
-    """The rule's record shows why it fired, and what it would have said later."""
+def test_plateau_rule_switches_once_and_logs_its_value_to_the_end(simulate: Callable[..., Any]) -> None:
+    """The log shows why the rule fired, and what its value was later."""
     rule = {"kind": "plateau", "window": 2, "threshold": 0.5, "min_points": 2, "loss": "train"}
-    done = rehearse(switch("ring", "asp", rule), 3, epochs=8)
+    trial = simulate(switch("ring", "asp", rule), 3, epochs=8)
 
-    found = [(event["metadata"], event["value"]) for event in done.events("coordinator", "switch_rule")]
-    first = next(where["step"] for where, value in found if value["fires"])
-    assert done.value("coordinator", "switch_committed")["step"] == first
-    assert len(found) >= 6
-    assert all(value["fires"] == (value["value"] <= 0.5) for _, value in found if value["value"] is not None)
+    decisions = [(event["metadata"], event["value"]) for event in trial.events("coordinator", "switch_rule")]
+    first = next(metadata["step"] for metadata, value in decisions if value["fires"])
+    assert trial.value("coordinator", "switch_committed")["step"] == first
+    assert len(decisions) >= 6
+    assert all(value["fires"] == (value["value"] <= 0.5) for _, value in decisions if value["value"] is not None)
 
 
-def test_a_plateau_switches_an_asynchronous_run_too(rehearse: Callable[..., Any]) -> None:
-    """Nobody waits at an evaluation there, so everybody is called."""
+def test_plateau_rule_switches_an_asynchronous_run(simulate: Callable[..., Any]) -> None:
+    """Asynchronous workers do not wait for an evaluation, so the coordinator has to call all of them."""
     rule = {"kind": "plateau", "window": 2, "threshold": 0.5, "min_points": 2, "loss": "train"}
-    done = rehearse(switch("asp", "ring", rule), 3, epochs=8, cluster=LINKS)
+    trial = simulate(switch("asp", "ring", rule), 3, epochs=8, cluster=LINKS)
 
-    committed = done.value("coordinator", "switch_committed")
-    hashes = [event for rank in range(3) for event in done.events(f"worker-{rank}", "node_hash")]
-    by_step = groupby(sorted((event["metadata"]["step"], event["value"]) for event in hashes), key=lambda each: each[0])
+    committed = trial.value("coordinator", "switch_committed")
+    hashes = [event for rank in range(3) for event in trial.events(f"worker-{rank}", "node_hash")]
+    by_step = groupby(sorted((event["metadata"]["step"], event["value"]) for event in hashes), key=lambda pair: pair[0])
     assert committed["loaded"]
     assert all(len({value for _, value in group}) == 1 for _, group in by_step)
 
 
 @pytest.mark.parametrize(("before", "after"), [("asp", "ring"), ("ring", "asp")])
-def test_the_rule_is_on_record_at_every_evaluation_point(rehearse: Callable[..., Any], before: str, after: str) -> None:
-    """Also at the last one, when everybody has left and the servers' parameters are measured."""
+def test_switch_rule_is_logged_at_every_evaluation(simulate: Callable[..., Any], before: str, after: str) -> None:
+    """Also at the last one, after all workers have left and the servers' parameters are evaluated."""
     rule = {"kind": "plateau", "force_at": 2, "window": 2, "threshold": 1e-9}
-    done = rehearse(switch(before, after, rule), 3, cluster=LINKS, epochs=5)
+    trial = simulate(switch(before, after, rule), 3, cluster=LINKS, epochs=5)
 
-    judged, measured = (done.events("coordinator", key) for key in ("switch_rule", "eval_metrics"))
-    assert [each["value"]["loss"] for each in judged] == [each["value"]["loss"] for each in measured]
-    assert [each["metadata"]["step"] for each in judged] == [each["metadata"]["step"] for each in measured]
-    assert done.value("coordinator", "switch_committed")
+    decisions, evaluations = (trial.events("coordinator", key) for key in ("switch_rule", "eval_metrics"))
+    assert [event["value"]["loss"] for event in decisions] == [event["value"]["loss"] for event in evaluations]
+    assert [event["metadata"]["step"] for event in decisions] == [event["metadata"]["step"] for event in evaluations]
+    assert trial.value("coordinator", "switch_committed")
 
 
-def test_the_last_pass_of_a_rule_that_looks_at_training_is_on_record(rehearse: Callable[..., Any]) -> None:
-    """Out of lockstep fast workers use up the budget, so that slow ones never report their last epoch."""
+def test_switch_rule_on_training_loss_is_logged_for_the_last_epoch(simulate: Callable[..., Any]) -> None:
+    """Fast asynchronous workers use up the budget, so slow ones never report their last epoch."""
     rule = {"kind": "plateau", "loss": "train", "window": 2, "threshold": 1e-9}
-    done = rehearse(switch("asp", "ring", rule), 3, cluster=SLOW, epochs=5)
+    trial = simulate(switch("asp", "ring", rule), 3, cluster=SLOW, epochs=5)
 
-    passes = done.events("coordinator", "train_loss")
-    judged = done.events("coordinator", "switch_rule")
-    assert len(passes) < len(judged) == len(passes) + 1
-    assert [each["metadata"]["epoch_num"] for each in judged] == [*range(1, len(judged) + 1)]
+    train_losses = trial.events("coordinator", "train_loss")
+    decisions = trial.events("coordinator", "switch_rule")
+    assert len(train_losses) < len(decisions) == len(train_losses) + 1
+    assert [event["metadata"]["epoch_num"] for event in decisions] == [*range(1, len(decisions) + 1)]
 
 
-def test_losses_that_are_not_finite_end_the_run_and_say_so(rehearse: Callable[..., Any]) -> None:
-    """Nothing comes of a model that has diverged; a rule that waits for it to settle would wait for ever."""
+def test_losses_that_are_not_finite_abort_the_run_with_a_reason(simulate: Callable[..., Any]) -> None:
+    """A diverged model never reaches a plateau, so the rule would wait forever."""
     with np.errstate(all="ignore"):
-        done = rehearse(
+        trial = simulate(
             switch("ring", "asp", {"kind": "plateau"}), 2, epochs=40, optimiser={"kind": "sgd", "rate": 1e30}
         )
 
-    (stop,) = done.events("coordinator", "run_stop")
+    (stop,) = trial.events("coordinator", "run_stop")
     assert (stop["metadata"]["status"], stop["metadata"]["reason"]) == ("aborted", "3 losses were not finite")
-    assert not done.events("coordinator", "switch_committed")
+    assert not trial.events("coordinator", "switch_committed")
 
 
 @pytest.mark.parametrize(
@@ -390,163 +398,165 @@ def test_losses_that_are_not_finite_end_the_run_and_say_so(rehearse: Callable[..
         ("ring", "asp"),
         ("asp", "ring"),
         ("asp", "bsp"),
-        ("ring", "asp beside"),
-        ("asp beside", "ring"),
+        ("ring", "asp colocated"),
+        ("asp colocated", "ring"),
         ("dssp", "ring"),
-        ("gba of one", "ring"),
+        ("gba on one server", "ring"),
     ],
 )
-def test_what_was_loaded_wrongly_aborts_the_switch_and_changes_nothing(
-    rehearse: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
+def test_wrongly_loaded_model_aborts_the_switch_and_changes_nothing(
+    simulate: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the commit everybody still has what it had: the run is the one that never switches."""
+    """Before the commit all nodes still have their own state: the run equals one that never switches."""
 
-    async def badly(transport: Any, source: str, step: int, into: Any) -> None:
-        await really_take(transport, source, step, into)
+    async def receive_wrong_model(transport: Any, source: str, step: int, into: Any) -> None:
+        await receive_model_vectors(transport, source, step, into)
         into[0][0] += 1
 
     for module in ("services.worker.strategy_switch", "services.ps_shard.strategy_switch"):
-        monkeypatch.setattr(f"{module}.receive_model_vectors", badly)
+        monkeypatch.setattr(f"{module}.receive_model_vectors", receive_wrong_model)
 
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW)
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=SLOW)
 
-    assert "differs from the model that was sent" in done.value("coordinator", "switch_aborted")["reason"]
-    assert not done.events("coordinator", "switch_committed")
-    (stop,) = done.events("coordinator", "run_stop")
-    budget = done.plan.epochs * done.plan.train_samples
-    assert budget <= stop["metadata"]["samples_count"] <= budget + done.plan.batch
+    assert "differs from the model that was sent" in trial.value("coordinator", "switch_aborted")["reason"]
+    assert not trial.events("coordinator", "switch_committed")
+    (stop,) = trial.events("coordinator", "run_stop")
+    budget = trial.plan.epochs * trial.plan.train_samples
+    assert budget <= stop["metadata"]["samples_count"] <= budget + trial.plan.batch
     if before == "ring":
-        assert digest(done) == digest(rehearse(RING, 3, cluster=SLOW))
+        assert digest(trial) == digest(simulate(RING, 3, cluster=SLOW))
 
 
-def test_replicas_that_differ_abort_the_switch(rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A switch would hide it: servers know one model only."""
-    hand_over = CoordinatorRuntime.report_switch_state
+def test_different_replicas_abort_the_switch(simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch would hide the difference, since servers have only one model."""
+    report_switch_state = CoordinatorRuntime.report_switch_state
 
-    async def differ(desk: CoordinatorRuntime, held: StrategySwitchState) -> Any:
-        told = (
-            StrategySwitchState(held.node_name, held.stage, held.next_step, params_digests=("other",))
-            if held.node_name == "worker-1"
-            else held
+    async def report_other_digest(runtime: CoordinatorRuntime, state: StrategySwitchState) -> Any:
+        changed = (
+            StrategySwitchState(state.node_name, state.stage, state.next_step, params_digests=("other",))
+            if state.node_name == "worker-1"
+            else state
         )
-        return await hand_over(desk, told)
+        return await report_switch_state(runtime, changed)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", differ)
-    done = rehearse(switch("ring", "asp", at(step=4)), 3)
+    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", report_other_digest)
+    trial = simulate(switch("ring", "asp", at_rule(step=4)), 3)
 
-    assert "replicas differ" in done.value("coordinator", "switch_aborted")["reason"]
+    assert "replicas differ" in trial.value("coordinator", "switch_aborted")["reason"]
 
 
-def test_a_node_that_never_comes_aborts_the_switch(
-    rehearse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+def test_node_that_never_reports_aborts_the_switch(
+    simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Patience is a step's timeout; then all go on as before, and the log says why."""
+    """The timeout is that of a step; then all nodes continue as before, and the log gives the reason."""
 
-    async def sleep(desk: CoordinatorRuntime) -> bool:
-        while not desk._is_switch_wait_cancelled:
-            await desk.clock.sleep_until(desk.clock.now() + 1.0)
+    async def sleep(runtime: CoordinatorRuntime) -> bool:
+        while not runtime._is_switch_wait_cancelled:
+            await runtime.clock.sleep_until(runtime.clock.now() + 1.0)
         return False
 
     monkeypatch.setattr(CoordinatorRuntime, "await_strategy_switch", sleep)
-    done = rehearse(switch("ring", "asp", at(step=4)), 3, timeouts={"step": "2s"})
+    trial = simulate(switch("ring", "asp", at_rule(step=4)), 3, timeouts={"step": "2s"})
 
-    aborted = done.value("coordinator", "switch_aborted")
+    aborted = trial.value("coordinator", "switch_aborted")
     assert aborted["reason"] == "a node did not report its state within 2 s"
     assert aborted["seconds"] == pytest.approx(2)
-    assert digest(done) == digest(rehearse(RING, 3))
+    assert digest(trial) == digest(simulate(RING, 3))
 
 
-@pytest.mark.parametrize(("giver", "before", "after"), [("worker", "ring", "asp"), ("ps_shard", "asp", "ring")])
-def test_who_gives_in_vain_gives_up_with_the_coordinator_and_goes_on(
-    rehearse: Callable[..., Any], giver: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sender", "before", "after"), [("worker", "ring", "asp"), ("ps_shard", "asp", "ring")])
+def test_sender_that_is_blocked_aborts_the_switch_and_continues(
+    simulate: Callable[..., Any], sender: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What can't be sent waits without end, and all the others would wait for the giver's next step."""
+    """A blocked transfer never ends, and all other workers would wait for the next step of the sender."""
 
-    async def in_vain(*_: Any) -> None:
+    async def send_forever(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(f"services.{giver}.strategy_switch.send_model_vectors", in_vain)
-    done = rehearse(switch(before, after, at(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
+    monkeypatch.setattr(f"services.{sender}.strategy_switch.send_model_vectors", send_forever)
+    trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=SLOW, timeouts={"step": "2s"})
 
-    assert "within 2 s" in done.value("coordinator", "switch_aborted")["reason"]
-    (stop,) = done.events("coordinator", "run_stop")
-    budget = done.plan.epochs * done.plan.train_samples
-    assert budget <= stop["metadata"]["samples_count"] <= budget + done.plan.batch
+    assert "within 2 s" in trial.value("coordinator", "switch_aborted")["reason"]
+    (stop,) = trial.events("coordinator", "run_stop")
+    budget = trial.plan.epochs * trial.plan.train_samples
+    assert budget <= stop["metadata"]["samples_count"] <= budget + trial.plan.batch
     if before == "ring":
-        assert digest(done) == digest(rehearse(RING, 3, cluster=SLOW))
+        assert digest(trial) == digest(simulate(RING, 3, cluster=SLOW))
 
 
-def test_a_resting_server_that_is_cut_off_does_not_hold_up_the_ring(rehearse: Callable[..., Any]) -> None:
-    """Until the switch nobody has needed it, and after an abort nobody does."""
-    cut = {"kind": "partition", "at": {"step": 4}, "apart": ["server-0"], "lasts": "20s"}
-    done = rehearse(switch("ring", "asp", at(step=6)), 3, cluster=LINKS, events=[cut], timeouts={"step": "5s"})
+def test_idle_server_that_is_cut_off_does_not_delay_the_ring(simulate: Callable[..., Any]) -> None:
+    """No worker needs the server before the switch, and none needs it after the abort."""
+    partition = {"kind": "partition", "at": {"step": 4}, "apart": ["server-0"], "lasts": "20s"}
+    trial = simulate(
+        switch("ring", "asp", at_rule(step=6)), 3, cluster=LINKS, events=[partition], timeouts={"step": "5s"}
+    )
 
-    assert "within 5 s" in done.value("coordinator", "switch_aborted")["reason"]
-    assert digest(done) == digest(rehearse(RING, 3, cluster=LINKS))
+    assert "within 5 s" in trial.value("coordinator", "switch_aborted")["reason"]
+    assert digest(trial) == digest(simulate(RING, 3, cluster=LINKS))
 
 
-def test_a_switch_costs_what_its_bytes_cost_and_less_than_three_steps(rehearse: Callable[..., Any]) -> None:
-    """Parameters and momentum once through the server's link; replicas share the sending."""
+def test_switch_takes_the_time_of_its_bytes_and_less_than_three_steps(simulate: Callable[..., Any]) -> None:
+    """Parameters and momentum pass the server's link once; the replicas share the sending."""
     work = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [64]}, "batch": 240}
-    equal = {key: value for key, value in LINKS.items() if key != "groups"}
-    one = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
-    strategy = {"kind": "strategy_switch", "before": RING, "after": one, "when": at(epoch=1)}
-    done = rehearse(strategy, 4, cluster=equal, epochs=2, **work)
+    equal_links = {key: value for key, value in LINKS.items() if key != "groups"}
+    asp_on_one_server = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
+    strategy = {"kind": "strategy_switch", "before": RING, "after": asp_on_one_server, "when": at_rule(epoch=1)}
+    trial = simulate(strategy, 4, cluster=equal_links, epochs=2, **work)
 
-    took = done.value("coordinator", "switch_committed")["seconds"]
+    switch_s = trial.value("coordinator", "switch_committed")["seconds"]
 
-    assert took == pytest.approx(2 * done.plan.vector_bytes / goodput_bytes_per_s(1e6), rel=0.05)
-    assert took <= 3 * done.plan.predicted.step_s
+    assert switch_s == pytest.approx(2 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6), rel=0.05)
+    assert switch_s <= 3 * trial.plan.predicted.step_s
 
 
 @pytest.mark.parametrize(("before", "after"), [("ring", "asp"), ("bsp", "asp"), ("asp", "bsp")])
 @pytest.mark.parametrize("fraction", [0.25, 0.6])
-def test_the_time_of_a_run_is_that_of_its_parts(
-    rehearse: Callable[..., Any], before: str, after: str, fraction: float
+def test_run_time_is_the_sum_of_its_phases_and_the_switch(
+    simulate: Callable[..., Any], before: str, after: str, fraction: float
 ) -> None:
-    """T = p·T_before + (1 - p)·T_after + T_switch, p of the samples: nothing else costs time."""
+    """T = p·T_before + (1 - p)·T_after + T_switch, where p is the share of samples before the switch."""
     work = {"cluster": LINKS, "epochs": 12, "batch": 24}
-    first, second = rehearse(PARTS[before], 4, **work), rehearse(PARTS[after], 4, **work)
-    done = rehearse(switch(before, after, at(fraction=fraction)), 4, **work)
+    first, second = simulate(STRATEGIES[before], 4, **work), simulate(STRATEGIES[after], 4, **work)
+    trial = simulate(switch(before, after, at_rule(fraction=fraction)), 4, **work)
 
-    committed = done.value("coordinator", "switch_committed")
-    p = committed["samples"] / (done.plan.epochs * done.plan.train_samples)
-    law = p * seconds(first) + (1 - p) * seconds(second) + committed["seconds"]
-    assert seconds(done) == pytest.approx(law, rel=0.03)
-
-
-def test_sync_switch_is_a_switch_between_two_ways_to_serve(rehearse: Callable[..., Any]) -> None:
-    """The thin member and the long way of writing it train the same model at the same times."""
-    long = rehearse(switch("bsp", "asp", at(fraction=0.25)), 3, cluster=LINKS)
-
-    thin = rehearse({"kind": "sync_switch", "servers": 2, "fraction": 0.25}, 3, cluster=LINKS)
-
-    assert digest(thin) == digest(long)
-    assert seconds(thin) == seconds(long)
+    committed = trial.value("coordinator", "switch_committed")
+    p = committed["samples"] / (trial.plan.epochs * trial.plan.train_samples)
+    expected_s = p * run_seconds(first) + (1 - p) * run_seconds(second) + committed["seconds"]
+    assert run_seconds(trial) == pytest.approx(expected_s, rel=0.03)
 
 
-def test_two_rings_switch_without_a_server(rehearse: Callable[..., Any]) -> None:
-    """Nothing has to travel between replicas; formats may change all the same."""
+def test_sync_switch_equals_a_switch_from_bsp_to_asp(simulate: Callable[..., Any]) -> None:
+    """The short form and the equivalent strategy_switch train the same model at the same times."""
+    long_form = simulate(switch("bsp", "asp", at_rule(fraction=0.25)), 3, cluster=LINKS)
+
+    short_form = simulate({"kind": "sync_switch", "servers": 2, "fraction": 0.25}, 3, cluster=LINKS)
+
+    assert digest(short_form) == digest(long_form)
+    assert run_seconds(short_form) == run_seconds(long_form)
+
+
+def test_switch_between_two_rings_needs_no_server(simulate: Callable[..., Any]) -> None:
+    """Nothing is sent between replicas; the compression may still change."""
     strategy = {
         "kind": "strategy_switch",
         "before": RING | {"compress": {"kind": "fp16"}},
         "after": RING,
-        "when": at(fraction=0.5),
+        "when": at_rule(fraction=0.5),
     }
-    done = rehearse(strategy, 3)
+    trial = simulate(strategy, 3)
 
-    assert not done.value("coordinator", "switch_committed")["loaded"]
-    assert done.plan.servers == 0
+    assert not trial.value("coordinator", "switch_committed")["loaded"]
+    assert trial.plan.servers == 0
 
 
 @pytest.mark.slow
-def test_a_run_of_64_workers_repeats_to_the_last_bit(rehearse: Callable[..., Any]) -> None:
-    """Virtual time is deterministic, also where many come to a hand-over at once."""
+def test_run_of_64_workers_is_reproducible_bitwise(simulate: Callable[..., Any]) -> None:
+    """Virtual time is deterministic, also where many workers reach a hand-over at once."""
     work = {"batch": 64, "epochs": 10, "cluster": SLOW}
-    one, other = (rehearse(switch("ring", "asp", at(fraction=0.5)), 64, **work) for _ in range(2))
+    first, second = (simulate(switch("ring", "asp", at_rule(fraction=0.5)), 64, **work) for _ in range(2))
 
-    assert digest(one) == digest(other)
-    assert one.lines["coordinator"] == other.lines["coordinator"]
+    assert digest(first) == digest(second)
+    assert first.lines["coordinator"] == second.lines["coordinator"]
 
 
 PROMOTED = ["promoted", "two promoted", "asp promoted"]
@@ -554,91 +564,93 @@ PROMOTED = ["promoted", "two promoted", "asp promoted"]
 
 @pytest.mark.parametrize("after", PROMOTED)
 @pytest.mark.parametrize(("batch", "step"), [(12, 8), (13, 9), (12, 7)])
-def test_every_sample_of_an_epoch_is_seen_once_though_workers_become_servers(
-    rehearse: Callable[..., Any], after: str, batch: int, step: int
+def test_every_sample_of_an_epoch_is_used_once_when_workers_become_servers(
+    simulate: Callable[..., Any], after: str, batch: int, step: int
 ) -> None:
-    """Those who are left share the batches of those who serve from then on, in the middle of an epoch or at its end."""
-    done = rehearse(switch("ring", after, at(step=step)), 4, batch=batch)  # equal speeds: everybody does as many steps
+    """The remaining workers share the batches of the promoted ones, in the middle of an epoch or at its end."""
+    trial = simulate(switch("ring", after, at_rule(step=step)), 4, batch=batch)  # equal speeds, equal numbers of steps
 
     last = (
-        3 if done.plan.second_phase.is_synchronous else 2
-    )  # of the last epoch, who is faster at its end takes from the next
-    seen = Counter(
-        (step // done.plan.steps_per_epoch, int(sample))
+        3 if trial.plan.second_phase.is_synchronous else 2
+    )  # near the end of the last epoch, fast workers already start the next one
+    uses = Counter(
+        (step // trial.plan.steps_per_epoch, int(sample))
         for rank in range(4)
-        for step in (row["step"] for row in done.steps(rank))
-        for sample in done.plan.data_order.rank_sample_indices(
-            step, rank, (1,) * 4 if step < switched(done) else done.plan.second_phase.worker_weights
+        for step in (row["step"] for row in trial.steps(rank))
+        for sample in trial.plan.data_order.rank_sample_indices(
+            step, rank, (1,) * 4 if step < switch_step(trial) else trial.plan.second_phase.worker_weights
         )
     )
-    whole = {each: count for each, count in seen.items() if each[0] < last}
-    assert whole == dict.fromkeys(product(range(last), range(done.plan.train_samples)), 1)
+    uses_in_full_epochs = {sample: count for sample, count in uses.items() if sample[0] < last}
+    assert uses_in_full_epochs == dict.fromkeys(product(range(last), range(trial.plan.train_samples)), 1)
 
 
 @pytest.mark.parametrize("after", PROMOTED)
-def test_promoted_workers_compute_to_the_switch_and_serve_from_there_on(
-    rehearse: Callable[..., Any], after: str
+def test_promoted_workers_compute_until_the_switch_and_then_are_servers(
+    simulate: Callable[..., Any], after: str
 ) -> None:
-    """The last ranks hold all of the model between them; nobody pushes to himself, nobody is left out."""
-    done = rehearse(switch("ring", after, at(step=8)), 4, cluster=LINKS)
-    promoted = [node for node, share in zip(names(4), done.plan.second_phase.worker_weights, strict=True) if not share]
+    """The last ranks together have the whole model; no worker pushes to itself, and none is left out."""
+    trial = simulate(switch("ring", after, at_rule(step=8)), 4, cluster=LINKS)
+    promoted = [
+        node for node, share in zip(worker_names(4), trial.plan.second_phase.worker_weights, strict=True) if not share
+    ]
 
-    assert list(done.plan.shard_owners) == promoted == names(4)[-len(promoted) :]
-    for rank, name in enumerate(names(4)):
-        assert (max(row["step"] for row in done.steps(rank)) < 8) == (name in promoted)
-    for holder in promoted:
-        pushes = [(row["worker"], row["push_step"]) for row in done.rows(holder, "shard_updates")]
+    assert list(trial.plan.shard_owners) == promoted == worker_names(4)[-len(promoted) :]
+    for rank, name in enumerate(worker_names(4)):
+        assert (max(row["step"] for row in trial.steps(rank)) < 8) == (name in promoted)
+    for owner in promoted:
+        pushes = [(row["worker"], row["push_step"]) for row in trial.rows(owner, "shard_updates")]
         assert {worker for worker, _ in pushes} == set(range(4 - len(promoted)))
         assert len(set(pushes)) == len(pushes)
         assert min(step for _, step in pushes) == 8
 
 
-def test_promoted_servers_begin_with_their_own_replica_and_nothing_travels(rehearse: Callable[..., Any]) -> None:
-    """What every replica holds need not be sent; momentum neither."""
-    done = rehearse(switch("ring", "two promoted", at(step=8)), 4, cluster=LINKS)
+def test_promoted_servers_start_from_their_own_replica_without_a_transfer(simulate: Callable[..., Any]) -> None:
+    """Parameters and momentum are already in every replica."""
+    trial = simulate(switch("ring", "two promoted", at_rule(step=8)), 4, cluster=LINKS)
 
-    assert set(done.plan.second_phase.hand_over_bytes.values()) == {0}
+    assert set(trial.plan.second_phase.hand_over_bytes.values()) == {0}
     for rank in range(4):
-        assert done.value(f"worker-{rank}", "node_switch")["bytes_sent"] == 0
-    assert done.value("coordinator", "switch_committed")["loaded"]
+        assert trial.value(f"worker-{rank}", "node_switch")["bytes_sent"] == 0
+    assert trial.value("coordinator", "switch_committed")["loaded"]
 
 
 @every_optimiser
-def test_a_promoted_server_in_lockstep_trains_what_the_ring_would_have(
-    rehearse: Callable[..., Any], optimiser: dict[str, Any]
+def test_synchronous_promoted_server_trains_the_same_model_as_the_ring(
+    simulate: Callable[..., Any], optimiser: dict[str, Any]
 ) -> None:
-    """The same batches cut into fewer shares: rounding apart, the same model."""
-    whole = rehearse(RING, 4, optimiser=optimiser, precision="fp64")
+    """The same batches are divided into fewer shares: the model is the same except for rounding."""
+    expected = simulate(RING, 4, optimiser=optimiser, precision="fp64")
 
-    done = rehearse(switch("ring", "promoted", at(step=8)), 4, optimiser=optimiser, precision="fp64")
+    trial = simulate(switch("ring", "promoted", at_rule(step=8)), 4, optimiser=optimiser, precision="fp64")
 
-    assert [event["metadata"]["epoch_num"] for event in done.events("coordinator", "train_loss")] == [1, 2, 3]
-    np.testing.assert_allclose(done.carried[-1], whole.carried[-1], rtol=1e-9, atol=1e-12)
+    assert [event["metadata"]["epoch_num"] for event in trial.events("coordinator", "train_loss")] == [1, 2, 3]
+    np.testing.assert_allclose(trial.epoch_params[-1], expected.epoch_params[-1], rtol=1e-9, atol=1e-12)
 
 
-def test_the_rate_after_a_promotion_is_that_of_a_larger_share(rehearse: Callable[..., Any]) -> None:
-    """Of four workers one serves: a gradient holds a third of a batch, and its update uses a third of the rate."""
-    plan = rehearse(switch("ring", "asp promoted", at(step=8)), 4).plan
+def test_learning_rate_after_a_promotion_is_that_of_a_larger_share(simulate: Callable[..., Any]) -> None:
+    """One of four workers becomes a server: a gradient is of 1/3 of a batch, and its update uses 1/3 of the rate."""
+    plan = simulate(switch("ring", "asp promoted", at_rule(step=8)), 4).plan
 
     assert plan.second_phase.optimiser.rate == pytest.approx(plan.optimiser.rate / 3)
 
 
 @pytest.mark.parametrize("after", ["promoted", "asp promoted"])
-def test_a_step_after_a_promotion_takes_what_the_closed_form_says(rehearse: Callable[..., Any], after: str) -> None:
-    """Fewer workers compute larger shares; who is answered first in lockstep computes behind the others' answers."""
-    equal = {key: value for key, value in LINKS.items() if key != "groups"}
-    done = rehearse(switch("ring", after, at(step=3)), 4, cluster=equal, batch=40, epochs=8)
+def test_step_time_after_a_promotion_equals_the_closed_form(simulate: Callable[..., Any], after: str) -> None:
+    """Fewer workers compute larger shares; a synchronous worker with an early reply computes during later replies."""
+    equal_links = {key: value for key, value in LINKS.items() if key != "groups"}
+    trial = simulate(switch("ring", after, at_rule(step=3)), 4, cluster=equal_links, batch=40, epochs=8)
 
-    settled = [row["step_s"] for rank in range(3) for row in done.steps(rank) if 5 <= row["step"] < 14]
+    steps_s = [row["step_s"] for rank in range(3) for row in trial.steps(rank) if 5 <= row["step"] < 14]
 
-    predicted_s = done.plan.second_phase.predicted.step_s
-    early_s = 2 * done.plan.vector_bytes / goodput_bytes_per_s(1e6) if after == "promoted" else 0.0
-    assert predicted_s - early_s - 1e-5 <= np.mean(settled) <= 1.05 * predicted_s
+    predicted_s = trial.plan.second_phase.predicted.step_s
+    early_s = 2 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6) if after == "promoted" else 0.0
+    assert predicted_s - early_s - 1e-5 <= np.mean(steps_s) <= 1.05 * predicted_s
 
 
-def names(workers: int) -> list[str]:
+def worker_names(workers: int) -> list[str]:
     return [f"worker-{rank}" for rank in range(workers)]
 
 
-def switched(done: Any) -> int:
-    return int(done.value("coordinator", "switch_committed")["step"])
+def switch_step(trial: Any) -> int:
+    return int(trial.value("coordinator", "switch_committed")["step"])

@@ -1,4 +1,4 @@
-"""The study that `thesis` repeats measured a ring's speedup of 2.2 on 16 workers, where its own model said 9.4."""
+"""The study behind the scenario `thesis` measured a ring's speedup of 2.2 on 16 workers; its own model predicts 9.4."""
 
 import json
 
@@ -11,25 +11,25 @@ from services.plan import Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
 
 
-def test_the_ring_gains_on_sixteen_workers_what_its_closed_form_says() -> None:
-    """Within a tenth; and the form says what the original's does, which stands beside it in the report."""
+def test_ring_speedup_on_sixteen_workers_equals_the_closed_form() -> None:
+    """Within 10 %; and the closed form equals the model of the study, which the report shows beside it."""
     scenario = load_scenario(find_scenario("thesis"), {"workload.epochs": "1"})
-    (theirs,) = (point for point in scenario.published[0].points if point.workers == 16)
+    (published,) = (point for point in scenario.published[0].points if point.workers == 16)
     trials = scenario.trials()
-    by_kind = {(trial.label, trial.scenario.cluster.workers): trial for trial in trials}
-    alone, ring = (
-        make_plan(by_kind[key], "r", "simulated", InProcessAddresses()) for key in (("none", 1), ("ring", 16))
+    trials_by_key = {(trial.label, trial.scenario.cluster.workers): trial for trial in trials}
+    serial, ring = (
+        make_plan(trials_by_key[key], "r", "simulated", InProcessAddresses()) for key in (("none", 1), ("ring", 16))
     )
 
-    told, measured = alone.predicted_s / ring.predicted_s, seconds(alone) / seconds(ring)
+    predicted, measured = serial.predicted_s / ring.predicted_s, run_seconds(serial) / run_seconds(ring)
 
-    assert (round(theirs.measured or 0, 1), theirs.predicted) == (2.2, 9.4)
-    assert told == pytest.approx(theirs.predicted, abs=0.05)
-    assert measured == pytest.approx(told, rel=0.1)
+    assert (round(published.measured or 0, 1), published.predicted) == (2.2, 9.4)
+    assert predicted == pytest.approx(published.predicted, abs=0.05)
+    assert measured == pytest.approx(predicted, rel=0.1)
 
 
-def seconds(plan: Plan) -> float:
-    """From the beginning of training to its end, in virtual time."""
+def run_seconds(plan: Plan) -> float:
+    """Return the virtual seconds from the start of a simulated run to its stop."""
     lines: list[str] = []
     simulate_trial(plan, lambda node: lines.append if node == "coordinator" else (lambda _: None))
     times_ms = {

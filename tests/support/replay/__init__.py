@@ -1,17 +1,17 @@
-"""Does the order of arrival explain a result? Computes a run again from its plan and the logs of its servers.
+"""Replay of a run: compute its final parameters again from its plan and the logs of its servers.
 
-What an asynchronous server holds depends on nothing but the seed and on who came when. The log has that: which pushes
-went into each update, and how old each was. The replay computes every gradient from the parameters that its worker had
-and lets the servers' own rules make the updates; the result must be the same bits. `pushes` replays gradients that are
-pushed, `sums` those that are added up among workers, `elastic` parameters that worker and centre exchange; across a
-switch one goes on from where the other ended.
+The parameters of an asynchronous server depend only on the seed and on the order in which pushes arrive. The log has
+this order: which pushes each update used, and how stale each was. The replay computes every gradient from the
+parameters that its worker had read, and applies the update rules of the servers; the result must be bitwise equal.
+`pushes` replays pushed gradients, `sums` gradients of an all-reduce, `elastic` the parameters that workers exchange
+with the centre. Across a strategy switch, the second replay starts from the result of the first.
 """
 
 from collections.abc import Sequence
 from math import inf
 
 from replay import elastic, pushes, sums
-from replay.base import Arrivals, Course, Model
+from replay.base import Model, ShardArrivals, TrialProgress
 from services.collectives import TransferSchedule
 from services.learning.datasets import TrainTestData
 from services.learning.optimisers import AnyOptimiser
@@ -20,14 +20,14 @@ from services.schema.arrays import HostArray
 from services.schema.errors import UserError
 from services.strategies import AllReduce, Easgd, ParameterServer, SinglePhaseStrategy
 
-__all__ = ["Arrivals", "Course", "replay"]
+__all__ = ["ShardArrivals", "TrialProgress", "replay"]
 
 
-def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArray:
-    """The parameters, shape (parameters,), that a run must have ended with; `arrivals` are by shard.
+def replay(plan: Plan, arrivals: Sequence[ShardArrivals], progress: TrialProgress) -> HostArray:
+    """Return the expected final parameters of a run, shape (parameters,); `arrivals` has one item per shard.
 
     Raises:
-        UserError: `none` and `local_sgd`, or a number format that remembers what it has sent.
+        UserError: the strategy is `none` or `local_sgd`, or its compressor has a state.
         ProtocolError: the logs contradict themselves.
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
@@ -35,40 +35,46 @@ def replay(plan: Plan, arrivals: Sequence[Arrivals], course: Course) -> HostArra
     compressor, switch = phases.first.training_properties().compressor, phases.switch
     if compressor.init_state(1) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
-    params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
-    first = Model(params, plan.optimiser.init_state(params))
+    initial_params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)
+    initial_model = Model(initial_params, plan.optimiser.init_state(initial_params))
     if isinstance(strategy, Easgd):
-        return elastic.replay(plan, strategy, data, arrivals, course.ends, params)
+        return elastic.replay(plan, strategy, data, arrivals, progress.end_steps, initial_params)
     if switch is None or plan.second_phase is None:
-        return _part(
-            plan, phases.first, plan.optimiser, plan.schedule, data, arrivals, (0, max(course.ends)), first
+        steps = (0, max(progress.end_steps))
+        return _replay_phase(
+            plan, phases.first, plan.optimiser, plan.schedule, data, arrivals, steps, initial_model
         ).params
-    end = max(course.ends) if course.switched is None else course.switched
-    told = [each.between(-inf, inf if course.switched is None else end) for each in arrivals]
-    reached = _part(plan, switch.first, plan.optimiser, plan.schedule, data, told, (0, end), first)
-    if course.switched is None:
+    switch_step = progress.switch_step
+    end = max(progress.end_steps) if switch_step is None else switch_step
+    first_arrivals = [shard.between(-inf, inf if switch_step is None else end) for shard in arrivals]
+    reached = _replay_phase(
+        plan, switch.first, plan.optimiser, plan.schedule, data, first_arrivals, (0, end), initial_model
+    )
+    if switch_step is None:
         return reached.params
-    after, told = plan.second_phase, [each.between(end, inf) for each in arrivals]
-    begins = reached._replace(state=switch.optimiser_state_after_switch(after.optimiser, reached.params, reached.state))
-    steps = (end, max(course.ends))
-    return _part(plan, switch.second, after.optimiser, after.schedule, data, told, steps, begins).params
+    after, second_arrivals = plan.second_phase, [shard.between(end, inf) for shard in arrivals]
+    optimiser_state = switch.optimiser_state_after_switch(after.optimiser, reached.params, reached.state)
+    start_model, steps = reached._replace(state=optimiser_state), (end, max(progress.end_steps))
+    return _replay_phase(
+        plan, switch.second, after.optimiser, after.schedule, data, second_arrivals, steps, start_model
+    ).params
 
 
-def _part(
+def _replay_phase(
     plan: Plan,
     strategy: SinglePhaseStrategy,
     optimiser: AnyOptimiser,
     schedule: TransferSchedule,
     data: TrainTestData,
-    arrivals: Sequence[Arrivals],
+    arrivals: Sequence[ShardArrivals],
     steps: tuple[int, int],
-    begins: Model,
+    start_model: Model,
 ) -> Model:
-    """Where one strategy of a run ends, which begins with `begins` and does these steps: a first one and an end."""
+    """Return the model after one phase that starts from `start_model`; `steps` is its first step and its end step."""
     if isinstance(strategy, ParameterServer):
-        return pushes.replay(plan, strategy, optimiser, data, arrivals, begins)
+        return pushes.replay(plan, strategy, optimiser, data, arrivals, start_model)
     if isinstance(strategy, AllReduce):
-        return sums.replay(plan, strategy, optimiser, schedule, data, steps, begins)
+        return sums.replay(plan, strategy, optimiser, schedule, data, steps, start_model)
     raise UserError(
         f"{strategy.kind} can't be replayed; all_reduce, parameter_server, easgd and switches between the first two "
         "can be"

@@ -1,4 +1,4 @@
-"""What replays are made of: what logs say, and what passes from one part of a run to the next."""
+"""Records used by all replays: arrivals from the logs, progress of a trial, and the model between two phases."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -11,56 +11,56 @@ from services.plan import Plan
 from services.schema.arrays import HostArray
 
 Row: TypeAlias = Mapping[str, Any]  # of `shard_updates` or `shard_drops`, by column
-Name: TypeAlias = tuple[int, int]  # of a push: worker and its number, which is a step where every step pushes
+PushId: TypeAlias = tuple[int, int]  # worker and number of the push; the number is the step where every step pushes
 
 
-class Arrivals(NamedTuple):
-    """What one shard has logged, in the order in which it did."""
+class ShardArrivals(NamedTuple):
+    """Pushes that one shard has logged, in the order of the log."""
 
     updates: Sequence[Row]
     drops: Sequence[Row]
 
-    def between(self, first: float, end: float) -> "Arrivals":
-        """Of pushes from number `first` on and before `end`."""
-        return Arrivals(*([row for row in rows if first <= row["push_step"] < end] for rows in self))
+    def between(self, first: float, end: float) -> "ShardArrivals":
+        """Return the pushes with numbers from `first` to before `end`."""
+        return ShardArrivals(*([row for row in rows if first <= row["push_step"] < end] for rows in self))
 
 
-class Course(NamedTuple):
-    """What the order of arrival does not say: how far workers came, and where another strategy took over."""
+class TrialProgress(NamedTuple):
+    """Facts that are not in the logs of the shards: the number of steps per worker, and the step of the switch."""
 
-    ends: Sequence[int]  # by rank: the step after the last one
-    switched: int | None = None  # the first step of the strategy after, if it has taken over
+    end_steps: Sequence[int]  # by rank: the step after the last one
+    switch_step: int | None = None  # the first step of the second phase, None if there was no switch
 
 
 class Model(NamedTuple):
-    """Where a part of a run begins or ends."""
+    """Model at the start or at the end of a phase."""
 
     params: HostArray  # shape (parameters,)
-    state: OptimiserState  # the optimiser's; slots have the same shape
-    version: int = 0  # updates that have made it
+    state: OptimiserState  # its slots have the same shape
+    version: int = 0  # number of updates
 
 
 def gradient(
     plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int, shares: RankWeights | None = None
 ) -> tuple[HostArray, int]:
-    """What a worker computed: the mean over its share of the batch, and the samples in it; equal shares by default."""
+    """Return the mean gradient over the samples of a worker's share, and their number; shares are equal by default."""
     share = plan.data_order.rank_sample_indices(step, rank, shares or (1,) * plan.workers)
     _, mean = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
     host: HostArray = mean
     return host, len(share)
 
 
-def name(row: Row) -> Name:
-    """Of the push that a row tells of."""
+def push_id(row: Row) -> PushId:
+    """Return the worker and the number of the push that a row describes."""
     return row["worker"], row["push_step"]
 
 
-def by_version(updates: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each update, in order."""
+def rows_by_version(updates: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each update, in order."""
     return [list(rows) for _, rows in groupby(updates, key=lambda row: row["version"])]
 
 
-def reads(told: Arrivals) -> Iterator[tuple[Name, int]]:
-    """Every push with the version that it was computed from."""
-    yield from ((name(row), row["version"] - 1 - row["staleness"]) for row in told.updates)
-    yield from ((name(row), row["version"] - row["staleness"]) for row in told.drops)
+def versions_read(arrivals: ShardArrivals) -> Iterator[tuple[PushId, int]]:
+    """Yield every push with the version that it was computed from."""
+    yield from ((push_id(row), row["version"] - 1 - row["staleness"]) for row in arrivals.updates)
+    yield from ((push_id(row), row["version"] - row["staleness"]) for row in arrivals.drops)

@@ -1,6 +1,6 @@
-"""Replays elastic averaging: workers that train parameters of their own, and the centre that they meet.
+"""Replay of elastic averaging: workers train their own parameters and exchange them with the centre.
 
-A worker's parameters after a meeting depend on the centre that every shard had then; the order of arrival says which.
+The parameters of a worker after an exchange depend on the centre of every shard; the order of arrival determines it.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from replay.base import Arrivals, Row, by_version, gradient, name
+from replay.base import Row, ShardArrivals, gradient, push_id, rows_by_version
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
@@ -20,41 +20,41 @@ from services.strategies import Easgd
 
 
 @dataclass
-class _Worker:
-    """One worker between two meetings: it comes to the next with the parameters `params`."""
+class _ReplayedWorker:
+    """State of one worker between two exchanges; it pushes `params` at the next one."""
 
     params: HostArray
-    moments: OptimiserState  # of its own optimiser
-    end: int  # the step after its last
+    moments: OptimiserState  # of the worker's own optimiser
+    end: int  # the step after its last one
     steps: int = 0  # done
-    meetings: int = 0
-    centre: dict[int, HostArray] = field(default_factory=dict)  # by shard: the one that it finds, as far as it is known
+    exchanges: int = 0
+    centre: dict[int, HostArray] = field(default_factory=dict)  # by shard: replies of the exchange in progress
 
 
 def replay(
     plan: Plan,
     strategy: Easgd,
     data: TrainTestData,
-    arrivals: Sequence[Arrivals],
-    ends: Sequence[int],
+    arrivals: Sequence[ShardArrivals],
+    end_steps: Sequence[int],
     params: HostArray,
 ) -> HostArray:
-    """The centre at the end; `ends` has how many steps each worker did, by rank.
+    """Return the final centre; `end_steps` has the number of steps of each worker, by rank.
 
     Raises:
         ProtocolError: the logs contradict themselves.
     """
-    return _Replay.of(plan, strategy, data, arrivals, ends, params).run()
+    return _ElasticReplay.of(plan, strategy, data, arrivals, end_steps, params).run()
 
 
 @dataclass
-class _Replay:
+class _ElasticReplay:
     plan: Plan
     strategy: Easgd
     data: TrainTestData
-    workers: list[_Worker]
+    workers: list[_ReplayedWorker]
     rules: list[ElasticAveragingRule]  # by shard
-    updates: list[list[list[Row]]]  # by shard: those to come
+    updates: list[list[list[Row]]]  # by shard: rows of each update that is not replayed yet
 
     @classmethod
     def of(
@@ -62,19 +62,20 @@ class _Replay:
         plan: Plan,
         strategy: Easgd,
         data: TrainTestData,
-        arrivals: Sequence[Arrivals],
-        ends: Sequence[int],
+        arrivals: Sequence[ShardArrivals],
+        end_steps: Sequence[int],
         params: HostArray,
-    ) -> "_Replay":
-        workers = [_Worker(params, plan.optimiser.init_state(params), end) for end in ends]
+    ) -> "_ElasticReplay":
+        workers = [_ReplayedWorker(params, plan.optimiser.init_state(params), end) for end in end_steps]
         rules = [
-            strategy.server_algorithm().make_update_rule(plan.optimiser, held.view(params), plan.workers)
-            for held in plan.shards
+            strategy.server_algorithm().make_update_rule(plan.optimiser, shard_range.view(params), plan.workers)
+            for shard_range in plan.shards
         ]
-        replayed = cls(plan, strategy, data, workers, rules, [by_version(told.updates) for told in arrivals])
+        updates = [rows_by_version(shard.updates) for shard in arrivals]
+        new_replay = cls(plan, strategy, data, workers, rules, updates)
         for rank in range(plan.workers):
-            replayed._trains(rank)
-        return replayed
+            new_replay._train_locally(rank)
+        return new_replay
 
     def run(self) -> HostArray:
         while any(self.updates):
@@ -85,37 +86,37 @@ class _Replay:
                 self._update(shard)
         return np.concatenate([rule.params for rule in self.rules])
 
-    def _trains(self, rank: int) -> None:
-        """The local steps up to the next meeting; the last one may come early."""
+    def _train_locally(self, rank: int) -> None:
+        """Do the local steps up to the next exchange; the last exchange may come early."""
         worker = self.workers[rank]
-        for step in range(worker.steps, min((worker.meetings + 1) * self.strategy.period, worker.end)):
+        for step in range(worker.steps, min((worker.exchanges + 1) * self.strategy.period, worker.end)):
             mean, _ = gradient(self.plan, self.data, worker.params, rank, step)
             worker.params, worker.moments = self.plan.optimiser.update_params(worker.params, mean, worker.moments)
             worker.steps += 1
 
     def _is_ready(self, shard: int) -> bool:
-        """Whether everybody has come to the meeting of its next update, and has not met this shard there."""
-        pushes = map(name, self.updates[shard][0])
-        return all(self.workers[rank].meetings == number for rank, number in pushes)
+        """Return whether all workers of the shard's next update have reached that exchange."""
+        pushes = map(push_id, self.updates[shard][0])
+        return all(self.workers[rank].exchanges == number for rank, number in pushes)
 
     def _update(self, shard: int) -> None:
-        rule, held, rows = self.rules[shard], self.plan.shards[shard], self.updates[shard].pop(0)
-        rule.update([self._contribution(row, held) for row in rows])
-        for rank, _ in map(name, rows):
+        rule, shard_range, rows = self.rules[shard], self.plan.shards[shard], self.updates[shard].pop(0)
+        rule.update([self._contribution(row, shard_range) for row in rows])
+        for rank, _ in map(push_id, rows):
             worker = self.workers[rank]
             worker.centre[shard] = rule.reply_vector(rank)
             if len(worker.centre) == len(self.rules):
-                self._met(rank)
+                self._finish_exchange(rank)
 
-    def _contribution(self, row: Row, held: VectorRange) -> WorkerContribution:
-        vector = held.view(self.workers[row["worker"]].params)
+    def _contribution(self, row: Row, shard_range: VectorRange) -> WorkerContribution:
+        vector = shard_range.view(self.workers[row["worker"]].params)
         return WorkerContribution(row["worker"], row["samples"], row["staleness"], vector)
 
-    def _met(self, rank: int) -> None:
-        """All shards have answered: the worker moves, too, and goes on."""
+    def _finish_exchange(self, rank: int) -> None:
+        """Move the worker towards the centre after the replies of all shards, and continue its training."""
         worker = self.workers[rank]
         centre = np.concatenate([worker.centre[shard] for shard in range(len(self.rules))])
         worker.params = worker.params - elastic_averaging_move(self.rules[0].moving_rate, worker.params, centre)
         worker.centre = {}
-        worker.meetings += 1
-        self._trains(rank)
+        worker.exchanges += 1
+        self._train_locally(rank)

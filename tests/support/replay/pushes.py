@@ -1,4 +1,4 @@
-"""Replays gradients that are pushed: computes each from what its worker had read, and makes the servers' updates."""
+"""Replay of pushed gradients: compute each from the parameters its worker had read, and apply the servers' updates."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.base import Arrivals, Model, Name, Row, by_version, gradient, name, reads
+from replay.base import Model, PushId, Row, ShardArrivals, gradient, push_id, rows_by_version, versions_read
 from services.compressors import bytes_to_vector, payload_to_bytes
 from services.learning.datasets import TrainTestData
 from services.learning.layout import VectorRange
@@ -19,34 +19,34 @@ from services.schema.errors import ProtocolError
 from services.strategies import ParameterServer
 
 
-class _Computed(NamedTuple):
-    """A push as it left its worker."""
+class _ComputedPush(NamedTuple):
+    """Gradient of one push, before compression."""
 
     gradient: HostArray  # the whole vector
     read: tuple[HostArray, ...]  # the parameters that it was computed from, by shard
 
 
 @dataclass
-class _Shard:
-    """One shard as it is replayed; versions are kept as long as somebody has yet to read them."""
+class _ReplayedShard:
+    """Replayed state of one shard; a version is kept until all pushes computed from it are replayed."""
 
     rule: GradientUpdateRule
-    updates: list[list[Row]]  # a list of rows per update, those to come
-    reads: dict[Name, int]  # the version that a push was computed from
+    updates: list[list[Row]]  # rows of each update that is not replayed yet
+    reads: dict[PushId, int]  # the version that a push was computed from
     version: int
     versions: dict[int, HostArray] = field(init=False)
 
     def __post_init__(self) -> None:
         self.versions = {self.version: self.rule.params}
 
-    def made(self, contributions: Sequence[WorkerContribution]) -> None:
-        """Make the next update; forget versions that nobody reads any more."""
+    def apply_update(self, contributions: Sequence[WorkerContribution]) -> None:
+        """Apply the next update; discard versions that no later push was computed from."""
         self.rule.update(contributions)
         self.version += 1
         self.versions[self.version] = self.rule.params
         del self.updates[0]
         oldest = min(self.reads.values(), default=self.version)
-        self.versions = {version: held for version, held in self.versions.items() if version >= oldest}
+        self.versions = {version: params for version, params in self.versions.items() if version >= oldest}
 
 
 def replay(
@@ -54,25 +54,25 @@ def replay(
     strategy: ParameterServer,
     optimiser: AnyOptimiser,
     data: TrainTestData,
-    arrivals: Sequence[Arrivals],
-    begins: Model,
+    arrivals: Sequence[ShardArrivals],
+    start_model: Model,
 ) -> Model:
-    """What the servers hold at the end that begin with `begins`; `arrivals` are by shard.
+    """Return the final model of servers that start with `start_model`; `arrivals` has one item per shard.
 
     Raises:
         ProtocolError: the logs contradict themselves.
     """
-    return _Replay.of(plan, strategy, optimiser, data, arrivals, begins).run()
+    return _PushReplay.of(plan, strategy, optimiser, data, arrivals, start_model).run()
 
 
 @dataclass
-class _Replay:
+class _PushReplay:
     plan: Plan
     strategy: ParameterServer
     data: TrainTestData
-    shards: list[_Shard]
-    uses: Counter[Name]  # updates, over all shards, that a push has yet to go into
-    _computed: dict[Name, _Computed] = field(default_factory=dict)
+    shards: list[_ReplayedShard]
+    pending_uses: Counter[PushId]  # by push: updates, over all shards, that use it and are not replayed yet
+    _computed: dict[PushId, _ComputedPush] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -81,20 +81,20 @@ class _Replay:
         strategy: ParameterServer,
         optimiser: AnyOptimiser,
         data: TrainTestData,
-        arrivals: Sequence[Arrivals],
-        begins: Model,
-    ) -> "_Replay":
-        uses = Counter(name(row) for told in arrivals for row in told.updates)
+        arrivals: Sequence[ShardArrivals],
+        start_model: Model,
+    ) -> "_PushReplay":
+        pending_uses = Counter(push_id(row) for shard in arrivals for row in shard.updates)
         shards = [
-            _Shard(
-                _rule(plan, strategy, optimiser, held, begins),
-                by_version(told.updates),
-                {push: version for push, version in reads(told) if push in uses},
-                begins.version,
+            _ReplayedShard(
+                _update_rule(plan, strategy, optimiser, shard_range, start_model),
+                rows_by_version(shard.updates),
+                {push: version for push, version in versions_read(shard) if push in pending_uses},
+                start_model.version,
             )
-            for held, told in zip(plan.shards, arrivals, strict=True)
+            for shard_range, shard in zip(plan.shards, arrivals, strict=True)
         ]
-        return cls(plan, strategy, data, shards, uses)
+        return cls(plan, strategy, data, shards, pending_uses)
 
     def run(self) -> Model:
         while any(shard.updates for shard in self.shards):
@@ -108,32 +108,32 @@ class _Replay:
         state = OptimiserState(first.state.update_count, tuple(map(np.concatenate, slots)))
         return Model(np.concatenate([rule.params for rule in rules]), state, self.shards[0].version)
 
-    def _is_ready(self, shard: _Shard) -> bool:
-        """Whether all gradients of its next update can be computed, or have been."""
-        return all(self._can_be_read(name(row)) for row in shard.updates[0])
+    def _is_ready(self, shard: _ReplayedShard) -> bool:
+        """Return whether all gradients of the shard's next update have been computed or can be computed now."""
+        return all(self._can_be_read(push_id(row)) for row in shard.updates[0])
 
-    def _can_be_read(self, push: Name) -> bool:
+    def _can_be_read(self, push: PushId) -> bool:
         return push in self._computed or all(shard.reads[push] in shard.versions for shard in self.shards)
 
     def _update(self, number: int) -> None:
         rows = self.shards[number].updates[0]
-        self.shards[number].made([self._contribution(number, row) for row in rows])
-        for push in map(name, rows):
-            self.uses[push] -= 1
-            if not self.uses[push]:
+        self.shards[number].apply_update([self._contribution(number, row) for row in rows])
+        for push in map(push_id, rows):
+            self.pending_uses[push] -= 1
+            if not self.pending_uses[push]:
                 del self._computed[push]
 
-    def _compute(self, push: Name) -> _Computed:
+    def _compute(self, push: PushId) -> _ComputedPush:
         worker, step = push
         read = tuple(shard.versions[shard.reads.pop(push)] for shard in self.shards)
         computing = self.strategy.server_algorithm().gradient_worker_count(self.plan.workers)
         shares = (1,) * computing + (0,) * (self.plan.workers - computing)
         mean, _ = gradient(self.plan, self.data, np.concatenate(read), worker, step, shares)
-        return _Computed(mean, read)
+        return _ComputedPush(mean, read)
 
     def _contribution(self, number: int, row: Row) -> WorkerContribution:
-        """What arrived of a push: through the number format and back."""
-        push, shard = name(row), self.plan.shards[number]
+        """Return the part of a push that the server received: compressed and decompressed."""
+        push, shard = push_id(row), self.plan.shards[number]
         if push not in self._computed:
             self._computed[push] = self._compute(push)
         computed = self._computed[push]
@@ -142,10 +142,12 @@ class _Replay:
         return WorkerContribution(row["worker"], row["samples"], row["staleness"], vector, computed.read[number])
 
 
-def _rule(
-    plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, held: VectorRange, begins: Model
+def _update_rule(
+    plan: Plan, strategy: ParameterServer, optimiser: AnyOptimiser, shard_range: VectorRange, start_model: Model
 ) -> GradientUpdateRule:
-    """A server's rule, with its range of what the part begins with."""
-    rule = strategy.server_algorithm().make_update_rule(optimiser, held.view(begins.params), plan.workers)
-    rule.state = OptimiserState(begins.state.update_count, tuple(held.view(slot) for slot in begins.state.slots))
+    """Return the update rule of a server, with the server's range of the start model."""
+    rule = strategy.server_algorithm().make_update_rule(optimiser, shard_range.view(start_model.params), plan.workers)
+    rule.state = OptimiserState(
+        start_model.state.update_count, tuple(shard_range.view(slot) for slot in start_model.state.slots)
+    )
     return rule

@@ -1,4 +1,4 @@
-"""Replays gradients that workers add up among themselves: every step again, by the collective's own executor."""
+"""Replay of all-reduce: every step is done again by the collective's own executor."""
 
 import asyncio
 from math import inf
@@ -23,50 +23,50 @@ def replay(
     schedule: TransferSchedule,
     data: TrainTestData,
     steps: tuple[int, int],
-    begins: Model,
+    start_model: Model,
 ) -> Model:
-    """Where replicas are that begin with `begins` and do the steps from the first one to before the second."""
+    """Return the replicas after the steps `steps[0]` to `steps[1] - 1`, started from `start_model`."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(_steps(plan, strategy, optimiser, schedule, data, steps, begins))
+        return runner.run(_replay_steps(plan, strategy, optimiser, schedule, data, steps, start_model))
 
 
-async def _steps(
+async def _replay_steps(
     plan: Plan,
     strategy: AllReduce,
     optimiser: AnyOptimiser,
     schedule: TransferSchedule,
     data: TrainTestData,
     steps: tuple[int, int],
-    begins: Model,
+    start_model: Model,
 ) -> Model:
-    params, state, version = begins
+    params, state, version = start_model
     fabric = _fabric(plan)
     for step in range(*steps):
         summands = [_summand(plan, data, params, rank, step) for rank in range(plan.workers)]
-        mean = await _sum(fabric, schedule, step, summands, strategy)
+        mean = await _all_reduce_sum(fabric, schedule, step, summands, strategy)
         params, state = optimiser.update_params(params, mean, state)
         version += 1
     return Model(params, state, version)
 
 
 def _fabric(plan: Plan) -> VirtualFabric:
-    """Links that take no time: bits do not depend on them."""
+    """Return a network whose links take no time: the resulting bits do not depend on time."""
     names = [node.name for node in plan.node_plans_of_role("worker")]
     uplinks, downlinks = ({name: RateLimiter(inf) for name in names} for _ in range(2))
     return VirtualFabric(uplinks, downlinks, plan.timeouts.step)
 
 
 def _summand(plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int) -> HostArray:
-    """A worker's part of the mean over the batch."""
+    """Return a worker's part of the mean over the batch."""
     mean, samples = gradient(plan, data, params, rank, step)
     summand: HostArray = mean * mean.dtype.type(samples / len(plan.data_order.batch_sample_indices(step)))
     return summand
 
 
-async def _sum(
+async def _all_reduce_sum(
     fabric: VirtualFabric, schedule: TransferSchedule, step: int, summands: list[HostArray], strategy: AllReduce
 ) -> HostArray:
-    """What every rank ends with."""
+    """Return the sum that every rank has after the all-reduce."""
     names = list(fabric.mailboxes)
     async with asyncio.TaskGroup() as group:
         for rank, summand in enumerate(summands):
