@@ -8,8 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from analysis.report.wording import format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
-from ensayo.terminal_text import format_bytes, format_duration, trial_title
+from ensayo.terminal_text import format_duration, trial_title
 from services.plan import Plan, SecondPhasePlan
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped

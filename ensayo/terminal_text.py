@@ -18,15 +18,6 @@ def format_duration(seconds: float) -> str:
     return f"{whole_s // HOUR_S} h {whole_s % HOUR_S // MINUTE_S} min"
 
 
-def format_bytes(byte_count: float) -> str:
-    """Return a number of bytes with a decimal prefix: `68.9 kB`."""
-    for prefix in ("B", "kB", "MB", "GB"):
-        if byte_count < 1000:  # noqa: PLR2004 - decimal prefixes
-            return f"{byte_count:.3g} {prefix}"
-        byte_count /= 1000
-    return f"{byte_count:.3g} TB"
-
-
 def format_sweep_labels(swept_values: Mapping[str, object]) -> str:
     """Return the swept values of a trial, except the number of workers: `worker.uplink 25mbit, ratio 0.01`."""
     key_paths = [key_path for key_path in swept_values if key_path != "workers"]

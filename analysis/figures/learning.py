@@ -12,7 +12,7 @@ from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
 from analysis.reading.run_table import TrialTable
 from analysis.report.findings import MAX_LISTED, TIE_RATIO
-from analysis.report.wording import format_number, format_total_bytes
+from analysis.report.wording import format_bytes, format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TrialResult
 from services.scenario.target import QualityTarget
@@ -167,7 +167,7 @@ def _describe_strategies_missing_target(strategy_names: list[str]) -> str:
 
 
 def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -> str:
-    return f"{bytes_by_strategy.idxmin()} sends least ({format_total_bytes({'all': int(bytes_by_strategy.min())})})"
+    return f"{bytes_by_strategy.idxmin()} sends least ({format_bytes(int(bytes_by_strategy.min()))})"
 
 
 def _describe_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:

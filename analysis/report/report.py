@@ -35,7 +35,7 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> func
     "milliseconds": wording.format_milliseconds,
     "number": wording.format_number,
     "quantity": wording.format_quantity,
-    "volume": wording.format_total_bytes,
+    "bytes": wording.format_bytes,
 }
 
 

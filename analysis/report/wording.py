@@ -1,7 +1,7 @@
 """Formatting of numbers and names in reports, tables and figures."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 NO_VALUE = "\N{EN DASH}"
 SIGNIFICANT_DIGITS = 3
@@ -42,11 +42,11 @@ def format_minutes(minutes: float | None) -> str:
     return NO_VALUE if minutes is None or not math.isfinite(minutes) else f"{minutes:,.2f}"
 
 
-def format_total_bytes(bytes_by_node: Mapping[str, int]) -> str:
-    """Return the bytes of all nodes together, in the decimal unit that fits: "19.1 MB"."""
-    total_bytes, units = float(sum(bytes_by_node.values())), ["B", "kB", "MB", "GB", "TB"]
-    power = min(len(units) - 1, int(math.log10(total_bytes) // DIGITS_PER_PREFIX)) if total_bytes >= 1 else 0
-    return f"{format_number(total_bytes / 1000**power)} {units[power]}" if power else f"{total_bytes:.0f} B"
+def format_bytes(byte_count: float) -> str:
+    """Return a number of bytes in the decimal unit that fits: "19.1 MB"."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    power = min(len(units) - 1, int(math.log10(byte_count) // DIGITS_PER_PREFIX)) if byte_count >= 1 else 0
+    return f"{format_number(byte_count / 1000**power)} {units[power]}" if power else f"{byte_count:.3g} B"
 
 
 def format_quantity(value: float | None, unit: str) -> str:

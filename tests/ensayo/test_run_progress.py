@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from analysis.report.wording import format_bytes
 from ensayo.run_progress import RunProgress
-from ensayo.terminal_text import format_bytes, format_duration, trial_title
+from ensayo.terminal_text import format_duration, trial_title
 from services.cluster.addresses import InProcessAddresses
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
