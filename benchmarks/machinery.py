@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.markdown import markdown_table
-from compose.engines import EngineChoice, create_engine
+from compose.engines import ChosenEngine, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail
@@ -139,7 +139,7 @@ def _run_tables(rounds: int) -> Iterator[str]:
                 stopwatch = RunStopwatch()
                 finished_run = run_scenario(
                     ScenarioFile(scenario, "", ""),
-                    EngineChoice(create_engine(engine), "bench"),
+                    ChosenEngine(create_engine(engine), "bench"),
                     Path(runs_folder),
                     stopwatch,
                 )

@@ -77,7 +77,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     from compose.runs.run import check_host_capacity
     from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.tables import create_console, plan_table
-    from ensayo.terminal_text import auto_choice_lines, host_capacity_lines
+    from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
     from services.cluster.addresses import InProcessAddresses
     from services.plan import make_plan
 
@@ -96,7 +96,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
         for trial in loaded.trials()
     ]
     create_console().print(plan_table(plans))
-    for line in (*auto_choice_lines(plans), *host_capacity_lines(admission, plans)):
+    for line in (*chosen_collective_lines(plans), *host_capacity_lines(admission, plans)):
         typer.echo(line)
 
 
@@ -116,7 +116,7 @@ def validate_scenarios(
         except UserError as error:
             errors.append(str(error))
         else:
-            typer.echo(f"{path.stem}: {sum(1 for _ in scenario.trial_choices())} trials")
+            typer.echo(f"{path.stem}: {sum(1 for _ in scenario.all_trial_settings())} trials")
     if errors:
         raise UserError("\n".join(errors))
 
@@ -144,18 +144,18 @@ def search_switch_fraction(
 ) -> None:
     """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
-    from ensayo.fraction_search import FractionSearch
-    from ensayo.strategy_switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
+    from ensayo.fraction_search import SwitchTimingSearch
+    from ensayo.strategy_switch_search import earliest_lossless_switch, find_switching_strategy, search_switch_fractions
 
     path, settings = find_scenario(scenario), parse_key_value_settings(assignments)
     loaded = load_scenario(path, settings, engine_name)
-    strategy_label, fraction_key = find_switch_fraction_key(loaded)
-    search = FractionSearch(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
+    strategy_label, fraction_key = find_switching_strategy(loaded)
+    search = SwitchTimingSearch(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
     results = []
-    for result in search_fractions(search.measure_fraction, beta, halvings):
+    for result in search_switch_fractions(search.measure_quality_and_time, beta, halvings):
         results.append(result)
-        typer.echo(f"{search.format_fraction_result(result)}  {search.run_folders[-1]}")
-    typer.echo(f"answer: {fraction_key} = {earliest_good_fraction_result(results).fraction:g}")
+        typer.echo(f"{search.format_switch_result(result)}  {search.run_folders[-1]}")
+    typer.echo(f"answer: {fraction_key} = {earliest_lossless_switch(results).fraction:g}")
 
 
 @app.command("report")
@@ -190,11 +190,11 @@ def compare_runs(
     ] = None,
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
-    from analysis.comparison.curves import find_published_series, read_runs
+    from analysis.comparison.curves import find_mlperf_series, read_runs
     from analysis.comparison.page import write_comparison_page
     from analysis.comparison.run_changes import format_run_changes
 
-    series = find_published_series(benchmark_names or ())
+    series = find_mlperf_series(benchmark_names or ())
     if len(run_folders) + len(series) == 1:
         raise UserError(
             f"{run_folders[0]}: one run cannot be compared; add another run, or published results: --mlperf bert"

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ensayo.rehearsal import rehearse
-from ensayo.strategy_switch_search import SwitchFractionResult
+from ensayo.strategy_switch_search import StrategySwitchOutcome
 from services.scenario.scenario import Scenario
 from services.scenario.target import METRIC_PROPERTIES, MetricName
 from services.scenario.workload import learning_task_of
@@ -19,7 +19,7 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy",
 
 
 @dataclass
-class FractionSearch:
+class SwitchTimingSearch:
     """Repeated runs of one scenario that switch to asynchronous training after different fractions of the workload."""
 
     scenario_path: Path
@@ -32,7 +32,7 @@ class FractionSearch:
     repeats: int
     run_folders: list[Path] = field(default_factory=list)
 
-    def measure_fraction(self, fraction: float) -> tuple[float, float]:
+    def measure_quality_and_time(self, switch_fraction: float) -> tuple[float, float]:
         """Run the scenario with a switch fraction. Return the mean quality and the mean virtual seconds of the repeats.
 
         A higher quality is better: metrics that should be low are negated.
@@ -41,7 +41,7 @@ class FractionSearch:
             UserError: no trial finished with a verdict other than invalid.
         """
         changed_settings = {
-            self.fraction_key: f"{fraction}",
+            self.fraction_key: f"{switch_fraction}",
             "repeats": f"{self.repeats}",
             "workload.stop": "budget",  # trials that stop at their target have no quality to compare
             "baseline": "false",
@@ -67,17 +67,17 @@ class FractionSearch:
                 f"no trial of strategy {self.strategy_label} finished with a valid or degraded verdict; "
                 f"see the logs in {self.run_folders[-1]}"
             )
-        quality = fmean(self._quality_sign * trial["final"][self.compared_metric] for trial in finished)
+        quality = fmean(self._higher_is_better_sign * trial["final"][self.compared_metric] for trial in finished)
         seconds = fmean(trial["seconds"] for trial in finished)
         # A mean that leaves out failed trials would be biased.
         return (quality if len(finished) == len(trials) else nan), seconds
 
     @property
-    def _quality_sign(self) -> float:
+    def _higher_is_better_sign(self) -> float:
         return 1.0 if METRIC_PROPERTIES[self.compared_metric].bound_key == "at_least" else -1.0
 
-    def format_fraction_result(self, result: SwitchFractionResult) -> str:
+    def format_switch_result(self, result: StrategySwitchOutcome) -> str:
         """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
         verdict = "good enough" if result.is_good_enough else "too early"
-        quality = "a repeat failed" if isnan(result.quality) else f"{self._quality_sign * result.quality:.4f}"
+        quality = "a repeat failed" if isnan(result.quality) else f"{self._higher_is_better_sign * result.quality:.4f}"
         return f"fraction {result.fraction:<7g} {self.compared_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

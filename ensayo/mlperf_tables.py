@@ -30,19 +30,19 @@ def write_and_print_mlperf_study(data_path: Path | None, output_folder: Path, pr
         The path of the page.
     """
     results = make_study(read_mlperf_results(data_path or SHIPPED_RESULTS_PATH))
-    return write_mlperf_report(results, _print_chapters(make_chapters(results)), output_folder, process_pool)
+    return write_mlperf_report(results, _print_report_chapters(make_chapters(results)), output_folder, process_pool)
 
 
-def _print_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:
+def _print_report_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:
     for chapter in chapters:
-        create_console().print(*chapter_renderables(chapter), sep="\n")
+        create_console().print(*chapter_finding_and_tables(chapter), sep="\n")
         yield chapter
 
 
-def chapter_renderables(chapter: Chapter) -> Iterator[RenderableType]:
+def chapter_finding_and_tables(report_chapter: Chapter) -> Iterator[RenderableType]:
     """Yield the main finding of a report chapter, and its tables that are short enough for a terminal."""
-    yield Text(chapter.finding, style="bold")
-    yield from (_terminal_table(table) for table in chapter.tables if table.is_short)
+    yield Text(report_chapter.finding, style="bold")
+    yield from (_terminal_table(table) for table in report_chapter.tables if table.is_short)
     yield ""
 
 

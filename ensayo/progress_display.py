@@ -56,7 +56,7 @@ class RunProgressDisplay(ABC):
         """Show that a trial has started."""
 
     @abstractmethod
-    def show_progress(self, event_key: str) -> None:
+    def show_progress(self, event_name: str) -> None:
         """Show the progress after a log event with this key."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class SilentDisplay(RunProgressDisplay):
 
     show_trial_start = show_trial_end = print_line
 
-    def show_progress(self, event_key: str) -> None:
+    def show_progress(self, event_name: str) -> None:
         """Show nothing."""
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ class PlainLineDisplay(RunProgressDisplay):
 
     show_trial_start = print_line
 
-    def show_progress(self, event_key: str) -> None:
+    def show_progress(self, event_name: str) -> None:
         """Print a line for each evaluation; nothing for other events."""
-        if event_key != "eval_metrics":
+        if event_name != "eval_metrics":
             return
         progress = self.progress
         step = f"step {progress.estimated_step_count}/{progress.current_plan.steps}"
@@ -125,9 +125,9 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 
-    def show_progress(self, event_key: str) -> None:
+    def show_progress(self, event_name: str) -> None:
         """Update both bars and the remaining time."""
-        note = str(self.progress.trial_progress) or event_key.replace("_", " ")
+        note = str(self.progress.trial_progress) or event_name.replace("_", " ")
         self._progress_bars.update(self._trial_bar, completed=self.progress.estimated_step_count, note=note)
         self._update_run_bar()
 

@@ -16,7 +16,7 @@ class TrialProgress:
     training_start_ms: float | None = None
     latest_event_ms: float | None = None
 
-    def after_log_event(self, log_event: Mapping[str, Any]) -> Self:
+    def updated_by_log_event(self, log_event: Mapping[str, Any]) -> Self:
         """Return the progress after one more log event."""
         metadata = log_event.get("metadata") or {}
         return replace(
@@ -62,7 +62,7 @@ class RunProgress:
 
     def record_log_event(self, log_event: Mapping[str, Any]) -> None:
         """Record a log event of the running trial's coordinator."""
-        self.trial_progress = self.trial_progress.after_log_event(log_event)
+        self.trial_progress = self.trial_progress.updated_by_log_event(log_event)
 
     def finish_trial(self, wall_s: float) -> None:
         """Record that the running trial has ended after `wall_s` wall seconds."""

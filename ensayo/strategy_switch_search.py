@@ -16,7 +16,7 @@ FULLY_SYNCHRONOUS = 1.0
 
 
 @dataclass(frozen=True)
-class SwitchFractionResult:
+class StrategySwitchOutcome:
     """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
 
     fraction: float
@@ -25,9 +25,9 @@ class SwitchFractionResult:
     is_good_enough: bool
 
 
-def search_fractions(
+def search_switch_fractions(
     measure_fraction: Callable[[float], tuple[float, float]], max_quality_loss: float, halving_count: int
-) -> Iterator[SwitchFractionResult]:
+) -> Iterator[StrategySwitchOutcome]:
     """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
@@ -36,22 +36,22 @@ def search_fractions(
         halving_count: number of times the interval of fractions is halved.
     """
     synchronous_quality, seconds = measure_fraction(FULLY_SYNCHRONOUS)
-    yield SwitchFractionResult(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
+    yield StrategySwitchOutcome(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
     low, high = 0.0, FULLY_SYNCHRONOUS
     for _ in range(halving_count):
         fraction = (low + high) / 2
         quality, seconds = measure_fraction(fraction)
         is_good_enough = quality >= synchronous_quality - max_quality_loss  # NaN is never good enough
         low, high = (low, fraction) if is_good_enough else (fraction, high)
-        yield SwitchFractionResult(fraction, quality, seconds, is_good_enough)
+        yield StrategySwitchOutcome(fraction, quality, seconds, is_good_enough)
 
 
-def earliest_good_fraction_result(fraction_results: list[SwitchFractionResult]) -> SwitchFractionResult:
+def earliest_lossless_switch(switch_results: list[StrategySwitchOutcome]) -> StrategySwitchOutcome:
     """Return the result of the smallest switch fraction whose quality is good enough."""
-    return min((result for result in fraction_results if result.is_good_enough), key=lambda result: result.fraction)
+    return min((result for result in switch_results if result.is_good_enough), key=lambda result: result.fraction)
 
 
-def find_switch_fraction_key(scenario: Scenario) -> tuple[str, str]:
+def find_switching_strategy(scenario: Scenario) -> tuple[str, str]:
     """Return the label of the only switching strategy of a scenario and the dotted path of its switch fraction.
 
     Raises:

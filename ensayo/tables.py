@@ -32,7 +32,7 @@ def plan_table(plans: Sequence[Plan]) -> Table:
     for plan in plans:
         table.add_row(*_plan_table_row(plan))
         if plan.second_phase:
-            table.add_row(*_second_phase_row(plan.second_phase))
+            table.add_row(*_plan_row_after_switch(plan.second_phase))
     total_s = sum(plan.estimated_training_wall_s for plan in plans)
     table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
     return table
@@ -46,13 +46,13 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
     yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_training_wall_s))
 
 
-def _second_phase_row(second_phase: SecondPhasePlan) -> Iterable[str]:
+def _plan_row_after_switch(training_phase: SecondPhasePlan) -> Iterable[str]:
     """Yield the cells of a trial's training phase after its strategy switch: predicted times, first step if known."""
-    predicted = second_phase.predicted
+    predicted = training_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
-    sent = format_bytes(sum(second_phase.bytes_per_step.values()))
-    yield from (sent, "" if second_phase.planned_step is None else f"from {second_phase.planned_step}", "")
+    sent = format_bytes(sum(training_phase.bytes_per_step.values()))
+    yield from (sent, "" if training_phase.planned_step is None else f"from {training_phase.planned_step}", "")
 
 
 def _format_wall_time(wall_s: float) -> str:
@@ -65,6 +65,6 @@ def scenario_table(scenario_paths: Iterable[Path]) -> Table:
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in scenario_paths:
         scenario = load_scenario(path)
-        trials = str(sum(1 for _ in scenario.trial_choices()))
+        trials = str(sum(1 for _ in scenario.all_trial_settings()))
         table.add_row(path.stem, read_first_comment(path), trials, ", ".join(scenario.strategies))
     return table

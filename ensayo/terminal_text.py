@@ -38,11 +38,11 @@ def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) ->
         return
     demand = capacity_check.most_demanding_trial
     dilations = ", ".join(f"{dilation:g}" for dilation in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {dilations}; this host ({capacity_check.capacity.provenance}) needs {demand.required_dilation:g}"
-    yield f"highest demand: {demand.trial}: {demand.bottleneck_need}"
+    yield f"dilation {dilations}; this host ({capacity_check.capacity.provenance}) needs {demand.min_time_dilation:g}"
+    yield f"highest demand: {demand.trial}: {demand.bottleneck_text}"
 
 
-def auto_choice_lines(plans: Sequence[Plan]) -> Iterator[str]:
+def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
     """Yield a line per plan with a value `auto`: the chosen kind and the predicted exchange time of each kind."""
     for plan in plans:
         if plan.exchange_s_by_choice:

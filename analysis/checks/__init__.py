@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from analysis.checks.host.cpu_quota_speed import check_cpu_quota_speed
+from analysis.checks.host.cpu_quota_speed import check_speed_fits_cpu_quota
 from analysis.checks.host.cpu_throttling import check_cpu_throttling
 from analysis.checks.host.host_cpu import check_host_cpu
-from analysis.checks.host.host_overhead import check_host_overhead
+from analysis.checks.host.host_overhead import check_host_added_step_time
 from analysis.checks.host.host_pressure import check_host_pressure
-from analysis.checks.host.missed_deadlines import check_missed_deadlines
+from analysis.checks.host.missed_deadlines import check_missed_step_deadlines
 from analysis.checks.host.time_dilation import check_time_dilation
 from analysis.checks.host.wakeup_delay import check_wakeup_delay
 from analysis.checks.network.achieved_rates import check_measured_link_rates
@@ -19,24 +19,24 @@ from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_event_coverage
-from analysis.checks.training.event_lateness import check_event_lateness
+from analysis.checks.training.event_horizon import check_random_events_span_trial
+from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.training.exit_codes import check_exit_codes
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.training.trial_files import check_trial_files_readable
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
-Check = Callable[[TrialTable], CheckVerdict]
+Check = Callable[[TrialTables], CheckVerdict]
 
 CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not change
     "exit_codes": check_exit_codes,
     "record": check_trial_files_readable,
     "admission": check_time_dilation,
     # devices
-    "missed_deadlines": check_missed_deadlines,
-    "speed_ratio": check_cpu_quota_speed,
+    "missed_deadlines": check_missed_step_deadlines,
+    "speed_ratio": check_speed_fits_cpu_quota,
     "throttled": check_cpu_throttling,
     # links
     "rungs": check_shaping_mechanisms,
@@ -48,14 +48,14 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "drops": check_queue_drops,
     "unchanged": check_links_unchanged,
     # events
-    "event_horizon": check_random_event_coverage,
-    "event_lateness": check_event_lateness,
+    "event_horizon": check_random_events_span_trial,
+    "event_lateness": check_planned_event_lateness,
     # protocols
     "bytes_on_wire": check_bytes_sent,
     "replicas": check_model_replicas_agree,
     "staleness_law": check_gradient_staleness,
     # host
-    "host_share": check_host_overhead,
+    "host_share": check_host_added_step_time,
     "host_cpu": check_host_cpu,
     "host_pressure": check_host_pressure,
     "canary": check_wakeup_delay,

@@ -1,10 +1,10 @@
 """Kind of engine that ran a trial: containers, virtual time, or a kernel that shapes the links."""
 
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def ran_in_containers(trial: TrialTable) -> bool:
+def ran_in_containers(trial: TrialTables) -> bool:
     """Return whether the nodes ran in containers, with CPU quotas and a kernel that shapes links.
 
     The name of the engine is used and not the recorded measurements, because measurements of containers may be missing.
@@ -12,12 +12,12 @@ def ran_in_containers(trial: TrialTable) -> bool:
     return trial.status.get("engine") == "docker"
 
 
-def ran_in_virtual_time(trial: TrialTable) -> bool:
+def ran_in_virtual_time(trial: TrialTables) -> bool:
     """Return whether the trial ran in virtual time, which does not depend on the load of the host."""
     return trial.status.get("engine") == "simulated"
 
 
-def has_kernel_shaped_links(trial: TrialTable) -> bool:
+def has_kernel_shaped_links(trial: TrialTables) -> bool:
     """Return whether a kernel shaped the links. Only then links can be probed and dropped packets are counted."""
     mechanisms = {link_shaping.get("rung") for link_shaping in (trial.status.get("shaping") or {}).values()}
     return not mechanisms <= set(IN_CODE_MECHANISMS) if mechanisms else ran_in_containers(trial)

@@ -7,12 +7,12 @@ from typing import Any
 
 from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.achieved_properties import AchievedProperty, merge_achieved_properties
+from analysis.metrics.achieved_properties import ClusterProperty, merge_properties_of_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def run_trial_checks(trial: TrialTable) -> dict[str, CheckVerdict]:
+def run_trial_checks(trial: TrialTables) -> dict[str, CheckVerdict]:
     """Run the checks of a trial and return their verdicts by the name of the check.
 
     Only `record` runs for a trial whose record is damaged, and only `exit_codes` for a trial without success.
@@ -27,13 +27,13 @@ def run_trial_checks(trial: TrialTable) -> dict[str, CheckVerdict]:
 
 
 def write_fidelity_json(
-    folder: TrialFolder, trial: TrialTable, verdicts: dict[str, CheckVerdict], properties: Iterable[AchievedProperty]
+    folder: TrialFolder, trial: TrialTables, checks: dict[str, CheckVerdict], cluster_values: Iterable[ClusterProperty]
 ) -> None:
     """Write fidelity.json of a trial: declared and achieved values of the cluster, and the verdict with its reasons."""
-    write_json(folder.fidelity_verdict_path, build_fidelity_json(trial, verdicts, properties))
+    write_json(folder.fidelity_json_path, build_fidelity_json(trial, checks, cluster_values))
 
 
-def list_remedies(trial: TrialTable, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
+def list_remedies(trial: TrialTables, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
     """Return what the user can do about the degraded and invalid verdicts of a trial, each remedy once.
 
     A faster host or other links do not help a simulated trial.
@@ -45,12 +45,12 @@ def list_remedies(trial: TrialTable, check_verdicts: dict[str, CheckVerdict]) ->
 
 def read_trial_remedies(run_folder: RunFolder) -> list[str]:
     """Return what the user can do about invalid trials of a run, as recorded in their fidelity.json, each once."""
-    by_trial = (read_json(folder.fidelity_verdict_path).get("remedies") or [] for folder in run_folder.trial_folders)
+    by_trial = (read_json(folder.fidelity_json_path).get("remedies") or [] for folder in run_folder.trial_folders)
     return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
 
 
 def build_fidelity_json(
-    trial: TrialTable, check_verdicts: dict[str, CheckVerdict], achieved_properties: Iterable[AchievedProperty]
+    trial: TrialTables, check_verdicts: dict[str, CheckVerdict], cluster_properties: Iterable[ClusterProperty]
 ) -> dict[str, Any]:
     """Return the content of fidelity.json: declared and achieved values of the cluster, verdict, reasons, remedies."""
     return {
@@ -68,7 +68,7 @@ def build_fidelity_json(
             "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.unusable_line_count,
         },
-        "proof": [asdict(proof) for proof in merge_achieved_properties(achieved_properties)],
+        "proof": [asdict(proof) for proof in merge_properties_of_trials(cluster_properties)],
         "verdict": worst_verdict_level(check_verdicts.values()),
         "reasons": [verdict.reason for verdict in check_verdicts.values() if verdict.level != VerdictLevel.VALID],
         "remedies": list_remedies(trial, check_verdicts),

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
 from analysis.mlperf.series import ScalingSeries, read_shipped_series
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTable
+from analysis.reading.run_table import RunTables
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, percentile_interval
@@ -24,12 +24,12 @@ class ComparedRun:
     """Run to compare with other runs, with the letter that names the run in figures and tables."""
 
     letter: str  # A, B, … Z, AA in the order of the command line
-    table: RunTable
+    table: RunTables
     summary: RunSummary
 
 
 @dataclass(frozen=True)
-class ComparedCurvePoint:
+class ComparedSpeedupPoint:
     """Point of a speedup curve: a number of workers or accelerators, with the time and speedup at this number."""
 
     workers: int
@@ -42,7 +42,7 @@ class ComparedCurvePoint:
 
 
 @dataclass(frozen=True)
-class ComparedCurve:
+class ComparedSpeedups:
     """Speedup curve of a strategy in one of the compared runs, or of a published series of MLPerf results."""
 
     name: str
@@ -50,10 +50,10 @@ class ComparedCurve:
     run_letter: str  # empty for a published series
     base_description: str  # base size with its absolute time
     time_description: str  # "time to target" or "time for the same samples"
-    points: tuple[ComparedCurvePoint, ...]
+    points: tuple[ComparedSpeedupPoint, ...]
 
     @property
-    def is_published_series(self) -> bool:
+    def is_from_mlperf(self) -> bool:
         """Whether the curve shows published MLPerf results, whose times are not comparable with times of runs."""
         return not self.run_letter
 
@@ -73,16 +73,16 @@ def run_letter_of_index(run_index: int) -> str:
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
-def build_compared_curves(runs: Iterable[ComparedRun], series: Iterable[ScalingSeries] = ()) -> list[ComparedCurve]:
+def compared_curves(runs: Iterable[ComparedRun], mlperf_series: Iterable[ScalingSeries] = ()) -> list[ComparedSpeedups]:
     """Return the speedup curves of all runs, followed by the curves of published MLPerf results.
 
     Curves of runs with a single number of workers are left out.
     """
     run_curves = [_curve_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
-    return [*run_curves, *map(_curve_of_series, series)]
+    return [*run_curves, *map(_curve_of_mlperf_series, mlperf_series)]
 
 
-def find_published_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
+def find_mlperf_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
     """Return the published MLPerf results of the named benchmarks, from the data that ship with Ensayo.
 
     Raises:
@@ -95,25 +95,25 @@ def find_published_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]
     return [shipped_series[name] for name in benchmark_names]
 
 
-def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedCurve:
+def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedups:
     base = f"{speedup_curve.base.strategy} on {speedup_curve.base.workers}, {speedup_curve.base.seconds:.3g} s"
     time_description = "time to target" if speedup_curve.of == "time_to_target" else "time for the same samples"
     points = tuple(_make_compared_curve_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
     name = f"{run.letter} {speedup_curve.description}"
-    return ComparedCurve(name, speedup_curve.description, run.letter, base, time_description, points)
+    return ComparedSpeedups(name, speedup_curve.description, run.letter, base, time_description, points)
 
 
-def _make_compared_curve_point(point: SpeedupPoint, base_workers: int) -> ComparedCurvePoint:
+def _make_compared_curve_point(point: SpeedupPoint, base_workers: int) -> ComparedSpeedupPoint:
     efficiencies = (point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
     factors = EfficiencyFactors(point.speedup, *efficiencies)
     sizes = (point.workers, point.workers / base_workers)
-    return ComparedCurvePoint(*sizes, factors, point.speedup_ci, point.seconds, point.seconds_ci, point.runs)
+    return ComparedSpeedupPoint(*sizes, factors, point.speedup_ci, point.seconds, point.seconds_ci, point.runs)
 
 
-def _curve_of_series(series: ScalingSeries) -> ComparedCurve:
-    first, draws = series.sizes[0], series.simulated_speedups()
+def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedups:
+    first, draws = series.points[0], series.simulated_speedups()
     points = tuple(
-        ComparedCurvePoint(
+        ComparedSpeedupPoint(
             workers=size.accelerators,
             relative_workers=size.accelerators / first.accelerators,
             factors=factors,
@@ -122,7 +122,7 @@ def _curve_of_series(series: ScalingSeries) -> ComparedCurve:
             seconds_ci=None,
             runs=size.runs,
         )
-        for index, (size, factors) in enumerate(zip(series.sizes, series.efficiency_factors(), strict=True))
+        for index, (size, factors) in enumerate(zip(series.points, series.efficiency_by_size(), strict=True))
     )
     base = f"{first.accelerators} accelerators, {first.minutes:.3g} min"
-    return ComparedCurve(f"public: {series.name}", series.name, "", base, "time to target", points)
+    return ComparedSpeedups(f"public: {series.name}", series.name, "", base, "time to target", points)

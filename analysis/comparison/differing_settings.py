@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 
 from analysis.comparison.curves import ComparedRun
-from analysis.reading.plan_view import PlanView
+from analysis.reading.plan_view import TrialPlan
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> list[str]:
@@ -29,9 +29,9 @@ def _settings_of_run(run: ComparedRun) -> dict[str, Hashable]:
     }
 
 
-def _worker_speeds(plan: PlanView) -> set[Hashable]:
+def _worker_speeds(plan: TrialPlan) -> set[Hashable]:
     return {(node.throughput, str(node.variation)) for node in plan.nodes if node.role == "worker"}
 
 
-def _worker_link_rates(plan: PlanView) -> set[Hashable]:
+def _worker_link_rates(plan: TrialPlan) -> set[Hashable]:
     return {(node.uplink_bps, node.downlink_bps) for node in plan.nodes if node.role == "worker"}

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.comparison.curves import ComparedCurve, ComparedCurvePoint, ComparedRun
+from analysis.comparison.curves import ComparedRun, ComparedSpeedupPoint, ComparedSpeedups
 from analysis.comparison.differing_settings import differing_settings
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.style import (
@@ -26,7 +26,7 @@ from analysis.figures.drawing.style import (
     figure_style_context,
     start_axes_at_zero,
 )
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.report.wording import (
     capitalise_first_letter,
     format_number,
@@ -47,23 +47,23 @@ class ComparisonOverlay:
     """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
 
     runs: Sequence[ComparedRun]
-    curves: Sequence[ComparedCurve]
+    curves: Sequence[ComparedSpeedups]
 
     @property
-    def run_curves(self) -> list[ComparedCurve]:
+    def curves_of_runs(self) -> list[ComparedSpeedups]:
         """Speedup curves of the compared runs, without those of published MLPerf results."""
-        return [curve for curve in self.curves if not curve.is_published_series]
+        return [curve for curve in self.curves if not curve.is_from_mlperf]
 
     def strategy_colour(self, strategy: str) -> str:
         """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
-        strategies = list(dict.fromkeys(curve.strategy for curve in self.run_curves))
+        strategies = list(dict.fromkeys(curve.strategy for curve in self.curves_of_runs))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
-    def curve_colour(self, compared_curve: ComparedCurve) -> str:
+    def curve_colour(self, compared_curve: ComparedSpeedups) -> str:
         """Return the colour of a speedup curve: that of its strategy, or grey for published MLPerf results."""
-        return BASELINE_GREY if compared_curve.is_published_series else self.strategy_colour(compared_curve.strategy)
+        return BASELINE_GREY if compared_curve.is_from_mlperf else self.strategy_colour(compared_curve.strategy)
 
-    def curve_marker(self, compared_curve: ComparedCurve) -> str:
+    def curve_marker(self, compared_curve: ComparedSpeedups) -> str:
         """Return the marker shape of a curve, which distinguishes curves without colour."""
         return MARKERS[self.curves.index(compared_curve) % len(MARKERS)]
 
@@ -83,7 +83,7 @@ class ComparisonOverlay:
         return {curve.name: self.run_line_style(curve.run_letter) for curve in self.curves}
 
     @property
-    def single_size_curve_names(self) -> list[str]:
+    def undrawn_curve_names(self) -> list[str]:
         """Names of the speedup curves that are not drawn, because they have a single number of workers."""
         return [
             f"{run.letter} {curve.description}"
@@ -127,7 +127,7 @@ def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_bases(overlay)}"
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_speedup_bases(overlay)}"
     return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
 
 
@@ -143,7 +143,7 @@ def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_ylabel("efficiency E'")
     start_axes_at_zero([axes], y=True)
     definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
-    return Drawing("efficiency", title, f"{definition} {_describe_bases(overlay)}", curve_table(overlay.curves), figure)
+    return Drawing("efficiency", title, f"{definition} {_speedup_bases(overlay)}", curve_table(overlay.curves), figure)
 
 
 def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
@@ -151,7 +151,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
-    curves = [curve for curve in overlay.run_curves if curve.time_description == "time to target"]
+    curves = [curve for curve in overlay.curves_of_runs if curve.time_description == "time to target"]
     if not curves:
         return None
     overlay = replace(overlay, curves=curves)
@@ -166,7 +166,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
                 axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
     _set_logarithmic_y_axis(axes)
     axes.set_ylabel("virtual seconds to the target")
-    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_bases(overlay)}"
+    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_speedup_bases(overlay)}"
     return Drawing("time_to_target", title, caption, curve_table(curves), figure)
 
 
@@ -195,12 +195,12 @@ def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     return Drawing("loss", title, f"Line style: {styles}. {choice}", data, figure)
 
 
-def curve_table(curves: Sequence[ComparedCurve]) -> pd.DataFrame:
+def curve_table(curves: Sequence[ComparedSpeedups]) -> pd.DataFrame:
     """Return the points of speedup curves as a table: one row per curve and number of workers."""
     return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in curves for point in curve.points])
 
 
-def _curve_table_row(curve: ComparedCurve, point: ComparedCurvePoint) -> Iterator[tuple[str, object]]:
+def _curve_table_row(curve: ComparedSpeedups, point: ComparedSpeedupPoint) -> Iterator[tuple[str, object]]:
     yield from (("line", curve.name), ("base", curve.base_description), ("of", curve.time_description))
     yield from (("workers", point.workers), ("relative", point.relative_workers), ("speedup", point.factors.speedup))
     yield from zip(("ci_low", "ci_high"), point.speedup_ci or (None, None), strict=True)
@@ -225,9 +225,9 @@ def _create_figure_panel(
 def _draw_curve(
     axes: Axes,
     overlay: ComparisonOverlay,
-    compared_curve: ComparedCurve,
-    y_of_point: Callable[[ComparedCurvePoint], float],
-    x_of_point: Callable[[ComparedCurvePoint], float] | None = None,
+    compared_curve: ComparedSpeedups,
+    y_of_point: Callable[[ComparedSpeedupPoint], float],
+    x_of_point: Callable[[ComparedSpeedupPoint], float] | None = None,
 ) -> None:
     axes.plot(
         [(x_of_point or _worker_ratio_to_base)(point) for point in compared_curve.points],
@@ -246,7 +246,7 @@ def _set_logarithmic_y_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _worker_ratio_to_base(curve_point: ComparedCurvePoint) -> float:
+def _worker_ratio_to_base(curve_point: ComparedSpeedupPoint) -> float:
     return curve_point.relative_workers
 
 
@@ -255,12 +255,12 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
-    run_curves, published_curves = overlay.run_curves, [curve for curve in overlay.curves if curve.is_published_series]
+    run_curves, published_curves = overlay.curves_of_runs, [curve for curve in overlay.curves if curve.is_from_mlperf]
     if not run_curves:
         return _describe_largest_speedup(published_curves)
-    relative_size, points = _largest_shared_worker_ratio(run_curves)
+    relative_size, points = _common_worker_multiple(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
-    best, best_scale = _join_names_with_verb(speedups, max(speedups.values()), "scale")
+    best, best_scale = _first_name_and_clause(speedups, max(speedups.values()), "scale")
     size = format_worker_count(points[best].workers)
     finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
     if len(run_curves) > 1:
@@ -274,10 +274,10 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
     return capitalise_first_letter(finding)
 
 
-def _describe_largest_speedup(curves: Sequence[ComparedCurve]) -> str:
+def _describe_largest_speedup(curves: Sequence[ComparedSpeedups]) -> str:
     best = max(curves, key=lambda curve: curve.points[-1].factors.speedup)
     last = best.points[-1]
-    name = best.strategy if best.is_published_series else best.name
+    name = best.strategy if best.is_from_mlperf else best.name
     return f"{name} reaches a speedup of {format_number(last.factors.speedup)} on {last.workers:,}"
 
 
@@ -287,11 +287,11 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
     workers that all curves have.
     """
-    curves = overlay.run_curves or list(overlay.curves)
-    relative_size, points = _largest_shared_worker_ratio(curves)
+    curves = overlay.curves_of_runs or list(overlay.curves)
+    relative_size, points = _common_worker_multiple(curves)
     if relative_size:
         efficiencies = {name: point.factors.efficiency for name, point in points.items()}
-        best, best_keep = _join_names_with_verb(efficiencies, max(efficiencies.values()), "keep")
+        best, best_keep = _first_name_and_clause(efficiencies, max(efficiencies.values()), "keep")
         efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
@@ -303,7 +303,7 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _largest_shared_worker_ratio(curves: Sequence[ComparedCurve]) -> tuple[float | None, dict[str, ComparedCurvePoint]]:
+def _common_worker_multiple(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
     """Return the largest ratio workers / workers of the base that all curves have, and each curve's point there.
 
     If the curves share no ratio, return None and the last point of each curve.
@@ -339,7 +339,7 @@ def _loss_title(overlay: ComparisonOverlay, final_losses: dict[str, float]) -> s
 def _smallest_value_title(
     overlay: ComparisonOverlay,
     value_by_name: dict[str, float],
-    describe_best: Callable[[str, str], str],
+    format_finding: Callable[[str, str], str],
     quantity_name: str,
 ) -> str:
     """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
@@ -355,7 +355,7 @@ def _smallest_value_title(
         names = _names_with_value(value_by_name, smallest)
         if len(names) > 1:
             return capitalise_first_letter(f"{quantity_name}: {format_number(smallest)}, shared by {join_names(names)}")
-        return describe_best(names[0], format_number(smallest))
+        return format_finding(names[0], format_number(smallest))
     values_of_runs = ", ".join(
         f"{run_letter} {format_number(value_by_name[name])} ({name.partition(' ')[2]})"
         for run_letter, name in sorted(best_name_of_run.items())
@@ -363,12 +363,12 @@ def _smallest_value_title(
     return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity_name}: {values_of_runs}"
 
 
-def _join_names_with_verb(value_by_name: Mapping[str, float], value: float, verb: str) -> tuple[str, str]:
+def _first_name_and_clause(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
     """Return the first name with a given value, and a clause of all names with this value and a verb.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
-    names = _names_with_value(value_by_name, value)
+    names = _names_with_value(value_by_name, wanted_value)
     return names[0], f"{join_names(names)} {verb}{'s' * (len(names) == 1)}"
 
 
@@ -376,19 +376,19 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
     return [name for name, other in value_by_name.items() if isclose(other, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)]
 
 
-def _describe_bases(overlay: ComparisonOverlay) -> str:
+def _speedup_bases(overlay: ComparisonOverlay) -> str:
     """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
-        base = f"{curve.base_description} ({curve.time_description}; {_describe_run_counts(curve)})"
+        base = f"{curve.base_description} ({curve.time_description}; {_describe_repeat_counts(curve)})"
         curves_of_base.setdefault(base, []).append(curve.name)
     bases = "; ".join(f"{', '.join(curve_names)}: {base}" for base, curve_names in curves_of_base.items())
-    if not overlay.single_size_curve_names:
+    if not overlay.undrawn_curve_names:
         return f"Bases: {bases}."
-    return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.single_size_curve_names)}."
+    return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.undrawn_curve_names)}."
 
 
-def _describe_run_counts(compared_curve: ComparedCurve) -> str:
+def _describe_repeat_counts(compared_curve: ComparedSpeedups) -> str:
     counts = sorted({point.runs for point in compared_curve.points if point.runs})
     if not counts:
         return "number of runs not recorded"
@@ -410,7 +410,7 @@ def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
             yield from _loss_curve_table(run, trial, result_by_id[trial.plan.trial])
 
 
-def _loss_curve_table(run: ComparedRun, trial: TrialTable, result: TrialResult) -> Iterator[pd.DataFrame]:
+def _loss_curve_table(run: ComparedRun, trial: TrialTables, result: TrialResult) -> Iterator[pd.DataFrame]:
     """Yield the loss curve of one trial as a table, thinned if it is long; nothing if the trial logged no loss."""
     evaluations = trial.evals[trial.evals["metric"] == "loss"]
     if evaluations.empty:

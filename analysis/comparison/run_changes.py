@@ -32,19 +32,19 @@ def summarise_run(run_folder: Path) -> RunSummary:
     return analyse_run(RunFolder(run_folder))[1]
 
 
-def format_run_changes(before: RunSummary, after: RunSummary) -> str:
+def format_run_changes(old_run: RunSummary, new_run: RunSummary) -> str:
     """Return a text table that compares two runs, followed by the strategies that only one of the runs has."""
     heading = "".join(
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
-        for label, summary in (("before:", before), ("after:", after))
+        for label, summary in (("before:", old_run), ("after:", new_run))
     )
-    footer = _describe_unmatched_trials("before", before, after) + _describe_unmatched_trials("after", after, before)
-    shared_rows = run_change_rows(before, after)
+    footer = _report_unmatched_trials("before", old_run, new_run) + _report_unmatched_trials("after", new_run, old_run)
+    shared_rows = rows_of_changes(old_run, new_run)
     table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
     return f"{heading}\n{table}{footer}"
 
 
-def _describe_unmatched_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
+def _report_unmatched_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
     """Return as text the strategies and numbers of workers that only one of two runs has; empty if there are none.
 
     The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
@@ -62,15 +62,15 @@ def _describe_unmatched_trials(run_label: str, summary: RunSummary, other_summar
     return f'\nonly in "{run_label}": {groups}{note}'
 
 
-def run_change_rows(before: RunSummary, after: RunSummary) -> list[tuple[str, ...]]:
+def rows_of_changes(old_run: RunSummary, new_run: RunSummary) -> list[tuple[str, ...]]:
     """Return a table row per strategy, swept values and number of workers that both runs have.
 
     Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
-    old_groups = {_trial_group_key(group): group for group in before.trial_groups}
+    old_groups = {_trial_group_key(group): group for group in old_run.trial_groups}
     return [
-        _change_row(old_groups[key], group)
-        for group in after.trial_groups
+        _group_change_row(old_groups[key], group)
+        for group in new_run.trial_groups
         if (key := _trial_group_key(group)) in old_groups
     ]
 
@@ -88,13 +88,13 @@ def _trial_group_key(trial_group: TrialGroup) -> tuple[str, str, int]:
     return trial_group.strategy, trial_group.condition, trial_group.workers
 
 
-def _change_row(before: TrialGroup, after: TrialGroup) -> tuple[str, ...]:
-    before, after, repeats = _select_common_repeats(before, after)
-    name = f"{after.strategy} {after.condition}".strip()
-    step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (before, after)]
-    target_s = [group.time_to_target_s if group.has_reached_target else None for group in (before, after)]
-    verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (before, after))
-    return (name, str(after.workers), *_format_with_ratio(*step_ms), *_format_with_ratio(*target_s), repeats, verdicts)
+def _group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tuple[str, ...]:
+    old_group, new_group, repeats = _select_common_repeats(old_group, new_group)
+    name = f"{new_group.strategy} {new_group.condition}".strip()
+    step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (old_group, new_group)]
+    target_s = [group.time_to_target_s if group.has_reached_target else None for group in (old_group, new_group)]
+    verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (old_group, new_group))
+    return (name, str(new_group.workers), *_pair_and_ratio(*step_ms), *_pair_and_ratio(*target_s), repeats, verdicts)
 
 
 def _select_common_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
@@ -108,5 +108,5 @@ def _select_common_repeats(before: TrialGroup, after: TrialGroup) -> tuple[Trial
     return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
 
 
-def _format_with_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
+def _pair_and_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
     return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

@@ -25,7 +25,7 @@ def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
     Times are nanoseconds (int64) since training began. Activities of one node never overlap: an activity that reaches
     into the next step because of rounding is cut at the begin of the next step.
     """
-    ordered = sort_steps(step_rows)
+    ordered = sort_steps_by_rank(step_rows)
     edges = np.minimum(_activity_boundaries_ns(ordered), _next_step_begins_ns(ordered)[:, None])
     begin, end = edges[:, :-1].ravel(), edges[:, 1:].ravel()
     rows = ordered.loc[
@@ -35,13 +35,13 @@ def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
     return rows[end > begin].reset_index(drop=True)[list(ACTIVITY_COLUMNS)]
 
 
-def count_overlong_steps(step_rows: pd.DataFrame) -> int:
+def count_overlapping_steps(step_rows: pd.DataFrame) -> int:
     """Return the number of training steps whose phases together reach into the next step of the same node."""
-    ordered = sort_steps(step_rows)
+    ordered = sort_steps_by_rank(step_rows)
     return int((_activity_boundaries_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
 
-def sort_steps(step_rows: pd.DataFrame) -> pd.DataFrame:
+def sort_steps_by_rank(step_rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of steps sorted by rank, node and begin."""
     sorted_steps: pd.DataFrame = step_rows.sort_values(["rank", "node", "start_s"], kind="stable")
     return sorted_steps.reset_index(drop=True)

@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import pandas as pd
 
-from analysis.exports.activities import sort_steps, split_steps_into_activities
+from analysis.exports.activities import sort_steps_by_rank, split_steps_into_activities
 from analysis.exports.base import Exporter
-from analysis.reading.plan_view import PlanView
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.reading.plan_view import TrialPlan
+from analysis.reading.run_table import RunTables, TrialTables
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
@@ -38,8 +38,8 @@ class ChakraExporter(Exporter):
     file_suffix: ClassVar[str] = ".et"
     pip_extra: ClassVar[str] = "chakra"
 
-    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        for trial in run_table.trials:
+    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+        for trial in run_tables.trials:
             plan = trial.plan
             reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(plan)
             if reason:
@@ -57,7 +57,7 @@ class ChakraExporter(Exporter):
                     trace.save(file)
 
 
-def reason_not_exportable(plan: PlanView) -> str | None:
+def reason_not_exportable(plan: TrialPlan) -> str | None:
     """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
@@ -128,7 +128,7 @@ class ChakraExchangePattern:
     shard_owners_and_bytes: tuple[tuple[int, int], ...]  # per shard: NPU of its owner, bytes on the wire
 
 
-def build_chakra_traces(trial: TrialTable) -> list[ChakraTrace]:
+def build_chakra_traces(trial: TrialTables) -> list[ChakraTrace]:
     """Return the Chakra execution traces of a trial, one per worker and server (NPU)."""
     plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
@@ -136,14 +136,14 @@ def build_chakra_traces(trial: TrialTable) -> list[ChakraTrace]:
     spans = _activity_spans_us(trial.steps)
     ranks_by_step: dict[int, list[int]] = {}
     for trace in traces[: plan.workers]:
-        steps = sort_steps(trial.steps[trial.steps["rank"] == trace.npu])
+        steps = sort_steps_by_rank(trial.steps[trial.steps["rank"] == trace.npu])
         _add_worker_steps(trace, steps, spans, pattern, ranks_by_step)
     for owner, shard_bytes in pattern.shard_owners_and_bytes:
-        _add_shard_messages(traces[owner], shard_bytes, ranks_by_step, is_synchronous=pattern.is_synchronous)
+        _add_server_messages(traces[owner], shard_bytes, ranks_by_step, is_synchronous=pattern.is_synchronous)
     return traces
 
 
-def _exchange_pattern_of_plan(plan: PlanView) -> ChakraExchangePattern:
+def _exchange_pattern_of_plan(plan: TrialPlan) -> ChakraExchangePattern:
     """Return which messages the nodes exchange per step; workers are numbered first by rank, then servers."""
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
@@ -208,7 +208,7 @@ def _add_worker_exchange(
     return replies or dependencies
 
 
-def _add_shard_messages(
+def _add_server_messages(
     trace: ChakraTrace, shard_bytes: int, sender_ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
     """Add the messages of one server shard. A synchronous shard replies after it has received all gradients."""

@@ -8,8 +8,8 @@ import pandas as pd
 
 from analysis.exports.base import Exporter
 from analysis.exports.trial_verdict import TrialVerdict
-from analysis.metrics.event_outcomes import event_outcomes
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.metrics.event_outcomes import planned_event_times
+from analysis.reading.run_table import RunTables, TrialTables
 
 EVENT_TABLE_NAMES = ("steps", "evals", "updates")
 
@@ -21,19 +21,19 @@ class CsvExporter(Exporter):
     tool_name: ClassVar[str] = "any program that reads CSV"
     file_suffix: ClassVar[str] = ".csv"
 
-    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        _save_csv(pd.DataFrame([_trial_row(trial) for trial in run_table.trials]), out_folder / "trials.csv")
+    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+        _save_csv(pd.DataFrame([_trial_row(trial) for trial in run_tables.trials]), out_folder / "trials.csv")
         for table_name in EVENT_TABLE_NAMES:
-            table = _table_of_all_trials(run_table, table_name)
+            table = _table_of_all_trials(run_tables, table_name)
             if table.empty:
                 yield f"{table_name}.csv is left out: no {table_name} were logged"
                 continue
             _save_csv(table, out_folder / f"{table_name}.csv")
-        if rows := [_event_row(trial, event) for trial in run_table.trials for event in event_outcomes(trial)]:
+        if rows := [_event_row(trial, event) for trial in run_tables.trials for event in planned_event_times(trial)]:
             _save_csv(pd.DataFrame(rows), out_folder / "events.csv")
 
 
-def _trial_row(trial: TrialTable) -> dict[str, object]:
+def _trial_row(trial: TrialTables) -> dict[str, object]:
     """Return the row of a trial in `trials.csv`, with one column per swept key."""
     plan, verdict = trial.plan, TrialVerdict.from_checks(trial)
     columns = {
@@ -46,13 +46,13 @@ def _trial_row(trial: TrialTable) -> dict[str, object]:
     return columns | {key: value for key, value in plan.labels.items() if key not in columns}
 
 
-def _event_row(trial: TrialTable, event_outcome: object) -> dict[str, object]:
-    return {"trial": trial.plan.trial, **vars(event_outcome), "nodes": " ".join(vars(event_outcome)["nodes"])}
+def _event_row(trial: TrialTables, planned_event: object) -> dict[str, object]:
+    return {"trial": trial.plan.trial, **vars(planned_event), "nodes": " ".join(vars(planned_event)["nodes"])}
 
 
-def _table_of_all_trials(run_table: RunTable, table_name: str) -> pd.DataFrame:
+def _table_of_all_trials(run_tables: RunTables, table_name: str) -> pd.DataFrame:
     """Return the table `steps`, `evals` or `updates` of a run, with the name of the trial in the first column."""
-    table: pd.DataFrame = getattr(run_table, table_name)
+    table: pd.DataFrame = getattr(run_tables, table_name)
     return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]
 
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.exports.activities import sort_steps, split_steps_into_activities
+from analysis.exports.activities import sort_steps_by_rank, split_steps_into_activities
 from analysis.exports.base import Exporter
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.reading.run_table import RunTables, TrialTables
 
 NS_PER_US = 1000
 HOST_PROCESS_ID, HOST_THREAD_ID, DEVICE_ID = 1000, 1, 0  # as in profilers' traces
@@ -54,15 +54,15 @@ class HtaExporter(Exporter):
     tool_name: ClassVar[str] = "Holistic Trace Analysis"
     file_suffix: ClassVar[str] = ".json.gz"
 
-    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        for trial in run_table.trials:
+    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+        for trial in run_tables.trials:
             for omission in self._write_trial(trial, out_folder / trial.plan.trial):
                 yield f"{trial.plan.trial}: {omission}"
 
-    def _write_trial(self, trial: TrialTable, folder: Path) -> Iterator[str]:
+    def _write_trial(self, trial: TrialTables, folder: Path) -> Iterator[str]:
         activities = split_steps_into_activities(trial.steps)
         for rank in range(trial.plan.workers):
-            steps = sort_steps(trial.steps[trial.steps["rank"] == rank])
+            steps = sort_steps_by_rank(trial.steps[trial.steps["rank"] == rank])
             rank_activities = activities[activities["rank"] == rank]
             if not rank_activities["activity"].isin(KERNEL_OF_ACTIVITY).any():
                 yield f"rank {rank} is left out: no activity took any time, and HTA cannot read empty traces"
@@ -83,7 +83,7 @@ def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd
     """
     kernels = _merge_activities_into_kernels(activities)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
-    events = [_step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_times(steps)]
+    events = [_step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_starts_and_durations(steps)]
     kernel_times = zip(kernels["kernel"], begins, ends, strict=True)
     for correlation_id, (kernel, begin, end) in enumerate(kernel_times, start=FIRST_CORRELATION_ID):
         if end > begin:
@@ -103,7 +103,7 @@ def _round_to_us(nanoseconds: pd.Series) -> list[int]:
     return [int(value) for value in (nanoseconds + NS_PER_US // 2) // NS_PER_US]
 
 
-def _step_times(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
+def _step_starts_and_durations(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
     return zip(steps["step"].astype(int), steps["start_s"].astype(float), steps["step_s"].astype(float), strict=True)
 
 

@@ -18,7 +18,7 @@ from analysis.exports.trial_verdict import TrialVerdict
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog
-from analysis.reading.run_table import RunTable, TrialTable, read_node_logs
+from analysis.reading.run_table import RunTables, TrialTables, read_node_logs
 
 ORGANISATION = "ensayo"
 UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
@@ -31,25 +31,25 @@ class MlperfExporter(Exporter):
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
     file_suffix: ClassVar[str] = ".txt"
 
-    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
         shutil.copyfile(CHECKER_RULES_PATH, out_folder / "rules.yaml")
-        for name, repeats in group_trials_by_system(run_table).items():
+        for name, repeats in group_trials_by_system(run_tables).items():
             verdicts = [TrialVerdict.from_checks(trial) for trial in repeats]
-            system = describe_system(run_table.folder.manifest, repeats[0].plan, name, verdicts)
+            system = describe_system(run_tables.folder.manifest, repeats[0].plan, name, verdicts)
             _write_text(out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(system, indent=2)}\n")
             for number, trial in enumerate(repeats):
-                yield from _write_result_file(run_table, trial, out_folder / ORGANISATION / "results" / name, number)
+                yield from _write_result_file(run_tables, trial, out_folder / ORGANISATION / "results" / name, number)
 
 
-def group_trials_by_system(run_table: RunTable) -> dict[str, list[TrialTable]]:
+def group_trials_by_system(run_tables: RunTables) -> dict[str, list[TrialTables]]:
     """Return the trials of each system (strategy, workers and swept values), by system name and sorted by repeat."""
-    trials_by_system: dict[str, list[TrialTable]] = {}
-    for trial in sorted(run_table.trials, key=lambda trial: trial.plan.repeat):
+    trials_by_system: dict[str, list[TrialTables]] = {}
+    for trial in sorted(run_tables.trials, key=lambda trial: trial.plan.repeat):
         trials_by_system.setdefault(system_name_of_trial(trial), []).append(trial)
     return trials_by_system
 
 
-def system_name_of_trial(trial: TrialTable) -> str:
+def system_name_of_trial(trial: TrialTables) -> str:
     """Return the name of the system that a trial ran on, for example `ring-w4` or `ring-w4-uplink=100mbit`.
 
     The name contains the strategy, the number of workers and the values of all other swept keys.
@@ -59,10 +59,10 @@ def system_name_of_trial(trial: TrialTable) -> str:
     return UNSAFE_CHARACTERS.sub("_", "-".join([plan.label, f"w{plan.workers}", *condition]))
 
 
-def _write_result_file(run_table: RunTable, trial: TrialTable, folder: Path, result_number: int) -> Iterator[str]:
+def _write_result_file(run_tables: RunTables, trial: TrialTables, folder: Path, result_number: int) -> Iterator[str]:
     """Write a trial's result file, and yield a sentence if MLCommons' compliance checker will not accept the file."""
     name = trial.plan.trial
-    logs = read_node_logs(run_table.folder.trial_folder(name))
+    logs = read_node_logs(run_tables.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))
     if not log.events:
         yield f"{name}: the coordinator logged nothing; the trial has no result file"

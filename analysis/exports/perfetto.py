@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlong_steps, split_steps_into_activities
+from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlapping_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
-from analysis.metrics.event_outcomes import event_outcomes
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.metrics.event_outcomes import planned_event_times
+from analysis.reading.run_table import RunTables, TrialTables
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
@@ -32,8 +32,8 @@ class PerfettoExporter(Exporter):
     file_suffix: ClassVar[str] = ".pftrace"
     pip_extra: ClassVar[str] = "export"
 
-    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        for trial in run_table.trials:
+    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+        for trial in run_tables.trials:
             trace = PerfettoTrace()
             yield from (f"{trial.plan.trial}: {omission}" for omission in _add_trial_to_trace(trial, trace))
             (out_folder / f"{trial.plan.trial}{self.file_suffix}").write_bytes(trace.encode())
@@ -119,7 +119,7 @@ class PerfettoTrace:
             event.debug_annotations.add(name=name, int_value=int(value))
 
 
-def _add_trial_to_trace(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str]:
+def _add_trial_to_trace(trial: TrialTables, trace: PerfettoTrace) -> Iterator[str]:
     """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
     _add_trial_tracks(trial, trace)
     activities = split_steps_into_activities(trial.steps)
@@ -128,19 +128,19 @@ def _add_trial_to_trace(trial: TrialTable, trace: PerfettoTrace) -> Iterator[str
         _add_activities(node_activities, process_track, trace)
         _add_losses(trial.steps[trial.steps["node"] == node_name], process_track, trace)
     _add_server_updates(trial, trace)
-    if count := count_overlong_steps(trial.steps):
+    if count := count_overlapping_steps(trial.steps):
         yield f"in {count} steps, the phases together are longer than the step; they end where the next step begins"
     if losses := int((~np.isfinite(trial.steps["loss"].astype(float))).sum()):
         yield f"{losses} losses are NaN or infinite, and are not in the counters"
 
 
-def _add_trial_tracks(trial: TrialTable, trace: PerfettoTrace) -> None:
+def _add_trial_tracks(trial: TrialTables, trace: PerfettoTrace) -> None:
     """Add the tracks that belong to no single node: evaluations, planned events and the strategy switch."""
     process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
         counter_track = trace.add_counter_track(f"eval {metric}", process_track)
         _add_finite_counter_values(trace, counter_track, evaluations["time_s"], evaluations["value"])
-    for event in event_outcomes(trial):
+    for event in planned_event_times(trial):
         if event.applied_s is not None:
             track = trace.add_track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process_track)
             end_s = event.ended_s if event.ended_s is not None else trial.seconds or event.applied_s
@@ -170,7 +170,7 @@ def _add_losses(step_rows: pd.DataFrame, process_track: int, trace: PerfettoTrac
     _add_finite_counter_values(trace, trace.add_counter_track("loss", process_track), ends_s, sorted_steps["loss"])
 
 
-def _add_server_updates(trial: TrialTable, trace: PerfettoTrace) -> None:
+def _add_server_updates(trial: TrialTables, trace: PerfettoTrace) -> None:
     """Add the model updates of the first server as instants, and the staleness of their gradients as a counter."""
     if trial.updates.empty:
         return

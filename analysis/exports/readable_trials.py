@@ -7,19 +7,19 @@ import pandas as pd
 
 from analysis.reading.damage import FileDamage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTable, TrialTable, read_node_logs, read_trial
+from analysis.reading.run_table import RunTables, TrialTables, read_node_logs, read_trial
 
 STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
-def read_readable_trials(run_folder: RunFolder) -> RunTable:
+def read_readable_trials(run_folder: RunFolder) -> RunTables:
     """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
-    results = [read_or_report_damage(folder, _read_trial_with_damage) for folder in run_folder.trial_folders]
-    trials = tuple(result for result in results if isinstance(result, TrialTable))
-    return RunTable(run_folder, trials, tuple(result for result in results if isinstance(result, FileDamage)))
+    results = [read_or_report_damage(folder, _read_trial_noting_damage) for folder in run_folder.trial_folders]
+    trials = tuple(result for result in results if isinstance(result, TrialTables))
+    return RunTables(run_folder, trials, tuple(result for result in results if isinstance(result, FileDamage)))
 
 
-def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
+def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialTables:
     logs = read_node_logs(trial_folder)
     trial = read_trial(trial_folder, logs)
     times = trial.steps[list(STEP_TIME_COLUMNS)].apply(pd.to_numeric, errors="coerce")
@@ -30,19 +30,19 @@ def _read_trial_with_damage(trial_folder: TrialFolder) -> TrialTable:
     has_run_start = "coordinator" in logs and logs["coordinator"].last_event("run_start") is not None
     missing_records = [
         FileDamage(trial_folder.path.name, file, None, description)
-        for file, description in _missing_records(trial, unreported_log_files, has_times, has_run_start=has_run_start)
+        for file, description in _missing_log_parts(trial, unreported_log_files, has_times, has_run_start=has_run_start)
     ]
     return replace(trial, steps=trial.steps[has_times], damage=(*trial.damage, *missing_records))
 
 
-def _missing_records(
-    trial: TrialTable, unreported_log_files: list[str], has_step_times: "pd.Series[bool]", *, has_run_start: bool
+def _missing_log_parts(
+    trial: TrialTables, missing_log_files: list[str], has_step_times: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
 
-    `unreported_log_files` are missing logs that are not yet in the trial's list of damage, as in a failed trial.
+    `missing_log_files` are missing logs that are not yet in the trial's list of damage, as in a failed trial.
     """
-    yield from ((file, "missing") for file in unreported_log_files)
+    yield from ((file, "missing") for file in missing_log_files)
     if not has_run_start:
         yield "logs/coordinator.log", "no run_start: times are those of the nodes' own clocks"
     if not has_step_times.any():

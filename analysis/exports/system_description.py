@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.exports.trial_verdict import TrialVerdict
-from analysis.reading.plan_view import PlannedNode, PlanView
+from analysis.reading.plan_view import PlannedNode, TrialPlan
 from analysis.report.wording import format_quantity
 
 RESEARCH_STATUS = "Research, Development, or Internal (RDI)"  # one of the four values that the checker allows
@@ -16,29 +16,29 @@ NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 
 
 def describe_system(
-    manifest: dict[str, Any], plan: PlanView, system_name: str, verdicts: Sequence[TrialVerdict] = ()
+    manifest: dict[str, Any], plan: TrialPlan, system_name: str, trial_verdicts: Sequence[TrialVerdict] = ()
 ) -> dict[str, str]:
     """Return all fields of an MLPerf system description of the emulated cluster, in the order of MLCommons' checker.
 
     Host fields describe the real host; accelerator and networking fields describe the emulated hardware. The hardware
-    notes list each result that is not valid, by its number: the index in `verdicts`.
+    notes list each result that is not valid, by its number: the index in `trial_verdicts`.
 
     No value except the status contains a comma, because the checker writes the values as CSV without quotes.
     """
     host = _host_fields(manifest.get("host") or {})
     fields = _identity_fields(plan, system_name) | host | _emulation_fields(manifest, plan) | _software_fields(manifest)
-    fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(verdicts) if not each.is_valid)
+    fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(trial_verdicts) if not each.is_valid)
     fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', NOT_RECORDED)}); {plan.servers} servers"
     return {key: value if key == "status" else value.replace(",", ";") for key, value in fields.items()}
 
 
-def _identity_fields(plan: PlanView, system_name: str) -> dict[str, str]:
+def _identity_fields(plan: TrialPlan, system_name: str) -> dict[str, str]:
     """Return the fields that identify a system: submitter, division, status, name and number of nodes."""
     origin = {"submitter": "ensayo", "division": "open", "status": RESEARCH_STATUS}
     return origin | {"system_name": system_name, "number_of_nodes": f"{plan.workers}"}
 
 
-def _emulation_fields(manifest: Mapping[str, Any], plan: PlanView) -> dict[str, str]:
+def _emulation_fields(manifest: Mapping[str, Any], plan: TrialPlan) -> dict[str, str]:
     """Return the fields that describe the emulated hardware: network, accelerators and notes."""
     engine = f"{plan.engine or (manifest.get('engine') or {}).get('name') or NOT_RECORDED} engine"
     workers = [node for node in plan.nodes if node.role == "worker"]
@@ -78,11 +78,11 @@ def _host_fields(host: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _accelerator_fields(plan: PlanView, workers: Iterable[PlannedNode]) -> dict[str, str]:
+def _accelerator_fields(plan: TrialPlan, worker_nodes: Iterable[PlannedNode]) -> dict[str, str]:
     """Return the fields that describe the accelerators. Every worker emulates one accelerator."""
     return {
         "accelerators_per_node": "1",
-        "accelerator_model_name": f"emulated: {_describe_nodes(workers, _describe_compute_speed)}",
+        "accelerator_model_name": f"emulated: {_describe_nodes(worker_nodes, _describe_compute_speed)}",
         "accelerator_host_interconnect": NOT_APPLICABLE,
         "accelerator_frequency": NOT_APPLICABLE,
         "accelerator_on-chip_memories": NOT_APPLICABLE,
@@ -114,7 +114,7 @@ def _describe_compute_speed(node: PlannedNode) -> str:
     return f"{node.throughput:g} samples/s" if node.throughput else f"{node.cpus:g} cores of the host"
 
 
-def _describe_topology(plan: PlanView) -> str:
+def _describe_topology(plan: TrialPlan) -> str:
     """Describe the network topology: one link per node to a network switch, and the number of shared links, if any."""
     shared_links = len(plan.network.shared_links)
     node_links = "one link per node to a network switch"

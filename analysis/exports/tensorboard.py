@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from analysis.exports.activities import sort_steps
+from analysis.exports.activities import sort_steps_by_rank
 from analysis.exports.base import Exporter
-from analysis.reading.run_table import STEP_PHASES, RunTable, TrialTable
+from analysis.reading.run_table import STEP_PHASES, RunTables, TrialTables
 
 EVENT_FILE_VERSION = "brain.Event:2"  # version that every event file begins with
 
@@ -27,8 +27,8 @@ class TensorBoardExporter(Exporter):
     file_suffix: ClassVar[str] = ".ensayo"
     pip_extra: ClassVar[str] = "export"
 
-    def write(self, run_table: RunTable, out_folder: Path) -> Iterator[str]:
-        for trial in run_table.trials:
+    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+        for trial in run_tables.trials:
             for node, scalars in _scalars_by_node(trial):
                 folder = out_folder / trial.plan.trial / node
                 folder.mkdir(parents=True)
@@ -36,12 +36,12 @@ class TensorBoardExporter(Exporter):
         yield from ()  # nothing is left out
 
 
-def _scalars_by_node(trial: TrialTable) -> Iterator[tuple[str, pd.DataFrame]]:
+def _scalars_by_node(trial: TrialTables) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the name of each node that logged scalars, and a table of its scalars sorted by time.
 
     The four columns contain step (or version), virtual time in seconds, tag and value.
     """
-    for node, steps in sort_steps(trial.steps).groupby("node", sort=False):
+    for node, steps in sort_steps_by_rank(trial.steps).groupby("node", sort=False):
         yield str(node), _worker_scalars(steps)
     if not trial.evals.empty:
         evals = trial.evals.assign(tag="eval/" + trial.evals["metric"].astype(str))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from analysis.checks import VerdictLevel, fidelity, worst_verdict_level
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class TrialVerdict:
     reasons: tuple[str, ...]  # empty where the trial is valid
 
     @classmethod
-    def from_checks(cls, trial: TrialTable) -> Self:
+    def from_checks(cls, trial: TrialTables) -> Self:
         """Run all checks on a trial; return the worst verdict level, and the reason of every check that failed."""
         verdicts = fidelity.run_trial_checks(trial).values()
         reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)

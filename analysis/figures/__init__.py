@@ -11,13 +11,13 @@ from analysis.figures.conditions import draw_time_per_sample
 from analysis.figures.efficiency import draw_parallel_efficiency
 from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import draw_learning_curves
-from analysis.figures.predicted import draw_predicted_steps
+from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.predicted_speedup import draw_predicted_speedup
 from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.speedup import draw_speedup
 from analysis.figures.staleness import draw_gradient_staleness
 from analysis.figures.step_breakdown import draw_step_breakdown
-from analysis.figures.switch import draw_time_saved_by_switch
+from analysis.figures.switch import draw_strategy_switch_savings
 from analysis.figures.time_to_target import draw_time_to_target
 from analysis.figures.timeline import draw_step_times_with_events
 
@@ -28,13 +28,13 @@ FIGURES: dict[str, FigureFunction] = {  # the names are file names in the run fo
     "conditions": draw_time_per_sample,
     "quality": draw_final_model_quality,
     "timeline": draw_step_times_with_events,
-    "switch": draw_time_saved_by_switch,
+    "switch": draw_strategy_switch_savings,
     "speedup": draw_speedup,
     "predicted_speedup": draw_predicted_speedup,
     "laws": draw_scaling_laws,
     "efficiency": draw_parallel_efficiency,
     "step_breakdown": draw_step_breakdown,
-    "predicted": draw_predicted_steps,
+    "predicted": draw_predicted_step_times,
     "learning": draw_learning_curves,
     "staleness": draw_gradient_staleness,
 }

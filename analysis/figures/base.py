@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.reading.run_table import RunTable
+from analysis.reading.run_table import RunTables
 from analysis.results.summary import RunSummary
 
 
@@ -13,7 +13,7 @@ from analysis.results.summary import RunSummary
 class AnalysedRun:
     """Tables read from the logs of a run, and the summary computed from these tables."""
 
-    table: RunTable
+    table: RunTables
     summary: RunSummary
 
 

@@ -28,7 +28,7 @@ def draw_time_per_sample(run: AnalysedRun) -> Drawing | None:
     for groups in groups_by_strategy:
         strategy = groups[0].strategy
         colour = style.strategy_colour(run.summary, strategy)
-        _draw_curve(axes, condition_names, groups, colour, style.strategy_marker(run.summary, strategy))
+        _draw_line(axes, condition_names, groups, colour, style.strategy_marker(run.summary, strategy))
         curve_ends[strategy] = (1e3 * seconds_per_sample(groups[-1]), colour)
     axes.set_xticks(range(len(condition_names)), condition_names)
     axes.set_xlim(-0.2, len(condition_names) - 0.8)
@@ -42,8 +42,8 @@ def draw_time_per_sample(run: AnalysedRun) -> Drawing | None:
     return Drawing("conditions", title, caption, _figure_data(groups_by_strategy), figure)
 
 
-def _draw_curve(axes: Axes, conditions: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str) -> None:
-    ticks = [conditions.index(group.condition) for group in groups]
+def _draw_line(axes: Axes, swept_values: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str) -> None:
+    ticks = [swept_values.index(group.condition) for group in groups]
     axes.plot(ticks, [1e3 * seconds_per_sample(group) for group in groups], color=colour, marker=marker)
     for tick, group in zip(ticks, groups, strict=True):
         axes.plot(

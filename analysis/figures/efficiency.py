@@ -8,10 +8,10 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_points_chosen_by_rules
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_worker_count_rules, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.metrics.worker_choice import WorkerChoice
+from analysis.metrics.worker_choice import WorkerCountChoice
 from analysis.report.findings import describe_efficiency_loss
 from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
@@ -35,7 +35,7 @@ def draw_parallel_efficiency(run: AnalysedRun) -> Drawing | None:
     for axes, curve in zip(panels, curves, strict=False):
         colour = style.strategy_colour(run.summary, curve.strategy)
         _draw_efficiency_panel(axes, curve, colour, style.strategy_marker(run.summary, curve.strategy))
-        mark_points_chosen_by_rules(axes, curve, run.summary.balance, lambda point: point.efficiency)
+        mark_chosen_worker_counts(axes, curve, run.summary.balance, lambda point: point.efficiency)
     for axes in panels[len(curves) :]:
         axes.remove()
     for axes in panels[: len(curves) : columns]:
@@ -91,12 +91,12 @@ def _label_curve_ends(axes: Axes, speedup_curve: SpeedupCurve, colour: str) -> N
     draw_right_edge_labels(axes, labels, font_points=8)
 
 
-def _figure_data(speedup_curves: Sequence[SpeedupCurve], balance_points: Sequence[WorkerChoice]) -> pd.DataFrame:
+def _figure_data(speedup_curves: Sequence[SpeedupCurve], chosen_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, balance_points)),
+            *(point.throughput_efficiency(curve.base), format_worker_count_rules(curve, point, chosen_counts)),
         )
         for curve in speedup_curves
         for point in curve.points

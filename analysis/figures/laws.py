@@ -121,10 +121,10 @@ def _fit_laws_to_curve(speedup_curve: SpeedupCurve, run: AnalysedRun) -> FittedS
     seconds = np.array([speedup_curve.base.seconds / point.rate_speedup for point in speedup_curve.points])
     series = {"workers": sizes, "seconds": seconds}
     fits = {name: law.fit(series) for name, (law, _) in SPEEDUP_LAWS.items()}
-    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_laws_of_time_components(speedup_curve, run)))
+    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_samples_and_time_laws(speedup_curve, run)))
 
 
-def _fit_laws_of_time_components(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
+def _fit_samples_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
     """Yield a law of the samples to target, of the compute time and of the exchange time, if the run has the data.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
@@ -141,13 +141,13 @@ def _fit_laws_of_time_components(curve: SpeedupCurve, run: AnalysedRun) -> Itera
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
     if _has_enough_batch_sizes(local_batches) and compute_s.all():
         yield "computing", laws.StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
-    measurements = _exchange_measurements(groups, run).items()
+    measurements = _exchange_law_fit_data(groups, run).items()
     exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
     if exchange_series and all((values > 0).all() for values in exchange_series.values()):
         yield "exchange", laws.ExchangeTimeLaw().fit(exchange_series)
 
 
-def _exchange_measurements(trial_groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
+def _exchange_law_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
     """Return message counts, transfer times and exchange times of a strategy, to which `ExchangeTimeLaw` is fitted.
 
     Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or
@@ -156,8 +156,8 @@ def _exchange_measurements(trial_groups: Sequence[TrialGroup], run: AnalysedRun)
     plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
     rows = [
         (
-            plan.longest_message_chain,
-            plan.exchange_without_latency_s,
+            plan.sequential_message_count,
+            plan.gradient_transfer_and_delay_s,
             sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in trial_groups
@@ -187,7 +187,7 @@ def _figure_title(fitted_curves: Sequence[FittedSpeedupCurve]) -> str:
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].throughput_efficiency(each.curve.base))
     fit = worst.law_fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
-    quantities = _describe_law_quantities(worst.best_law_name, fit)
+    quantities = _describe_derived_values(worst.best_law_name, fit)
     return capitalise_first_letter(f"{best_fit}, with an error of {_format_residual_error(fit)}: {quantities}")
 
 
@@ -219,21 +219,21 @@ def _draw_fitted_laws_panel(axes: Axes, fitted_curve: FittedSpeedupCurve, colour
 def _panel_notes(fitted_curve: FittedSpeedupCurve) -> str:
     """Return the text in a panel: each fitted law with its error and its quantities, such as the serial share."""
     notes = [
-        f"{name}, error {_format_residual_error(fit)}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}, error {_format_residual_error(fit)}: {_describe_derived_values(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.law_fits.items()
     ]
     notes += [
-        f"{name}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}: {_describe_derived_values(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.fits_of_time_components.items()
     ]
     return "\n".join(notes)
 
 
-def _describe_law_quantities(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
+def _describe_derived_values(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
     """Return text such as "serial share 0.1 [0.08, 0.12]": the quantities of a fitted law with 95% intervals."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
-        for quantity, values in _law_quantities_with_intervals(law_name, law_fit).items()
+        for quantity, values in _derived_values_with_intervals(law_name, law_fit).items()
     )
 
 
@@ -244,7 +244,7 @@ def _format_value_with_interval(low_end: float, value: float, high_end: float) -
     return f"{format_number(value)} [{format_number(low_end)}, {format_number(high_end)}]"
 
 
-def _law_quantities_with_intervals(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
+def _derived_values_with_intervals(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
     """Return quantities of a fitted law, such as its serial share: name -> (low, value, high) of a 95% interval."""
     return {
         quantity: _value_with_95_percent_interval(compute(law_fit.parameters), compute(law_fit.parameter_draws))
@@ -265,7 +265,7 @@ def _figure_data(fitted_curves: Sequence[FittedSpeedupCurve]) -> pd.DataFrame:
         )
         for fitted_curve in fitted_curves
         for name, fit in {**fitted_curve.law_fits, **fitted_curve.fits_of_time_components}.items()
-        for quantity, values in _law_quantities_with_intervals(name, fit).items()
+        for quantity, values in _derived_values_with_intervals(name, fit).items()
     ]
     columns = ["strategy", "condition", "law", "formula", "quantity", "ci_low", "value", "ci_high", "residual"]
     return pd.DataFrame(rows, columns=[*columns, "smallest_seen", "largest_seen"])

@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.report.findings import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_bytes, format_number
 from analysis.results.summary import RunSummary
@@ -95,7 +95,7 @@ def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
     return frozenset(list(strategy_of_colour.values())[:limit])
 
 
-def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialTable, TrialResult]]:
+def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialTables, TrialResult]]:
     """Return the trials to draw: for each strategy and set of swept values, the finished trials on the most workers.
 
     If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
@@ -121,7 +121,7 @@ def _describe_line_styles(run: AnalysedRun) -> str:
     return f"Line style: {', '.join(styles)}. "
 
 
-def _learning_curve_of_trial(trial: TrialTable, trial_result: TrialResult) -> pd.DataFrame:
+def _learning_curve_of_trial(trial: TrialTables, trial_result: TrialResult) -> pd.DataFrame:
     """Return the evaluations of a trial, each with the steps done and the bytes sent before the evaluation."""
     step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
     order = np.argsort(step_ends_s, kind="stable")
@@ -152,7 +152,7 @@ def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTar
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
-        second = _describe_strategies_missing_target(missing) if missing else _describe_sample_ratio(costs["samples"])
+        second = _describe_strategies_missing_target(missing) if missing else _compare_samples_needed(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
     return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
@@ -170,7 +170,7 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
     return f"{bytes_by_strategy.idxmin()} sends least ({format_bytes(int(bytes_by_strategy.min()))})"
 
 
-def _describe_sample_ratio(samples_by_strategy: "pd.Series[float]") -> str:
+def _compare_samples_needed(samples_by_strategy: "pd.Series[float]") -> str:
     """Return a clause that compares the strategies with the most and with the fewest samples to the target quality."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():

@@ -39,7 +39,7 @@ class StepTimeComparison:
         return self.measured_step_s / self.predicted_step_s - 1
 
 
-def draw_predicted_steps(run: AnalysedRun) -> Drawing | None:
+def draw_predicted_step_times(run: AnalysedRun) -> Drawing | None:
     """Draw predicted and measured step time, one row per strategy and number of workers.
 
     An open circle is the predicted step time, a filled circle the measured median. The number beside the circles is the
@@ -73,9 +73,9 @@ def _compare_step_times(group: TrialGroup) -> list[StepTimeComparison]:
     """
     switches = [trial.switch for trial in group.trials if trial.switch and trial.switch.has_switched]
     if not switches:
-        if not group.typical_step_s or not group.predicted_step_s:
+        if not group.typical_measured_step_s or not group.predicted_step_s:
             return []
-        return [StepTimeComparison(group, group.name, group.typical_step_s, group.predicted_step_s)]
+        return [StepTimeComparison(group, group.name, group.typical_measured_step_s, group.predicted_step_s)]
     rows = []
     for phase_name in ("before", "after"):
         phases = [phase for switch in switches if (phase := getattr(switch, phase_name)) and phase.predicted_step_s]

@@ -28,7 +28,7 @@ def draw_final_model_quality(run: AnalysedRun) -> Drawing | None:
         for groups in groups_by_swept_values(run.summary)
         if all(final_metric_values(group, metric).size for group in groups)
     ]
-    if not any(_does_final_metric_differ(groups, metric) for groups in strategy_groups):
+    if not any(_do_groups_differ_in_metric(groups, metric) for groups in strategy_groups):
         return None
     figure, (axes,) = create_figure(1, 1, 3.6)
     present = {group.condition for groups in strategy_groups for group in groups}
@@ -64,7 +64,7 @@ def _choose_quality_metric(run: AnalysedRun) -> str:
     return next((name for name in metrics if name != LOSS_METRIC), LOSS_METRIC)
 
 
-def _does_final_metric_differ(trial_groups: Sequence[TrialGroup], metric_name: str) -> bool:
+def _do_groups_differ_in_metric(trial_groups: Sequence[TrialGroup], metric_name: str) -> bool:
     """Return whether a strategy's mean final metric, rounded as in the report, differs between swept values."""
     return len({format_number(_mean_final_metric(group, metric_name)) for group in trial_groups}) > 1
 

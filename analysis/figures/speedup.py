@@ -8,10 +8,10 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_points_chosen_by_rules
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_worker_count_rules, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.metrics.worker_choice import WorkerChoice
+from analysis.metrics.worker_choice import WorkerCountChoice
 from analysis.report.wording import format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric
@@ -83,14 +83,14 @@ def _summarise_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
     return f"for each curve {kind}, {range_text}; all bases are in the data"
 
 
-def _describe_speedup_base(base_description: str, seconds: float, time_metric: TimeMetric, swept_values: str) -> str:
+def _describe_speedup_base(base_text: str, base_seconds: float, time_metric: TimeMetric, swept_values: str) -> str:
     """Return text on the run that a speedup is relative to: its number of workers, its time and its swept values.
 
     `swept_values` is empty if all curves have the same base.
     """
     kind = "time to target" if time_metric == "time_to_target" else "time for the common sample budget"
     suffix = f" with {swept_values}" if swept_values else ""
-    return f"{base_description}{suffix}, {format_number(seconds)} s ({kind})"
+    return f"{base_text}{suffix}, {format_number(base_seconds)} s ({kind})"
 
 
 def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
@@ -124,7 +124,7 @@ def _draw_speedup_panel(axes: Axes, summary: RunSummary, speedup_curves: Sequenc
     for curve in speedup_curves:
         colour, marker = style.strategy_colour(summary, curve.strategy), style.strategy_marker(summary, curve.strategy)
         _draw_speedup_curve(axes, curve.points, colour, marker)
-        mark_points_chosen_by_rules(axes, curve, summary.balance, lambda point: point.speedup)
+        mark_chosen_worker_counts(axes, curve, summary.balance, lambda point: point.speedup)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
@@ -144,12 +144,12 @@ def _draw_speedup_curve(axes: Axes, speedup_points: Sequence[SpeedupPoint], colo
             axes.vlines(point.workers, *point.speedup_ci, color=colour, linewidth=4, alpha=0.35)
 
 
-def _figure_data(speedup_curves: Sequence[SpeedupCurve], balance_points: Sequence[WorkerChoice]) -> pd.DataFrame:
+def _figure_data(speedup_curves: Sequence[SpeedupCurve], chosen_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            format_rules_choosing_point(curve, point, balance_points),
+            format_worker_count_rules(curve, point, chosen_counts),
         )
         for curve in speedup_curves
         for point in curve.points

@@ -12,7 +12,7 @@ from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,
-    median_switch_result,
+    median_saving_switch,
     strategy_switch_table_row,
 )
 from analysis.results.trial_result import TrialResult
@@ -29,7 +29,7 @@ GAIN_PARTS = {  # part of a gain -> its label and colour
 }
 
 
-def draw_time_saved_by_switch(run: AnalysedRun) -> Drawing | None:
+def draw_strategy_switch_savings(run: AnalysedRun) -> Drawing | None:
     """Draw the time per global batch that each trial saved by switching strategies, split by cause.
 
     Bars to the left of zero are times by which a global batch became longer.
@@ -43,7 +43,7 @@ def draw_time_saved_by_switch(run: AnalysedRun) -> Drawing | None:
     legend_colours = dict(part for name, part in GAIN_PARTS.items() if has_promoted_workers or name != "shares_s")
     add_run_title_and_footer(figure, run.summary, title, legend_colours)
     for y, (_, switch) in enumerate(switched_trials):
-        _draw_saved_time_bars(axes, y, switch)
+        _draw_strategy_switch_bars(axes, y, switch)
     axes.axvline(0, color=FOREGROUND, linewidth=1)
     axes.set_yticks(range(len(switched_trials)), [trial.id for trial, _ in switched_trials])
     axes.set_ylim(len(switched_trials) - 0.5, -0.5)
@@ -65,12 +65,12 @@ def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) ->
     first, _ = trials[0]
     repeats = [switch for trial, switch in trials if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
     differences = describe_switch_outcomes(repeats)
-    return f"{first.strategy}: {describe_strategy_switch(median_switch_result(repeats), first.workers)}" + (
+    return f"{first.strategy}: {describe_strategy_switch(median_saving_switch(repeats), first.workers)}" + (
         f"; {differences}" if differences else ""
     )
 
 
-def _draw_saved_time_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> None:
+def _draw_strategy_switch_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> None:
     limit = "" if switch.break_even_workers is None else f"  n* = {switch.break_even_workers:,.1f}"
     if switch.gain is None:
         axes.annotate(f"{switch.outcome}{limit}", (0, y), (6, 0), textcoords="offset points", va="center", fontsize=8)
@@ -89,7 +89,7 @@ def _draw_saved_time_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> N
     axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> pd.DataFrame:
+def _figure_data(strategy_switch_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> pd.DataFrame:
     rows = [
         {
             "trial": trial.id,
@@ -97,6 +97,6 @@ def _figure_data(switched_trials: Sequence[tuple[TrialResult, StrategySwitchResu
             **strategy_switch_table_row(switch),
             "break_even_workers": switch.break_even_workers,
         }
-        for trial, switch in switched_trials
+        for trial, switch in strategy_switch_trials
     ]
     return pd.DataFrame(rows).replace({None: np.nan})

@@ -42,10 +42,10 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     return Drawing("time_to_target", title, caption, _figure_data(groups), figure)
 
 
-def _figure_title(winner_comparison: TwoFastestStrategies | None, target_text: str) -> str:
-    if winner_comparison is None or winner_comparison.time_metric != "time_to_target":
+def _figure_title(two_fastest_strategies: TwoFastestStrategies | None, target_text: str) -> str:
+    if two_fastest_strategies is None or two_fastest_strategies.time_metric != "time_to_target":
         return f"No strategy reaches {target_text}"
-    return winner_comparison.description
+    return two_fastest_strategies.description
 
 
 def _longest_trial_s(trial_group: TrialGroup) -> float:

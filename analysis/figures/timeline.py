@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.metrics.event_outcomes import EventOutcome
+from analysis.metrics.event_outcomes import PlannedEventTimes
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN, TrialResult
 
@@ -38,19 +38,19 @@ class TrialStepTimes:
         """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
-    def event_start_and_end_s(self, event_outcome: EventOutcome) -> tuple[float, float] | None:
+    def planned_event_span_s(self, event_times: PlannedEventTimes) -> tuple[float, float] | None:
         """Return begin and end of an event in virtual seconds; None if the event was never applied.
 
         An event that was not undone ends with the last step of the trial.
         """
-        if event_outcome.applied_s is None or event_outcome.applied_s > self.last_step_end_s:
+        if event_times.applied_s is None or event_times.applied_s > self.last_step_end_s:
             return None
-        return event_outcome.applied_s, self.last_step_end_s if event_outcome.ended_s is None else event_outcome.ended_s
+        return event_times.applied_s, self.last_step_end_s if event_times.ended_s is None else event_times.ended_s
 
     @property
-    def step_time_ratio_during_events(self) -> float:
+    def event_to_other_step_time_ratio(self) -> float:
         """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
-        spans_s = [span_s for event in self.result.events if (span_s := self.event_start_and_end_s(event))]
+        spans_s = [span_s for event in self.result.events if (span_s := self.planned_event_span_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
         for begin_s, end_s in spans_s:
@@ -101,16 +101,16 @@ def _median_step_times_over_workers(step_table: pd.DataFrame) -> pd.DataFrame:
 
 def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
     """Return the title: how much longer steps take during events, for the most and the least affected trial."""
-    affected = [trial for trial in trials if isfinite(trial.step_time_ratio_during_events)]
+    affected = [trial for trial in trials if isfinite(trial.event_to_other_step_time_ratio)]
     if not affected:
         return "No step took place during an event"
-    most = max(affected, key=lambda trial: trial.step_time_ratio_during_events)
-    least = min(affected, key=lambda trial: trial.step_time_ratio_during_events)
-    ratio = format_number(most.step_time_ratio_during_events)
+    most = max(affected, key=lambda trial: trial.event_to_other_step_time_ratio)
+    least = min(affected, key=lambda trial: trial.event_to_other_step_time_ratio)
+    ratio = format_number(most.event_to_other_step_time_ratio)
     finding = f"While events last, a step of {most.display_name} takes {ratio} times as long"
     if most is least:
         return finding
-    return f"{finding}, a step of {least.display_name} {format_number(least.step_time_ratio_during_events)} times"
+    return f"{finding}, a step of {least.display_name} {format_number(least.event_to_other_step_time_ratio)} times"
 
 
 def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimes, colour: str) -> None:
@@ -119,17 +119,17 @@ def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimes, colour: 
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
     axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
     for event in trial_step_times.result.events:
-        if span_s := trial_step_times.event_start_and_end_s(event):
-            _shade_event_duration(axes, event, span_s)
+        if span_s := trial_step_times.planned_event_span_s(event):
+            _shade_planned_event(axes, event, span_s)
     axes.set_title(trial_step_times.display_name)
     axes.set_ylabel("ms per step")
 
 
-def _shade_event_duration(axes: Axes, event_outcome: EventOutcome, start_and_end_s: tuple[float, float]) -> None:
+def _shade_planned_event(axes: Axes, event_times: PlannedEventTimes, start_and_end_s: tuple[float, float]) -> None:
     axes.axvspan(*start_and_end_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
-    nodes = event_outcome.nodes[0] if len(event_outcome.nodes) == 1 else f"{len(event_outcome.nodes)} nodes"
+    nodes = event_times.nodes[0] if len(event_times.nodes) == 1 else f"{len(event_times.nodes)} nodes"
     place = (start_and_end_s[0], 1.0)
-    label = f"{event_outcome.kind} {nodes}"
+    label = f"{event_times.kind} {nodes}"
     axes.annotate(
         label, place, (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top", fontsize=7.5,
         color=style.FOREGROUND, annotation_clip=True,
@@ -137,18 +137,18 @@ def _shade_event_duration(axes: Axes, event_outcome: EventOutcome, start_and_end
 
 
 def _figure_data(trials: Sequence[TrialStepTimes]) -> pd.DataFrame:
-    return pd.concat([_step_rows_with_events(trial) for trial in trials], ignore_index=True)
+    return pd.concat([_step_rows_with_event_ids(trial) for trial in trials], ignore_index=True)
 
 
-def _step_rows_with_events(trial: TrialStepTimes) -> pd.DataFrame:
+def _step_rows_with_event_ids(trial: TrialStepTimes) -> pd.DataFrame:
     """Return the steps of one trial, with columns for the trial's name and the events active during each step."""
     step_spans_s = zip(trial.steps["start_s"], trial.steps["end_s"], strict=True)
-    events = [_active_event_numbers(trial, start_s, end_s) for start_s, end_s in step_spans_s]
+    events = [_planned_event_ids_in_step(trial, start_s, end_s) for start_s, end_s in step_spans_s]
     result = trial.result
     return trial.steps.assign(trial=result.id, strategy=result.strategy, workers=result.workers, events=events)
 
 
-def _active_event_numbers(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
+def _planned_event_ids_in_step(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
-    spans_s = ((event.number, trial.event_start_and_end_s(event)) for event in trial.result.events)
+    spans_s = ((event.number, trial.planned_event_span_s(event)) for event in trial.result.events)
     return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)

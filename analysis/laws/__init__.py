@@ -14,7 +14,7 @@ from pydantic import Field
 
 from analysis.laws.amdahl import AmdahlLaw
 from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
-from analysis.laws.best_batch import BestBatchLaw
+from analysis.laws.best_batch import BestBatchTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.laws.exchange import ExchangeTimeLaw
 from analysis.laws.gustafson import GustafsonLaw
@@ -28,7 +28,7 @@ AnyScalingLaw: TypeAlias = Annotated[
     | GustafsonLaw
     | UniversalScalabilityLaw
     | LogarithmicLaw
-    | BestBatchLaw
+    | BestBatchTimeLaw
     | CriticalBatchLaw
     | StepTimeLaw
     | ExchangeTimeLaw
@@ -39,7 +39,7 @@ AnyScalingLaw: TypeAlias = Annotated[
 __all__ = [
     "AmdahlLaw",
     "AnyScalingLaw",
-    "BestBatchLaw",
+    "BestBatchTimeLaw",
     "CriticalBatchLaw",
     "ExchangeTimeLaw",
     "GustafsonLaw",

@@ -82,25 +82,25 @@ def _holdout_errors(law_fit: LawFit, held_out_series: SeriesColumns) -> list[Hol
     return [HoldoutError(*map(float, row)) for row in rows]
 
 
-def estimate_residual_noise(records: Sequence[LawBacktestErrors]) -> ResidualNoise:
+def estimate_residual_noise(backtests: Sequence[LawBacktestErrors]) -> ResidualNoise:
     """Estimate the noise of measurements and the drift, a law's error beyond the fitted sizes, from several backtests.
 
     The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
     + drift^2 x distance. Errors of one series depend on each other, so together they count as one observation (the mean
     of their log likelihoods).
     """
-    degrees_of_freedom = sum(record.degrees_of_freedom for record in records)
+    degrees_of_freedom = sum(record.degrees_of_freedom for record in backtests)
     sd = PILOT_NOISE.sd
     if degrees_of_freedom:
-        sd = float(np.sqrt(sum(record.squared_residuals for record in records) / degrees_of_freedom))
-    log_likelihoods = (_log_likelihood_of_drift(record.holdout_errors) for record in records if record.holdout_errors)
+        sd = float(np.sqrt(sum(record.squared_residuals for record in backtests) / degrees_of_freedom))
+    log_likelihoods = (_law_drift_loglikelihood(record.holdout_errors) for record in backtests if record.holdout_errors)
     likelihood = np.exp(sum(log_likelihoods, np.zeros(DRIFT_GRID.size)))
     cumulative = np.cumsum(likelihood) / likelihood.sum()
     drift_sds = np.interp(np.linspace(0.01, 0.99, DRIFT_GRID.size), cumulative, DRIFT_GRID)
     return ResidualNoise(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
 
 
-def _log_likelihood_of_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
+def _law_drift_loglikelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
     """Return the mean log likelihood of the prediction errors of one series for each candidate drift in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
@@ -206,11 +206,11 @@ class LawComparison:
         return [
             forecast
             for name, fit in self.law_fits_by_series(law_name).items()
-            for forecast in forecast_held_out_sizes(law_name, name, fit, self._series[name])
+            for forecast in forecast_held_out_points(law_name, name, fit, self._series[name])
         ]
 
 
-def forecast_held_out_sizes(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
+def forecast_held_out_points(law_name: str, series_name: str, fit: LawFit, series: SeriesColumns) -> list[LawForecast]:
     """Return the forecasts of a fitted law for the measured sizes of a series that are larger than the fitted sizes."""
     largest_size = fit.size_range[1]
     _, held_out = split_series(series, fit.law.inputs[0], largest_size)

@@ -78,14 +78,14 @@ class ScalingLaw(ScenarioComponent, ABC):
         return np.zeros(len(self.parameter_names)), np.full(len(self.parameter_names), inf)
 
     def fit(
-        self, series: SeriesColumns, noise: ResidualNoise | None = None, draw_count: int = FIT_DRAWS, seed: int = 0
+        self, series: SeriesColumns, noise: ResidualNoise | None = None, refit_count: int = FIT_DRAWS, seed: int = 0
     ) -> "LawFit":
         """Fit the law to a series of measurements: least-squares parameters, and random draws of plausible parameters.
 
         Args:
             series: columns of the series, with `inputs` and `output`.
             noise: noise known from other series; None where nothing is known.
-            draw_count: number of draws for intervals and bands.
+            refit_count: number of refits to perturbed data, for intervals and bands.
             seed: seed of the draws.
 
         Raises:
@@ -93,7 +93,7 @@ class ScalingLaw(ScenarioComponent, ABC):
                 noise is unknown.
         """
         self._check_series_columns(series)
-        return _fit_law(self, series, noise or ResidualNoise(), draw_count, np.random.default_rng(seed))
+        return _fit_law(self, series, noise or ResidualNoise(), refit_count, np.random.default_rng(seed))
 
     def _check_series_columns(self, series: SeriesColumns) -> None:
         """Raise ValueError if a series lacks a column that the law needs, or has a value that is not positive."""
@@ -168,7 +168,7 @@ class LawFit:
 
 
 def _fit_law(
-    law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, draw_count: int, generator: np.random.Generator
+    law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, refit_count: int, generator: np.random.Generator
 ) -> LawFit:
     """Fit a law to measurements, then refit it to many randomly perturbed copies to estimate the uncertainty."""
     observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.log_parameter_prior(series)
@@ -180,11 +180,11 @@ def _fit_law(
     )[0]
     residuals = observations - law.prediction_logarithms(np.exp(fitted), series)
     degrees_of_freedom = int(residuals.size - (~has_prior).sum())
-    noise_scale = _residual_norm(law, residuals, degrees_of_freedom, noise)
-    noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, draw_count))
-    observation_copies = observations + noise_sds[:, None] * generator.standard_normal((draw_count, observations.size))
-    prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((draw_count, prior_means.size))
-    starts = np.repeat(fitted[None], draw_count, axis=0)
+    noise_scale = _pooled_norm(law, residuals, degrees_of_freedom, noise)
+    noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, refit_count))
+    observation_copies = observations + noise_sds[:, None] * generator.standard_normal((refit_count, observations.size))
+    prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((refit_count, prior_means.size))
+    starts = np.repeat(fitted[None], refit_count, axis=0)
     draws = _fit_log_parameters(law, series, observation_copies, prior_means + prior_shifts, noise_sds, starts)
     sizes = series[law.inputs[0]]
     return LawFit(
@@ -192,7 +192,7 @@ def _fit_law(
         parameters=np.exp(fitted),
         parameter_draws=np.exp(draws),
         noise_sd_draws=noise_sds,
-        drift_sd_draws=generator.choice(noise.drift_sds, draw_count),
+        drift_sd_draws=generator.choice(noise.drift_sds, refit_count),
         log_residuals=residuals,
         degrees_of_freedom=degrees_of_freedom,
         size_range=(float(sizes.min()), float(sizes.max())),
@@ -202,8 +202,8 @@ def _fit_law(
 def _fit_log_parameters(
     law: ScalingLaw,
     series: SeriesColumns,
-    observation_copies: Floats,
-    prior_mean_copies: Floats,
+    observation_sets: Floats,
+    prior_mean_sets: Floats,
     noise_sds: Floats,
     initial_log_parameters: Floats,
     *,
@@ -214,14 +214,14 @@ def _fit_log_parameters(
     has_prior = np.isfinite(prior_sds)
 
     def weighted_residuals(log_parameters: Floats) -> Floats:
-        misfits = (law.prediction_logarithms(np.exp(log_parameters), series) - observation_copies) / noise_sds[:, None]
-        prior_misfits = (log_parameters[..., has_prior] - prior_mean_copies[:, has_prior]) / prior_sds[has_prior]
+        misfits = (law.prediction_logarithms(np.exp(log_parameters), series) - observation_sets) / noise_sds[:, None]
+        prior_misfits = (log_parameters[..., has_prior] - prior_mean_sets[:, has_prior]) / prior_sds[has_prior]
         return np.concatenate([misfits, prior_misfits], axis=-1)
 
     return solve_least_squares(weighted_residuals, initial_log_parameters, high_precision=high_precision)
 
 
-def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
+def _pooled_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
     """Return the root of the summed squared residuals of a fit and of the earlier fits that gave the estimate `noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.

@@ -18,7 +18,7 @@ from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class BestBatchLaw(ScalingLaw):
+class BestBatchTimeLaw(ScalingLaw):
     """Law of the training time on N workers with the fastest batch size, fitted to times without batches or samples."""
 
     kind: Literal["best_batch"] = "best_batch"

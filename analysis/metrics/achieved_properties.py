@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_peers_fill_link
-from analysis.checks.network.achieved_rates import probe_rate_error as flow_error
+from analysis.checks.network.achieved_rates import probed_rate_error as flow_error
 from analysis.checks.network.mechanisms import mechanism_of_link_property
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.checks.network.round_trips import measured_round_trips
 from analysis.checks.network.shared_links import shared_link_rates
 from analysis.reading.plan_view import PlannedNode
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.statistics.centre import Floats
 
 BY_CONSTRUCTION = "by construction"
@@ -23,7 +23,7 @@ ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 
 @dataclass(frozen=True)
-class AchievedProperty:
+class ClusterProperty:
     """Declared and achieved value of one property, such as the delay of a path; may merge rows of several trials."""
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
@@ -36,34 +36,34 @@ class AchievedProperty:
     how: str  # how the achieved value is known: probed, read back, by construction, not at all
 
 
-def achieved_properties(trial: TrialTable) -> tuple[AchievedProperty, ...]:
+def cluster_properties(trial: TrialTables) -> tuple[ClusterProperty, ...]:
     """Return the achieved value of each declared property of the trial's nodes, network paths, links and events."""
     return (
         *_link_rate_properties(trial),
         *_shared_link_properties(trial),
         *_network_path_properties(trial),
         *_round_trip_properties(trial),
-        *_compute_time_properties(trial),
-        *_event_lateness_properties(trial),
+        *_achieved_compute_times(trial),
+        *_planned_event_lateness(trial),
     )
 
 
-def merge_achieved_properties(properties: Iterable[AchievedProperty]) -> tuple[AchievedProperty, ...]:
+def merge_properties_of_trials(cluster_properties: Iterable[ClusterProperty]) -> tuple[ClusterProperty, ...]:
     """Merge rows of several trials that have the same property, nodes and declared value, in the given order."""
-    rows_by_key: dict[tuple[str, str, float, str, str], list[AchievedProperty]] = {}
-    for row in properties:
+    rows_by_key: dict[tuple[str, str, float, str, str], list[ClusterProperty]] = {}
+    for row in cluster_properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
-    return tuple(_merge_matching_properties(group) for group in rows_by_key.values())
+    return tuple(_merge_cluster_property(group) for group in rows_by_key.values())
 
 
-def _merge_matching_properties(matching_properties: list[AchievedProperty]) -> AchievedProperty:
-    achieved = [row.achieved for row in matching_properties if row.achieved is not None]
-    errors = [row.error for row in matching_properties if row.error is not None]
+def _merge_cluster_property(rows_of_trials: list[ClusterProperty]) -> ClusterProperty:
+    achieved = [row.achieved for row in rows_of_trials if row.achieved is not None]
+    errors = [row.error for row in rows_of_trials if row.error is not None]
     worst = max(errors, key=abs, default=None)
-    return replace(matching_properties[0], achieved=median(achieved) if achieved else None, error=worst)
+    return replace(rows_of_trials[0], achieved=median(achieved) if achieved else None, error=worst)
 
 
-def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _link_rate_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
     shaping = trial.status.get("shaping") or {}
     for node in trial.plan.nodes:
         for direction in LINK_DIRECTIONS:
@@ -71,11 +71,11 @@ def _link_rate_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
                 link = shaping.get(node.name) or {}
                 achieved, error, how = _measure_link_rate(trial, node, direction, link)
                 of, by = ROLE_NAMES.get(node.role, node.role), mechanism_of_link_property(link, "rate") or "unknown"
-                yield AchievedProperty(direction, of, declared, achieved, error, "bit/s", by, how)
+                yield ClusterProperty(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
 def _measure_link_rate(
-    trial: TrialTable, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
+    trial: TrialTables, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
     """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
 
@@ -93,7 +93,7 @@ def _measure_link_rate(
     return (declared, 0.0, BY_CONSTRUCTION) if shaped_in_code else (None, None, "not at all")
 
 
-def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _shared_link_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
     """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
@@ -102,10 +102,10 @@ def _shared_link_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
         achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
         if achieved is None and by in IN_CODE_MECHANISMS:
             achieved, error, how = link.declared_bps, 0.0, BY_CONSTRUCTION
-        yield AchievedProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
+        yield ClusterProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
-def _network_path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _network_path_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
     """Yield delay, jitter and loss of the network paths that Ensayo's own code enforces.
 
     For paths that the kernel shapes, round trips are probed instead.
@@ -121,19 +121,19 @@ def _network_path_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
         for what, declared, unit, enforced_property in properties:
             by = mechanism_of_link_property(shaping.get(path.target) or {}, enforced_property)
             if declared and by in IN_CODE_MECHANISMS:
-                yield AchievedProperty(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
+                yield ClusterProperty(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
 
-def _round_trip_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _round_trip_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
         mechanism = mechanism_of_link_property(shaping.get(trip.source) or {}, "delay") or "unknown"
         error = trip.deviation_from_declared_s / trip.declared_s if trip.declared_s else None
         by = mechanism if trip.declared_s else "nothing"
-        yield AchievedProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
+        yield ClusterProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
 
 
-def _compute_time_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _achieved_compute_times(trial: TrialTables) -> Iterator[ClusterProperty]:
     """Yield the declared and measured mean compute time of each worker whose compute time the scenario sets.
 
     Workers whose speed is declared to vary, or changes by an event, are left out.
@@ -147,7 +147,7 @@ def _compute_time_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
             declared_s = round(_mean_without_nan(samples[rows] / node.throughput), 9)
             achieved_s = _mean_without_nan(compute_s[rows])
             error = achieved_s / declared_s - 1 if declared_s else None
-            yield AchievedProperty("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
+            yield ClusterProperty("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
 
 
 def _mean_without_nan(values: Floats) -> float:
@@ -156,8 +156,8 @@ def _mean_without_nan(values: Floats) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def _event_lateness_properties(trial: TrialTable) -> Iterator[AchievedProperty]:
+def _planned_event_lateness(trial: TrialTables) -> Iterator[ClusterProperty]:
     node_names = {node.name for node in trial.plan.nodes}
     for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
         late_s, by = abs(float(row["lateness_s"])), "the nodes" if str(row["by"]) in node_names else str(row["by"])
-        yield AchievedProperty("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")
+        yield ClusterProperty("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")

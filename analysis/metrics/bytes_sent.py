@@ -2,18 +2,18 @@
 
 from math import ceil
 
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
-def bytes_sent(trial: TrialTable) -> dict[str, int]:
+def bytes_sent(trial: TrialTables) -> dict[str, int]:
     """Return the payload bytes that each node sent, as counted by the node, else the sum over its training steps."""
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
-def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
+def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
     """Return the payload bytes that each node should have sent, by the plan: for its steps and a strategy switch.
 
     A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
@@ -23,16 +23,16 @@ def expected_bytes_sent(trial: TrialTable) -> dict[str, int]:
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
-        computing = [name for name in workers if name not in phase.promoted_workers]
+        computing = [name for name in workers if name not in phase.server_only_workers]
         steps = dict.fromkeys(computing, 0) | _round_up_step_counts(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _node_bytes(count, reply_bytes, node, steps)
-    hand_over = _state_transfer_bytes(trial, expected)
+            expected[node] += _sent_bytes(count, reply_bytes, node, steps)
+    hand_over = _strategy_switch_bytes(trial, expected)
     return {node: round(count + hand_over.get(node, 0)) for node, count in expected.items()}
 
 
-def _state_transfer_bytes(trial: TrialTable, step_bytes: dict[str, float]) -> dict[str, float]:
+def _strategy_switch_bytes(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
     """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
     Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
@@ -60,7 +60,7 @@ def _round_up_step_counts(training_phase: TrainingPhase, steps_per_exchange: int
     return {str(node): ceil(count / steps_per_exchange) * steps_per_exchange for node, count in counts}
 
 
-def _node_bytes(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
+def _sent_bytes(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
     """Return the bytes that a node sends in all steps before or after a strategy switch (of a training phase).
 
     Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.

@@ -1,19 +1,19 @@
 """Steps and samples that a trial completed, and the final metrics of its model."""
 
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def steps_done(trial: TrialTable) -> int:
+def steps_done(trial: TrialTables) -> int:
     """Return the largest number of training steps of a worker; synchronous workers all do the same number."""
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 
-def samples_done(trial: TrialTable) -> int:
+def samples_done(trial: TrialTables) -> int:
     """Return the samples that all workers together trained on."""
     return int(trial.steps["samples"].sum())
 
 
-def samples_per_second(trial: TrialTable) -> float | None:
+def samples_per_second(trial: TrialTables) -> float | None:
     """Return the samples of all workers divided by the seconds from `run_start` to `run_stop`, evaluation included.
 
     None where the trial took no time or did not end.
@@ -23,7 +23,7 @@ def samples_per_second(trial: TrialTable) -> float | None:
     return samples_done(trial) / trial.seconds
 
 
-def final_metrics(trial: TrialTable) -> dict[str, float]:
+def final_metrics(trial: TrialTables) -> dict[str, float]:
     """Return the last evaluated value of every metric, such as accuracy."""
     last = trial.evals.sort_values("time_s", kind="stable").groupby("metric", sort=False)["value"].last()
     return {str(metric): float(value) for metric, value in last.items()}

@@ -20,7 +20,7 @@ from analysis.results.trial_result import (
     have_same_seeds,
 )
 from analysis.statistics.bootstrap import confidence_interval, ratio_interval, resample_olympic_means
-from analysis.statistics.centre import Floats, median_or_infinity, olympic_mean
+from analysis.statistics.centre import Floats, median_of_maybe_infinite, olympic_mean
 from analysis.statistics.efficiency import speedup, split_efficiency
 
 ONE_WORKER = "one worker alone"
@@ -102,21 +102,21 @@ def speedup_curves(trial_groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ..
     """
     keys = dict.fromkeys((group.strategy, group.condition) for group in trial_groups if not group.is_baseline)
     curves = (
-        _make_curve([each for each in trial_groups if (each.strategy, each.condition) == key], trial_groups)
+        _make_speedup_curve([each for each in trial_groups if (each.strategy, each.condition) == key], trial_groups)
         for key in keys
     )
     return tuple(curve for curve in curves if curve)
 
 
-def _make_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
+def _make_speedup_curve(curve_groups: Sequence[TrialGroup], all_groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
     """Return the speedup curve of one strategy's groups of trials; `all_groups` also contain its baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
-    base = find_baseline(curve_groups[0], groups) or curve_groups[0]
+    base = find_baseline(curve_groups[0], all_groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
     sample_budget = min(trial.samples for group in (base, *curve_groups) for trial in group.trials)
     paired = have_same_seeds((base, *curve_groups))
-    times = {group.workers: _repeat_times_s(group, time_metric, sample_budget) for group in curve_groups}
-    base_times = _repeat_times_s(base, time_metric, sample_budget)
+    times = {group.workers: _times_of_repeats_s(group, time_metric, sample_budget) for group in curve_groups}
+    base_times = _times_of_repeats_s(base, time_metric, sample_budget)
     if not all(each.all() for each in (base_times, *times.values())):
         return None
     draws = _bootstrap_speedups(base_times, times, base if base in curve_groups else None, paired=paired)
@@ -136,13 +136,13 @@ def _make_curve(curve_groups: Sequence[TrialGroup], groups: Sequence[TrialGroup]
     )
 
 
-def _repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
+def _times_of_repeats_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
     """Return the seconds that each repeat takes to its target or for a number of samples, in the order of seeds."""
     return trial_group.trial_times_s(time_metric) * (sample_budget if time_metric == "time_to_samples" else 1)
 
 
 def _bootstrap_speedups(
-    base_times: Floats, times_by_workers: dict[int, Floats], base_in_curve: TrialGroup | None, *, paired: bool
+    base_times: Floats, times_by_workers: dict[int, Floats], own_base_group: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
     """Return speedups of resampled repeats (bootstrap), by number of workers; empty where nothing was repeated.
 
@@ -155,7 +155,7 @@ def _bootstrap_speedups(
     with np.errstate(invalid="ignore"):  # if both sides missed the target, the unknown ratio ranks highest
         ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
     draws = {workers: ratios[:, column] for column, workers in enumerate(times_by_workers, start=1)}
-    return draws | ({base_in_curve.workers: np.ones(len(means))} if base_in_curve else {})
+    return draws | ({own_base_group.workers: np.ones(len(means))} if own_base_group else {})
 
 
 def _speedup_point(
@@ -176,11 +176,11 @@ def _speedup_point(
         runs=len(group.trials),
         efficiency_with_servers=factors.speedup
         / ((group.workers + group.server_count) / (base.workers + base.server_count)),
-        efficiency_by_speed=_efficiency_by_declared_speed(group, base, factors.speedup),
+        efficiency_by_speed=_speedup_per_declared_speed(group, base, factors.speedup),
         rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
         predicted_speedup=_predicted_speedup(group, base),
         seconds_ci=confidence_interval(times),
-        seconds_median=median_or_infinity(times),
+        seconds_median=median_of_maybe_infinite(times),
     )
 
 
@@ -190,7 +190,7 @@ def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float
     return base_seconds / seconds if seconds and base_seconds else None
 
 
-def _efficiency_by_declared_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
+def _speedup_per_declared_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
     """Return the speedup per declared compute speed of the workers; None where a speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

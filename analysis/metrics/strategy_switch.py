@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import mean_or_median_step_s
-from analysis.reading.plan_view import PlanView
-from analysis.reading.run_table import TrialTable
+from analysis.metrics.step_seconds import mean_or_median_by_plan
+from analysis.reading.plan_view import TrialPlan
+from analysis.reading.run_table import TrialTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 from analysis.report.wording import format_number
 
@@ -29,7 +29,7 @@ class TrainingPhaseTimes:
     exchanging_s: float  # the rest of the steps
     finishing_s: float  # between steps, and at the end while other workers still train
     predicted_step_s: float | None
-    step_s: float  # measured, `mean_or_median_step_s` over workers and steps
+    step_s: float  # measured, `mean_or_median_by_plan` over workers and steps
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class StrategySwitchResult:
         return self.outcome == "switched"
 
 
-def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
+def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
     """Measure how a strategy switch changed the times of a trial; None where no switch was planned."""
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
@@ -118,7 +118,7 @@ def measure_strategy_switch(trial: TrialTable) -> StrategySwitchResult | None:
 
 
 def staleness_cost_s(
-    switch_result: StrategySwitchResult, samples_needed: int, needed_without_switch: int
+    switch_result: StrategySwitchResult, samples_needed: int, samples_without_switch: int
 ) -> float | None:
     """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
 
@@ -128,18 +128,18 @@ def staleness_cost_s(
     Args:
         switch_result: a switch with times before and after it.
         samples_needed: samples to the target of the trial that switched.
-        needed_without_switch: samples to the target of a trial with the same seed that did not switch.
+        samples_without_switch: samples to the target of a trial with the same seed that did not switch.
     """
     if switch_result.before is None or switch_result.after is None or samples_needed <= switch_result.before.samples:
         return None
     return (
         switch_result.after.batch_s
-        * (samples_needed - needed_without_switch)
+        * (samples_needed - samples_without_switch)
         / (samples_needed - switch_result.before.samples)
     )
 
 
-def _training_phase_times(training_phase: TrainingPhase, plan: PlanView) -> TrainingPhaseTimes:
+def _training_phase_times(training_phase: TrainingPhase, plan: TrialPlan) -> TrainingPhaseTimes:
     """Return the times per global batch of the part of a trial before or after its strategy switch.
 
     Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
@@ -162,7 +162,7 @@ def _training_phase_times(training_phase: TrainingPhase, plan: PlanView) -> Trai
         exchanging_s=stepping_s - computing_s,
         finishing_s=finishing_s,
         predicted_step_s=training_phase.predicted.median_step_s,
-        step_s=mean_or_median_step_s(steps, plan),
+        step_s=mean_or_median_by_plan(steps, plan),
     )
 
 
@@ -175,7 +175,7 @@ def _seconds_per_global_batch(step_rows: pd.DataFrame, spent_s: "pd.Series[float
     return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
 
 
-def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: PlanView) -> StrategySwitchGain:
+def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: TrialPlan) -> StrategySwitchGain:
     """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
     second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
@@ -183,7 +183,7 @@ def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes,
     latency_before_s, latency_after_s = second.latencies_s
     latency_s = latency_before_s - latency_after_s
     bandwidth_s = (plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
-    remaining_workers = plan.workers - len(second.promoted_workers)
+    remaining_workers = plan.workers - len(second.server_only_workers)
     shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
     return StrategySwitchGain(
         batch_s=before.batch_s - after.batch_s,
@@ -197,7 +197,7 @@ def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes,
     )
 
 
-def median_switch_result(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
+def median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
     """Return the strategy switch of the repeat that saved the median time; the first repeat if none has a time.
 
     Repeats whose switch did not pay rank below all repeats whose switch paid.
@@ -207,7 +207,7 @@ def median_switch_result(switch_results: Sequence[StrategySwitchResult]) -> Stra
     return ranked[(len(ranked) - 1) // 2] if ranked else switch_results[0]
 
 
-def describe_median_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
+def describe_median_saving_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
     """Return which repeat of a strategy switch is described, such as "the median of 5 repeats"."""
     if len(switch_results) == 1:
         return "one repeat"
@@ -229,7 +229,7 @@ def describe_switch_outcomes(switch_results: Sequence[StrategySwitchResult]) -> 
 def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
     """Return a clause that states whether a strategy switch took place, whether it saved time, and why."""
     if not switch.has_switched:
-        return f"{switch.outcome}{_describe_switch_rule_value(switch)}"
+        return f"{switch.outcome}{_describe_switch_trigger(switch)}"
     if switch.gain is None or switch.before is None or switch.after is None or switch.saved_s is None:
         place = "after the last" if switch.before else "before the first"
         return f"switched {place} step: there is nothing to compare with"
@@ -242,22 +242,22 @@ def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
     return f"the switch {_describe_switch_verdict(switch, switch.saved_s, batch_change, cause)}"
 
 
-def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch_text: str, cause: str) -> str:
+def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch_change: str, cause: str) -> str:
     """Return the predicate of a sentence on a strategy switch, such as "paid, because …".
 
     The change of the batch time is given as the reason only where it agrees with the verdict.
     """
     if switch.has_paid_off and saved_s > 0:
-        return f"paid, because {batch_text}: {cause}"
+        return f"paid, because {batch_change}: {cause}"
     if switch.has_paid_off:
-        return f"paid: {batch_text}, but {switch.quality}"
+        return f"paid: {batch_change}, but {switch.quality}"
     if saved_s > 0 and switch.verdict == "unknown":
-        return f"saved time, because {batch_text}: {cause}; whether the model is as good as without it is unknown"
+        return f"saved time, because {batch_change}: {cause}; whether the model is as good as without it is unknown"
     if switch.after and switch.before and switch.after.batch_s >= switch.before.batch_s:
         quality = f"; {switch.quality}" if switch.has_lost_model_quality else ""
-        return f"did not pay, because {batch_text}: {cause}{quality}"
+        return f"did not pay, because {batch_change}: {cause}{quality}"
     hand_over = f"the switch itself took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
-    return f"did not pay: {batch_text}, but {switch.quality or hand_over}"
+    return f"did not pay: {batch_change}, but {switch.quality or hand_over}"
 
 
 def describe_main_cause_of_gain(gain: StrategySwitchGain, switch_result: StrategySwitchResult, workers: int) -> str:
@@ -304,7 +304,7 @@ def _describe_link_saturation(switch_result: StrategySwitchResult, workers: int,
     return f"the servers' links are saturated: {saturating_workers:.3g} workers fill them, {workers} run"
 
 
-def _describe_switch_rule_value(switch_result: StrategySwitchResult) -> str:
+def _describe_switch_trigger(switch_result: StrategySwitchResult) -> str:
     if switch_result.value is None or switch_result.threshold is None:
         return ""
     return f" (last value of the switch rule: {switch_result.value:.3g}, threshold: {switch_result.threshold:.3g})"

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def first_target_evaluation(trial: TrialTable) -> "pd.Series[float] | None":
+def first_evaluation_at_target(trial: TrialTables) -> "pd.Series[float] | None":
     """Return the first evaluation that reached the training target, as a row of `evals`; None if none did."""
     target = trial.plan.target
     if target is None:
@@ -19,17 +19,17 @@ def first_target_evaluation(trial: TrialTable) -> "pd.Series[float] | None":
     return trial.evals.iloc[min(hits, key=trial.evals["time_s"].tolist().__getitem__)] if hits else None
 
 
-def time_to_target_s(trial: TrialTable) -> float | None:
+def time_to_target_s(trial: TrialTables) -> float | None:
     """Return the seconds from the start of training to the first evaluation that reached the target.
 
     From the log event `run_start`, evaluations included. None where the target was not reached. Source: MLPerf Training
     rules, "the clock runs from data access to target quality".
     """
-    evaluation = first_target_evaluation(trial)
+    evaluation = first_evaluation_at_target(trial)
     return None if evaluation is None else float(evaluation["time_s"])
 
 
-def samples_to_target(trial: TrialTable) -> int | None:
+def samples_to_target(trial: TrialTables) -> int | None:
     """Return the samples that all workers had trained on at the first evaluation that reached the target.
 
     None where no evaluation reached the target, or samples were not recorded.
@@ -37,17 +37,17 @@ def samples_to_target(trial: TrialTable) -> int | None:
     The number does not depend on how fast nodes and links are, so it isolates what a strategy costs in learning
     (statistical efficiency: Qiao et al., Pollux, OSDI 2021).
     """
-    evaluation = first_target_evaluation(trial)
+    evaluation = first_evaluation_at_target(trial)
     return None if evaluation is None or pd.isna(evaluation["samples"]) else int(evaluation["samples"])
 
 
-def evaluation_interval_samples(trial: TrialTable) -> int | None:
+def evaluation_interval_samples(trial: TrialTables) -> int | None:
     """Return the samples between the evaluation that reached the target and the one before it.
 
     None where no evaluation reached the target. The model was good enough somewhere in this interval, so samples to
     target and time to target are rounded up by at most this much.
     """
-    evaluation = first_target_evaluation(trial)
+    evaluation = first_evaluation_at_target(trial)
     if evaluation is None or pd.isna(evaluation["samples"]):
         return None
     before = trial.evals["samples"][trial.evals["time_s"] < evaluation["time_s"]].dropna()

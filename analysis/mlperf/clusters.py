@@ -69,7 +69,7 @@ def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
     return np.asarray((raw - raw.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def cluster_systems(systems: Sequence[ComparedResult], counts: Sequence[int] = CLUSTER_COUNTS) -> Clustering | None:
+def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] = CLUSTER_COUNTS) -> Clustering | None:
     """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
 
     Numbers of clusters above half the number of different systems are left out.
@@ -77,7 +77,7 @@ def cluster_systems(systems: Sequence[ComparedResult], counts: Sequence[int] = C
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
     with threadpool_limits(1):  # more threads do not help with a few dozen points
-        partitions = tuple(_assign_clusters(points, systems, k) for k in counts if 2 * k <= different)
+        partitions = tuple(_assign_clusters(points, systems, k) for k in k_values if 2 * k <= different)
     return Clustering(partitions) if partitions else None
 
 

@@ -23,7 +23,7 @@ LAWS: dict[str, laws.ScalingLaw] = {
     "Gustafson": laws.GustafsonLaw(),
     "+ log N": laws.LogarithmicLaw(),
     "USL": laws.UniversalScalabilityLaw(),
-    BEST_BATCH: laws.BestBatchLaw(),
+    BEST_BATCH: laws.BestBatchTimeLaw(),
     PARTS_KNOWN_BATCH: laws.TrainingTimeLaw(),
     PARTS_CHOSEN_BATCH: laws.TrainingTimeLaw(batch="best"),
 }
@@ -40,34 +40,34 @@ class LawEvaluation:
     backtests: Mapping[str, Mapping[str, backtest.LawBacktestErrors]]  # backtests up to SHOWN, by law and series
 
     @property
-    def scored_forecasts(self) -> tuple[backtest.LawForecast, ...]:
+    def small_to_large_forecasts(self) -> tuple[backtest.LawForecast, ...]:
         """Forecasts for large systems (512 accelerators or more) by laws fitted to small systems (64 or fewer)."""
-        return tuple(filter(is_scored_forecast, self.forecasts))
+        return tuple(filter(is_small_to_large_forecast, self.forecasts))
 
     @property
     def law_scores(self) -> tuple[backtest.ForecastScore, ...]:
         """Score of each law over its forecasts for large systems; empty without such forecasts."""
-        scored = self.scored_forecasts
+        scored = self.small_to_large_forecasts
         return tuple(backtest.score_forecasts(law, scored) for law in self.fits) if scored else ()
 
     def forecasts_of(self, law_name: str, benchmark: str) -> tuple[backtest.LawForecast, ...]:
         """Return the training times that one scaling law forecasts for one MLPerf workload."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
-    def band_coverage_without_drift(self, law_name: str) -> float:
+    def coverage_ignoring_law_drift(self, law_name: str) -> float:
         """Return the share of large systems inside a law's 90 % bands if its error beyond the fitted sizes is ignored.
 
         This error is called drift. Earlier versions of Ensayo computed bands without drift.
         """
-        columns = {each.benchmark: each.law_fit_columns for each in self.series}
+        columns = {each.benchmark: each.scaling_law_columns for each in self.series}
         forecasts: list[backtest.LawForecast] = []
         for name, fit in self.fits[law_name].items():
             rigid_fit = replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
-            forecasts += backtest.forecast_held_out_sizes(law_name, name, rigid_fit, columns[name])
-        return float(np.mean([each.is_inside_band for each in forecasts if is_scored_forecast(each)]))
+            forecasts += backtest.forecast_held_out_points(law_name, name, rigid_fit, columns[name])
+        return float(np.mean([each.is_inside_band for each in forecasts if is_small_to_large_forecast(each)]))
 
 
-def is_scored_forecast(law_forecast: backtest.LawForecast) -> bool:
+def is_small_to_large_forecast(law_forecast: backtest.LawForecast) -> bool:
     """Return whether a forecast counts in the score of a law: fitted to small systems, for a large one.
 
     Small: up to MAX_FITTED_ACCELERATORS. Large: MIN_SCORED_ACCELERATORS or more.
@@ -90,7 +90,7 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
     """Fit scaling laws to all workloads with results at enough system sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
-    columns = {each.benchmark: each.law_fit_columns for each in fittable}
+    columns = {each.benchmark: each.scaling_law_columns for each in fittable}
     contest = backtest.LawComparison({law: LAWS[law] for law in law_names}, columns, MAX_FITTED_ACCELERATORS)
     return LawEvaluation(
         series=fittable,
@@ -104,8 +104,8 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: laws.ScalingLaw) -> dict[str, laws.LawFit]:
     """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
     first_noise = laws.ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first_fits = [law.fit(each.law_fit_columns, first_noise) for each in series]
+    first_fits = [law.fit(each.scaling_law_columns, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)
     squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
     pooled = laws.ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else backtest.PILOT_NOISE
-    return {each.benchmark: law.fit(each.law_fit_columns, pooled) for each in series}
+    return {each.benchmark: law.fit(each.scaling_law_columns, pooled) for each in series}

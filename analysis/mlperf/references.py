@@ -20,7 +20,7 @@ class ComparedResult:
     reference: MlperfResult
 
     @property
-    def relative_size(self) -> float:
+    def device_ratio(self) -> float:
         """Number of accelerators divided by the number of accelerators of the reference."""
         return self.result.accelerator_count / self.reference.accelerator_count
 
@@ -32,7 +32,7 @@ class ComparedResult:
     @property
     def efficiency(self) -> float:
         """Efficiency: speedup / relative number of accelerators; above 1 if these are faster than the reference's."""
-        return split_efficiency(self.relative_size, self.speedup, None).efficiency
+        return split_efficiency(self.device_ratio, self.speedup, None).efficiency
 
 
 def choose_reference_result(results: Iterable[MlperfResult]) -> MlperfResult:

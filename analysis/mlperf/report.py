@@ -40,7 +40,7 @@ def write_mlperf_report(
     out_folder.mkdir(parents=True, exist_ok=True)
     collected: list[Chapter] = []
     save = partial(write_figure_panel, folder=out_folder / "figures")
-    panels = (process_pool or ProcessPool(single_process=True)).map(save, _collect_drawings(chapters, collected))
+    panels = (process_pool or ProcessPool(single_process=True)).map(save, _chapter_figures(chapters, collected))
     _write_chapter_tables(mlperf_study, collected, out_folder)
     page = out_folder / "report.html"
     panel_by_name = {each.name: each for each in panels}
@@ -50,10 +50,10 @@ def write_mlperf_report(
     return page
 
 
-def _collect_drawings(chapters: Iterable[Chapter], collected_chapters: list[Chapter]) -> Iterator[Drawing]:
+def _chapter_figures(chapters: Iterable[Chapter], reached_chapters: list[Chapter]) -> Iterator[Drawing]:
     """Yield the figures of all chapters, and append each chapter to the given list when it is reached."""
     for chapter in chapters:
-        collected_chapters.append(chapter)
+        reached_chapters.append(chapter)
         yield from chapter.figures
 
 

@@ -28,7 +28,7 @@ DEFAULT_ACCELERATOR = "H100 SXM"
 SECONDS_PER_MINUTE = 60  # seconds
 
 
-class SeriesSize(FrozenRecord):
+class ScalingPoint(FrozenRecord):
     """Measurements of a series at one number of accelerators. The fields are columns of the CSV file."""
 
     benchmark: NonEmptyText
@@ -41,7 +41,7 @@ class SeriesSize(FrozenRecord):
     runs: PositiveCount
 
 
-class SeriesCsvRow(SeriesSize):
+class SeriesCsvRow(ScalingPoint):
     """Row of a CSV file of scaling series."""
 
     accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
@@ -51,13 +51,13 @@ class SeriesCsvRow(SeriesSize):
 class ScalingSeries:
     """Results of one workload on one kind of accelerator, by increasing number of accelerators."""
 
-    sizes: tuple[SeriesSize, ...]
+    points: tuple[ScalingPoint, ...]
     accelerator: str = DEFAULT_ACCELERATOR
 
     @property
     def benchmark(self) -> str:
         """Name of the workload's folder, for example "ssd"."""
-        return self.sizes[0].benchmark
+        return self.points[0].benchmark
 
     @property
     def name(self) -> str:
@@ -67,29 +67,29 @@ class ScalingSeries:
     @property
     def accelerator_counts(self) -> list[int]:
         """Number of accelerators of each system in the series, in increasing order."""
-        return [size.accelerators for size in self.sizes]
+        return [size.accelerators for size in self.points]
 
     @property
-    def law_fit_columns(self) -> SeriesColumns:
+    def scaling_law_columns(self) -> SeriesColumns:
         """Columns that scaling laws are fitted to: columns of the series, local batch and seconds of a step.
 
         If samples are counted in epochs, the seconds of a step are those of as many epochs as the batch has samples.
         """
         field_by_column = {"workers": "accelerators", "seconds": "minutes", "samples": "samples", "batch": "batch"}
         columns = {
-            column: np.array([getattr(size, field) for size in self.sizes], dtype=float)
+            column: np.array([getattr(size, field) for size in self.points], dtype=float)
             for column, field in field_by_column.items()
         }
         return add_step_time_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
-    def efficiency_factors(self) -> tuple[EfficiencyFactors, ...]:
+    def efficiency_by_size(self) -> tuple[EfficiencyFactors, ...]:
         """Return speedup, efficiency and the factors of efficiency for each size, relative to the smallest size."""
-        base = self.sizes[0]
+        base = self.points[0]
         return tuple(
             split_efficiency(
                 each.accelerators / base.accelerators, base.minutes / each.minutes, base.samples / each.samples
             )
-            for each in self.sizes
+            for each in self.points
         )
 
     def simulated_speedups(self) -> Floats:
@@ -98,13 +98,13 @@ class ScalingSeries:
         A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
         mean of `runs` log-normal times with the relative spread `run_spread`.
         """
-        most = max(size.runs for size in self.sizes)
-        noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.sizes), most))
+        most = max(size.runs for size in self.points)
+        noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.points), most))
         means = [
             olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
-            for index, size in enumerate(self.sizes)
+            for index, size in enumerate(self.points)
         ]
-        seconds = np.stack(means, axis=1) * self.law_fit_columns["seconds"]
+        seconds = np.stack(means, axis=1) * self.scaling_law_columns["seconds"]
         return np.asarray(seconds[:, :1] / seconds)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLogLine, decode_row_batch
+from analysis.reading.mllog import LogEvent, LoggedRows, NodeLog, UnusableLogLine, decode_logged_rows
 from analysis.statistics.centre import Floats
 
 INTEGER_COLUMNS = frozenset(
@@ -17,8 +17,8 @@ INTEGER_COLUMNS = frozenset(
 INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 
 
-def read_row_batches(
-    node_log: NodeLog, event_key: str, columns: Sequence[str], required_columns: Sequence[str] = ()
+def read_logged_rows(
+    node_log: NodeLog, event_key: str, wanted_columns: Sequence[str], required_columns: Sequence[str] = ()
 ) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
     """Return rows of numbers that a node logged in events `event_key`, and the log lines that cannot be used.
 
@@ -27,17 +27,17 @@ def read_row_batches(
     column, has rows of different length, or has a value that NumPy cannot convert to a number.
     """
     decoded = {
-        event.line_number: _decode_batch(event, required_columns) for event in node_log.events_with_key(event_key)
+        event.line_number: _decode_event_rows(event, required_columns) for event in node_log.events_with_key(event_key)
     }
     unusable = tuple(
         UnusableLogLine(number, f"{event_key} {problem}")
         for number, problem in decoded.items()
         if isinstance(problem, str)
     )
-    usable = [batch for batch in decoded.values() if isinstance(batch, RowBatch)]
+    usable = [batch for batch in decoded.values() if isinstance(batch, LoggedRows)]
     runs = groupby(usable, key=lambda batch: batch.columns)
-    parts = [_select_columns(names, np.vstack([batch.rows for batch in run]), columns) for names, run in runs]
-    return np.vstack(parts) if parts else np.empty((0, len(columns))), unusable
+    parts = [_select_columns(names, np.vstack([batch.rows for batch in run]), wanted_columns) for names, run in runs]
+    return np.vstack(parts) if parts else np.empty((0, len(wanted_columns))), unusable
 
 
 def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFrame:
@@ -47,21 +47,21 @@ def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFram
     return pd.DataFrame(table)
 
 
-def _decode_batch(event: LogEvent, required_columns: Sequence[str]) -> RowBatch | str:
+def _decode_event_rows(event: LogEvent, required_columns: Sequence[str]) -> LoggedRows | str:
     """Return the row batch of a log event, or a text that states why the batch cannot be used."""
     try:
-        batch = event.value if isinstance(event.value, RowBatch) else decode_row_batch(event.value)
+        batch = event.value if isinstance(event.value, LoggedRows) else decode_logged_rows(event.value)
     except ValueError as error:
         return str(error)
     missing = [name for name in required_columns if name not in batch.columns]
     return f"has no {', '.join(missing)}: logged by another version" if missing else batch
 
 
-def _select_columns(batch_columns: Sequence[str], rows: Floats, wanted_columns: Sequence[str]) -> Floats:
+def _select_columns(logged_columns: Sequence[str], logged_rows: Floats, wanted_columns: Sequence[str]) -> Floats:
     """Return the wanted columns of the rows, shape (rows, wanted columns); a column that the batch lacks is NaN."""
-    unknown = np.full((len(rows), 1), np.nan)
-    places = [batch_columns.index(name) if name in batch_columns else len(batch_columns) for name in wanted_columns]
-    return np.asarray(np.hstack([rows, unknown])[:, places])
+    unknown = np.full((len(logged_rows), 1), np.nan)
+    places = [logged_columns.index(name) if name in logged_columns else len(logged_columns) for name in wanted_columns]
+    return np.asarray(np.hstack([logged_rows, unknown])[:, places])
 
 
 def _as_integers_if_whole(numbers: Floats) -> NDArray[Any]:

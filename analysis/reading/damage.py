@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from analysis.reading.mllog import LogEvent, NodeLog, RowBatch, UnusableLogLine
-from analysis.reading.plan_view import PlannedNode, PlanView
+from analysis.reading.mllog import LogEvent, LoggedRows, NodeLog, UnusableLogLine
+from analysis.reading.plan_view import PlannedNode, TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
 
 ReadResult = TypeVar("ReadResult")
@@ -41,16 +41,16 @@ class FileDamage:
 
 
 def read_or_report_damage(
-    trial_folder: TrialFolder, read: Callable[[TrialFolder], ReadResult]
+    trial_folder: TrialFolder, read_function: Callable[[TrialFolder], ReadResult]
 ) -> ReadResult | FileDamage:
     """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
     The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
     """
     try:
-        return read(trial_folder)
+        return read_function(trial_folder)
     except ValidationError as error:
-        path = trial_folder.plan_path if error.title == PlanView.__name__ else trial_folder.status_path
+        path = trial_folder.plan_path if error.title == TrialPlan.__name__ else trial_folder.status_path
         return FileDamage(trial_folder.path.name, path.name, None, _describe_validation_error(error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # raised for unexpected log contents
         problem = (
@@ -83,33 +83,33 @@ def find_run_file_damage(run_folder: RunFolder) -> tuple[FileDamage, ...]:
     absent = [name for name, _ in problems if not (run_folder.path / name).is_file()]
     damaged = [FileDamage("", name, None, "missing" if name in absent else text) for name, text in problems if text]
     without_plan = (FileDamage(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan)
-    return (*damaged, *_find_published_damage(run_folder), *without_plan)
+    return (*damaged, *_published_section_damage(run_folder), *without_plan)
 
 
-def _find_published_damage(run_folder: RunFolder) -> Iterator[FileDamage]:
+def _published_section_damage(run_folder: RunFolder) -> Iterator[FileDamage]:
     """Yield damage in the section `published` of scenario.yaml; a file that was cut off is often still valid YAML."""
     try:
-        run_folder.read_published_results()
+        run_folder.read_published_speedups()
     except ValidationError as error:
         yield FileDamage("", "scenario.yaml", None, _describe_validation_error(error, "published"))
 
 
 def find_trial_file_damage(
     folder: TrialFolder,
-    plan: PlanView,
+    plan: TrialPlan,
     trial_status: Mapping[str, Any],
     node_logs: Mapping[str, NodeLog],
-    unusable_batches: Mapping[str, tuple[UnusableLogLine, ...]],
+    unusable_row_lines: Mapping[str, tuple[UnusableLogLine, ...]],
 ) -> tuple[FileDamage, ...]:
     """Return all damage of a trial whose plan can be read.
 
     A log that is missing, empty, or has fewer steps than its node counted is damage only where the engine reported
-    success. `unusable_batches` are the log lines with unusable rows, by node name.
+    success. `unusable_row_lines` are the log lines with unusable rows, by node name.
     """
     succeeded = trial_status.get("status") == "success"
     damages = list(_find_status_damage(folder, trial_status))
     for node_name, log in node_logs.items():
-        lines = [*log.unusable_lines, *unusable_batches.get(node_name, ()), *_find_non_finite_values(log)]
+        lines = [*log.unusable_lines, *unusable_row_lines.get(node_name, ()), *_find_non_finite_values(log)]
         problems: list[tuple[int | None, str]] = [(line.line_number, line.problem) for line in lines]
         if succeeded and not log.events and not lines:
             problems = [(None, "empty" if folder.log_path(node_name).stat().st_size == 0 else "no event")]
@@ -152,15 +152,15 @@ def _describe_lost_steps(worker_log: NodeLog, stop_event: LogEvent) -> str:
 
     A worker logs the number of its steps in `node_stop`. Workers of older versions do not, but log at least one step.
     """
-    logged = sum(len(_rows_of_step_event(event)) for event in worker_log.events_with_key("node_steps"))
+    logged = sum(len(_step_rows_of_event(event)) for event in worker_log.events_with_key("node_steps"))
     counted = stop_event.value.get("steps") if isinstance(stop_event.value, dict) else None
     if counted is None:
         return "" if logged else "no node_steps event"
     return "" if logged == counted else f"node_steps has {logged} steps, but node_stop counts {counted}: lines are lost"
 
 
-def _rows_of_step_event(step_event: LogEvent) -> Sized:
-    rows: Sized = step_event.value.rows if isinstance(step_event.value, RowBatch) else step_event.value["rows"]
+def _step_rows_of_event(step_event: LogEvent) -> Sized:
+    rows: Sized = step_event.value.rows if isinstance(step_event.value, LoggedRows) else step_event.value["rows"]
     return rows
 
 
@@ -191,7 +191,7 @@ def _describe_non_finite_step(step_event: LogEvent) -> str:
         named = dict(zip(value["columns"], row, strict=False))
         for column in (*STEP_TIME_COLUMNS, "loss"):
             if _is_non_finite(named.get(column)):
-                return f"{column} of step {named.get('step')} is {named[column]}{_divergence_message_suffix(column)}"
+                return f"{column} of step {named.get('step')} is {named[column]}{_divergence_note(column)}"
     return ""
 
 
@@ -199,12 +199,12 @@ def _describe_non_finite_metric(evaluation_event: LogEvent) -> str:
     if not isinstance(evaluation_event.value, dict):
         return ""
     metric = next((name for name, value in evaluation_event.value.items() if _is_non_finite(value)), None)
-    return f"{metric} is {evaluation_event.value[metric]}{_divergence_message_suffix('loss')}" if metric else ""
+    return f"{metric} is {evaluation_event.value[metric]}{_divergence_note('loss')}" if metric else ""
 
 
 def _is_non_finite(value: object) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
-def _divergence_message_suffix(column_name: str) -> str:
-    return DIVERGED_SUFFIX if column_name == "loss" else ""
+def _divergence_note(logged_column: str) -> str:
+    return DIVERGED_SUFFIX if logged_column == "loss" else ""

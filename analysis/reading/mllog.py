@@ -2,7 +2,7 @@
 
 A log line is `:::MLLOG ` and one JSON object (mlcommons/logging, `mlp_parser`). Text before `:::MLLOG ` is dropped,
 such as the service prefix of `docker compose logs`. A node logs many rows in one line, for example its training steps;
-the value of such a line becomes a `RowBatch`.
+the value of such a line becomes `LoggedRows`.
 """
 
 import json
@@ -24,7 +24,7 @@ BATCH_KEYS = {"columns", "rows"}
 
 
 @dataclass(frozen=True, eq=False)
-class RowBatch:
+class LoggedRows:
     """Rows of numbers that a node logged in one line, with the names of their columns.
 
     An array needs a fifth of the memory of lists of numbers. Each line is converted right after it is parsed, while its
@@ -36,14 +36,14 @@ class RowBatch:
 
     def __eq__(self, other: object) -> bool:
         """Return whether column names and numbers are equal; NaN equals NaN."""
-        if not isinstance(other, RowBatch):
+        if not isinstance(other, LoggedRows):
             return NotImplemented
         return self.columns == other.columns and np.array_equal(self.rows, other.rows, equal_nan=True)
 
     __hash__ = None  # type: ignore[assignment] # a batch is not hashable, like a list
 
 
-def decode_row_batch(value: Any) -> RowBatch:
+def decode_logged_rows(json_data: Any) -> LoggedRows:
     """Decode a value logged as `{"columns": [name, ...], "rows": [[number or null, ...], ...]}`.
 
     Every entry that NumPy converts to a float counts as a number.
@@ -51,7 +51,7 @@ def decode_row_batch(value: Any) -> RowBatch:
     Raises:
         ValueError: the value is not a batch. The message continues a sentence that begins with the event's key.
     """
-    columns, rows = (value.get("columns"), value.get("rows")) if isinstance(value, dict) else (None, None)
+    columns, rows = (json_data.get("columns"), json_data.get("rows")) if isinstance(json_data, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(rows, list):
         raise ValueError("has no lists `columns` and `rows`")  # noqa: TRY004 - wrong content of a log, not a wrong argument
     names = tuple(map(str, columns))
@@ -63,14 +63,14 @@ def decode_row_batch(value: Any) -> RowBatch:
         raise ValueError("has a value that is not a number") from error
     if rows and numbers.shape != (len(rows), len(names)):
         raise ValueError("has a value that is not a number")
-    return RowBatch(names, numbers.reshape(len(rows), len(names)))
+    return LoggedRows(names, numbers.reshape(len(rows), len(names)))
 
 
 @dataclass(frozen=True)
 class LogEvent:
     """Event of one log line. The difference of two `time_ms` is in milliseconds of virtual time.
 
-    A `value` of columns and rows is a `RowBatch`, unless `is_finite` is false or the value cannot be decoded.
+    A `value` of columns and rows is `LoggedRows`, unless `is_finite` is false or the value cannot be decoded.
     """
 
     namespace: str
@@ -128,7 +128,7 @@ def parse_log_lines(lines: Iterable[str]) -> NodeLog:
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
-        fields, is_finite = _load_json_with_finiteness(json_text)
+        fields, is_finite = _load_json_and_is_finite(json_text)
     except ValueError as error:
         problem = "cut off in the middle" if _is_cut_off(json_text) else f"not valid JSON: {error}"
         return UnusableLogLine(line_number, problem)
@@ -139,7 +139,7 @@ def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
             time_ms=float(fields["time_ms"]),
             event_type=str(fields.get("event_type", "")),
             key=str(fields["key"]),
-            value=_decode_logged_value(value) if is_finite else value,  # a RowBatch cannot distinguish null from NaN
+            value=_decode_logged_value(value) if is_finite else value,  # LoggedRows cannot distinguish null from NaN
             metadata={} if metadata is None else metadata,
             line_number=line_number,
             json_text=json_text,
@@ -160,14 +160,14 @@ def _is_cut_off(json_text: str) -> bool:
 
 
 def _decode_logged_value(value: Any) -> Any:
-    """Return the logged value, as a RowBatch if it is a valid batch of rows."""
+    """Return the logged value, as LoggedRows if it is a valid batch of rows."""
     if isinstance(value, dict) and value.keys() == BATCH_KEYS:
-        with suppress(ValueError):  # `read_row_batches` reports what is wrong with a batch that it needs
-            return decode_row_batch(value)
+        with suppress(ValueError):  # `read_logged_rows` reports what is wrong with a batch that it needs
+            return decode_logged_rows(value)
     return value
 
 
-def _load_json_with_finiteness(json_text: str) -> tuple[Any, bool]:
+def _load_json_and_is_finite(json_text: str) -> tuple[Any, bool]:
     """Return the decoded JSON, and whether all its numbers are finite.
 
     orjson is many times as fast as other parsers, which matters for long logs.

@@ -41,7 +41,7 @@ class ProcessPool:
         helper_count = 0 if single_process else _usable_core_count() - 1
         self._helpers = None
         if helper_count:
-            self._helpers = ProcessPoolExecutor(helper_count, initializer=_prepare_helper, initargs=(os.getpid(),))
+            self._helpers = ProcessPoolExecutor(helper_count, initializer=_tie_life_to_parent, initargs=(os.getpid(),))
 
     def __enter__(self) -> Self:
         return self
@@ -78,9 +78,9 @@ class ProcessPool:
                 future.cancel()
 
 
-def create_process_pool(log_bytes: int) -> ProcessPool:
-    """Return a process pool for reading logs of `log_bytes` bytes; small logs are read without helper processes."""
-    return ProcessPool(single_process=log_bytes < PARALLEL_LOG_BYTES)
+def create_process_pool(log_size_bytes: int) -> ProcessPool:
+    """Return a process pool for reading logs of `log_size_bytes`; small logs are read without helper processes."""
+    return ProcessPool(single_process=log_size_bytes < PARALLEL_LOG_BYTES)
 
 
 def _import_in_helper_process(module_name: str) -> None:
@@ -88,7 +88,7 @@ def _import_in_helper_process(module_name: str) -> None:
     import_module(module_name)
 
 
-def _prepare_helper(parent_pid: int) -> None:
+def _tie_life_to_parent(parent_pid: int) -> None:
     """Make a helper process end together with its parent, and end quickly.
 
     A helper whose parent was killed would wait for tasks for ever, so it checks whether its parent is alive. When a

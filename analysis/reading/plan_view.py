@@ -19,13 +19,13 @@ from services.strategies.cost_model import StepTimePrediction
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
-class PlanSection(BaseModel):
+class PlanJsonRecord(BaseModel):
     """Frozen record of one section of plan.json; keys that the analysis does not need are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
-class PlannedNode(PlanSection):
+class PlannedNode(PlanJsonRecord):
     """Properties that the scenario declares for one node; None where it declares nothing."""
 
     name: str
@@ -44,12 +44,12 @@ class PlannedNode(PlanSection):
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
-class PlanAfterStrategySwitch(PlanSection):
+class PlanAfterStrategySwitch(PlanJsonRecord):
     """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
     bytes_per_step: dict[str, float] = {}
-    reply_bytes_per_step: dict[str, float] = {}  # as in PlanView
+    reply_bytes_per_step: dict[str, float] = {}  # as in TrialPlan
     predicted: StepTimePrediction = NO_PREDICTION
     is_synchronous: bool = True
     worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
@@ -57,12 +57,12 @@ class PlanAfterStrategySwitch(PlanSection):
     hand_over_bytes: dict[str, int] = {}
 
     @property
-    def promoted_workers(self) -> tuple[str, ...]:
+    def server_only_workers(self) -> tuple[str, ...]:
         """Names of the workers that only act as servers after the strategy switch."""
         return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
 
-class PlanView(PlanSection):
+class TrialPlan(PlanJsonRecord):
     """Plan of one trial, as far as the analysis reads it."""
 
     run: str = ""
@@ -129,14 +129,14 @@ class PlanView(PlanSection):
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
-    def longest_message_chain(self) -> float:
+    def sequential_message_count(self) -> float:
         """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
         return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.rank_pairs, 1.0))
 
     @property
-    def exchange_without_latency_s(self) -> float:
+    def gradient_transfer_and_delay_s(self) -> float:
         """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
-        return self.predicted.exchange_s - self.alpha_s * self.longest_message_chain
+        return self.predicted.exchange_s - self.alpha_s * self.sequential_message_count
 
     @property
     def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:
@@ -157,6 +157,6 @@ class PlanView(PlanSection):
         return self.epochs * self.train_samples / counted_s if counted_s else None
 
 
-def read_plan(plan_path: Path) -> PlanView:
+def read_plan(plan_path: Path) -> TrialPlan:
     """Read plan.json of a trial; raise ValidationError if a key is missing or has a wrong type."""
-    return PlanView.model_validate_json(plan_path.read_text(encoding="utf-8"))
+    return TrialPlan.model_validate_json(plan_path.read_text(encoding="utf-8"))

@@ -59,7 +59,7 @@ class TrialFolder:
         return self.path / "status.json"
 
     @property
-    def fidelity_verdict_path(self) -> Path:
+    def fidelity_json_path(self) -> Path:
         """Path of fidelity.json: the verdict on the trial, written by the analysis."""
         return self.path / "fidelity.json"
 
@@ -157,10 +157,10 @@ class RunFolder:
         return str(self.read_yaml("scenario.yaml").get("name") or self.path.resolve().parent.name)
 
     @property
-    def published_results(self) -> tuple[PublishedCurve, ...]:
+    def published_speedups(self) -> tuple[PublishedCurve, ...]:
         """Published speedups of other studies that the scenario quotes; empty if they cannot be read."""
         try:
-            return self.read_published_results()
+            return self.read_published_speedups()
         except ValidationError:
             return ()
 
@@ -175,7 +175,7 @@ class RunFolder:
                 break
         return " ".join(comment)
 
-    def read_published_results(self) -> tuple[PublishedCurve, ...]:
+    def read_published_speedups(self) -> tuple[PublishedCurve, ...]:
         """Read the speedups of other studies that the scenario quotes in its section `published`.
 
         Raises:

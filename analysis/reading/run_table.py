@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_row_batches, rows_to_data_frame
+from analysis.reading.batches import read_logged_rows, rows_to_data_frame
 from analysis.reading.damage import FileDamage, find_run_file_damage, find_trial_file_damage
 from analysis.reading.mllog import NodeLog, UnusableLogLine
-from analysis.reading.plan_view import PlanView, read_plan
+from analysis.reading.plan_view import TrialPlan, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
 from analysis.reading.switch_record import StrategySwitchRecord, read_strategy_switch
 from analysis.reading.trial_status import validate_trial_status
@@ -34,7 +34,7 @@ EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 
 @dataclass(frozen=True)
-class TrialTable:
+class TrialTables:
     """Data of one trial: its plan, its status, and data frames read from the logs of its nodes.
 
     - `status`: content of status.json, how the trial ended as the engine reports it.
@@ -49,7 +49,7 @@ class TrialTable:
     - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
-    plan: PlanView
+    plan: TrialPlan
     status: dict[str, Any]
     steps: pd.DataFrame
     evals: pd.DataFrame
@@ -72,11 +72,11 @@ class TrialTable:
 
 
 @dataclass(frozen=True)
-class RunTable:
+class RunTables:
     """Data of all trials of a run; its data frames are those of the trials with an additional column `trial`."""
 
     folder: RunFolder
-    trials: tuple[TrialTable, ...]
+    trials: tuple[TrialTables, ...]
     unread_trial_damage: tuple[FileDamage, ...] = ()  # of the trials that could not be read and are not in `trials`
 
     @property
@@ -106,7 +106,7 @@ def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
     return {path.stem: mllog.read_log(path) for path in trial_folder.log_paths}
 
 
-def read_trial(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog] | None = None) -> TrialTable:
+def read_trial(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog] | None = None) -> TrialTables:
     """Read one trial from its folder, and its logs unless they are given. Tables without logged rows are empty."""
     plan, status = read_plan(trial_folder.plan_path), validate_trial_status(read_json(trial_folder.status_path))
     node_logs = read_node_logs(trial_folder) if node_logs is None else node_logs
@@ -118,12 +118,12 @@ def read_trial(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog] | Non
     steps, unusable_batches = _build_step_table(plan, switch_record, node_logs, zero_s)
     first_owner = next(iter(plan.shard_owners), "")
     first_owner_log = node_logs.get(first_owner, NodeLog(()))
-    rows, unusable_updates = read_row_batches(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
+    rows, unusable_updates = read_logged_rows(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
     if unusable_updates:
         unusable_batches |= {first_owner: unusable_updates}
     updates = rows_to_data_frame(rows, UPDATE_COLUMNS)
     evals = _build_evaluation_table(coordinator_log, zero_s)
-    return TrialTable(
+    return TrialTables(
         plan=plan,
         status=status,
         steps=steps,
@@ -149,13 +149,13 @@ def _last_event_time_s(node_log: NodeLog, event_key: str) -> float | None:
 
 
 def _build_step_table(
-    plan: PlanView, switch_record: StrategySwitchRecord | None, logs: Mapping[str, NodeLog], start_s: float
+    plan: TrialPlan, strategy_switch: StrategySwitchRecord | None, logs: Mapping[str, NodeLog], start_s: float
 ) -> tuple[pd.DataFrame, dict[str, tuple[UnusableLogLine, ...]]]:
     """Return the table of the steps of all workers, and the unusable log lines by node name."""
     ranks = {node.name: node.rank for node in plan.nodes}
     names = sorted(name for name, log in logs.items() if log.events_with_key("node_steps"))
     read = {
-        name: read_row_batches(logs[name], "node_steps", READ_STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names
+        name: read_logged_rows(logs[name], "node_steps", READ_STEP_COLUMNS, REQUIRED_STEP_COLUMNS) for name in names
     }
     unusable = {name: lines for name, (_, lines) in read.items() if lines}
     if not names:
@@ -167,13 +167,13 @@ def _build_step_table(
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
     wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
     steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
-    return (_split_waiting_by_phase(plan, switch_record, steps) if len(steps) else steps), unusable
+    return (_recompute_waiting_times(plan, strategy_switch, steps) if len(steps) else steps), unusable
 
 
-def _split_waiting_by_phase(plan: PlanView, record: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
+def _recompute_waiting_times(plan: TrialPlan, switch: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the step table with waiting times computed anew for training phases with synchronous workers."""
     no_step = pd.Series(data=False, index=steps.index)
-    is_after = steps["start_s"] >= record.second_strategy_start_s if record else no_step
+    is_after = steps["start_s"] >= switch.second_strategy_start_s if switch else no_step
     phases = [(steps[~is_after], plan.synchrony == "synchronous")]
     if plan.second_phase:
         phases.append((steps[is_after], plan.second_phase.is_synchronous))

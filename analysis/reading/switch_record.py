@@ -47,7 +47,7 @@ def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -
     points = tuple(_parse_switch_rule_evaluation(event) for event in coordinator.events_with_key("switch_rule"))
     if committed is None:
         reason = str(aborted.value["reason"]) if aborted else ""
-        return StrategySwitchRecord(points, abort_reason=reason, transfer_bytes_sent=_read_transfer_bytes(node_logs))
+        return StrategySwitchRecord(points, abort_reason=reason, transfer_bytes_sent=_read_switch_bytes_sent(node_logs))
     return StrategySwitchRecord(points, _parse_strategy_switch(committed), committed.time_ms / 1000 - run_start_s)
 
 
@@ -57,7 +57,7 @@ def _parse_strategy_switch(commit_event: LogEvent) -> dict[str, Any]:
     return {**commit_event.value, **numbers, "loaded": bool(commit_event.value["loaded"])}
 
 
-def _read_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
+def _read_switch_bytes_sent(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
     """Return the payload bytes that each node sent to transfer training state in a strategy switch, by node name."""
     events = {node_name: log.last_event("node_switch") for node_name, log in node_logs.items()}
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}

@@ -5,8 +5,8 @@ from typing import Literal
 
 import pandas as pd
 
-from analysis.reading.plan_view import PlanView
-from analysis.reading.run_table import TrialTable
+from analysis.reading.plan_view import TrialPlan
+from analysis.reading.run_table import TrialTables
 from services.strategies.cost_model import StepTimePrediction
 
 
@@ -21,7 +21,7 @@ class TrainingPhase:
     reply_bytes_per_step: dict[str, float]
     synchrony: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
-    promoted_workers: tuple[str, ...] = ()  # workers that act only as servers
+    server_only_workers: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
     def sample_count(self) -> int:
@@ -29,7 +29,7 @@ class TrainingPhase:
         return int(self.steps["samples"].sum())
 
 
-def training_phases(trial_table: TrialTable) -> tuple[TrainingPhase, ...]:
+def training_phases(trial_table: TrialTables) -> tuple[TrainingPhase, ...]:
     """Return the training phases of a trial in which at least one step was done, in their order."""
     plan, record = trial_table.plan, trial_table.switch_record
     seconds = trial_table.seconds or 0.0
@@ -46,13 +46,13 @@ def training_phases(trial_table: TrialTable) -> tuple[TrainingPhase, ...]:
         reply_bytes_per_step=plan.second_phase.reply_bytes_per_step,
         synchrony="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
         seconds=seconds - record.committed_s,
-        promoted_workers=plan.second_phase.promoted_workers,
+        server_only_workers=plan.second_phase.server_only_workers,
     )
     return tuple(phase for phase in (first, second) if len(phase.steps))
 
 
-def _first_phase(plan: PlanView, name: Literal["", "before"], steps: pd.DataFrame, seconds: float) -> TrainingPhase:
+def _first_phase(plan: TrialPlan, name: Literal["", "before"], steps: pd.DataFrame, duration_s: float) -> TrainingPhase:
     """Return the phase of the strategy that the trial starts with."""
     return TrainingPhase(
-        name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.synchrony, seconds
+        name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.synchrony, duration_s
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTable, read_node_logs
+from analysis.reading.run_table import TrialTables, read_node_logs
 
 SIGNIFICANT_DIGITS = 9
 PLAIN_RANGE = (1e-4, 1e8)  # absolute values that `%.9g` writes without an exponent, also after rounding
@@ -21,7 +21,7 @@ POWERS_OF_TEN = np.array([float(f"1e{place}") for place in range(SIGNIFICANT_DIG
 TIE_TOLERANCE = 1e-6  # in units of the last digit; products of this size are exact within 6e-8
 
 
-def write_log_and_steps(folder: TrialFolder, trial: TrialTable, logs: Mapping[str, NodeLog] | None = None) -> None:
+def write_log_and_steps(folder: TrialFolder, trial: TrialTables, logs: Mapping[str, NodeLog] | None = None) -> None:
     """Write result.txt and steps.csv of one trial; read the logs if they are not given.
 
     Writing the same trial again gives the same bytes.
@@ -48,7 +48,7 @@ def merge_log_lines(node_logs: Mapping[str, NodeLog]) -> Iterator[str]:
     return (f"{event.format_line()}\n" for event in events)
 
 
-def write_step_csv(trial_folder: TrialFolder, trial_table: TrialTable) -> Path:
+def write_step_csv(trial_folder: TrialFolder, trial_table: TrialTables) -> Path:
     """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds; return its path."""
     steps = trial_table.steps.sort_values(["rank", "step"], kind="stable")
     with trial_folder.step_csv_path.open("wb") as file:
@@ -65,7 +65,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
     """
     node_columns = [name for name in ("node", "rank") if name in step_table]
     columns = [_format_csv_column(step_table[name].to_numpy()) for name in step_table.columns.drop(node_columns)]
-    rows = list(zip(*_join_constant_columns(columns, len(step_table)), strict=True))
+    rows = list(zip(*_merge_constant_neighbours(columns, len(step_table)), strict=True))
     begins = np.flatnonzero(step_table["node"].ne(step_table["node"].shift())).tolist()
     for begin, end in pairwise([*begins, len(step_table)]):
         prefix = "".join(f"{step_table[name].iloc[begin]}," for name in node_columns).encode()
@@ -73,7 +73,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
         yield prefix + text.translate(None, b'"') + b"\n"
 
 
-def _join_constant_columns(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
+def _merge_constant_neighbours(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
     """Yield the columns; neighbouring columns with one constant value each become a single column of text."""
     constants: list[str] = []
     for cells in csv_columns:

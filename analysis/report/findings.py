@@ -11,14 +11,14 @@ import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.metrics.strategy_switch import (
-    describe_median_repeat,
+    describe_median_saving_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
-    median_switch_result,
+    median_saving_switch,
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.swept_values import groups_by_swept_values, seconds_per_sample, shorten_swept_values
+from analysis.results.swept_values import groups_by_swept_values, omit_repeated_swept_keys, seconds_per_sample
 from analysis.results.trial_result import TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
@@ -50,7 +50,7 @@ def strategy_switch_finding(summary: RunSummary) -> str:
         return ""
     largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
     rivals = [group for group in summary.trial_groups if group.workers == largest.workers and not group.is_baseline]
-    return "; ".join(filter(None, [strategy_switch_text(largest), _describe_strategy_times(rivals, summary.target)]))
+    return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_strategy_times(rivals, summary.target)]))
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
@@ -66,7 +66,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
         return ""
     best = max(groups, key=_mean_accuracy)
     as_accurate = _equally_accurate_groups(best, groups)
-    others = join_names(shorten_swept_values(group.condition for group in as_accurate if group is not best))
+    others = join_names(omit_repeated_swept_keys(group.condition for group in as_accurate if group is not best))
     fastest = min(as_accurate, key=seconds_per_sample)
     accuracy = format_number(_mean_accuracy(best))
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
@@ -94,7 +94,7 @@ def time_to_target_finding(summary: RunSummary) -> str:
     groups = by_strategy[0]
     if len(groups) < MIN_CURVE_POINTS or not any(group.has_reached_target for group in groups):
         return ""
-    conditions = shorten_swept_values(group.condition for group in groups)
+    conditions = omit_repeated_swept_keys(group.condition for group in groups)
     parts = [
         f"{_describe_duration(group.time_to_target_s)} with {condition}"
         for condition, group in zip(conditions, groups, strict=True)
@@ -125,7 +125,7 @@ def predicted_speedup_finding(summary: RunSummary) -> str:
     return describe_predicted_speedups(predicted) if summary.published and predicted else ""
 
 
-def efficiency_by_sweep_finding(summary: RunSummary) -> str:
+def scaling_efficiency_finding(summary: RunSummary) -> str:
     """Return a sentence on the efficiency with each combination of swept values, and what lowered it.
 
     The cause is hardware or learning. Applies to one strategy with several combinations, on three or more numbers of
@@ -139,11 +139,11 @@ def efficiency_by_sweep_finding(summary: RunSummary) -> str:
         where = f"on {format_worker_count(*worker_counts)}"
     else:
         where = "on the most workers that ran under each condition"
-    parts = "; ".join(_describe_kept_efficiency(curve, worker_counts, summary.target) for curve in curves)
+    parts = "; ".join(_efficiency_on_most_workers(curve, worker_counts, summary.target) for curve in curves)
     return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
 
 
-def always_fastest_finding(summary: RunSummary) -> str:
+def fastest_strategies_finding(summary: RunSummary) -> str:
     """Return a sentence on the strategies that are the fastest, or almost, with all swept values and workers.
 
     Almost means within TIE_RATIO. Applies to several strategies with several combinations of swept values on several
@@ -191,7 +191,7 @@ def gain_of_more_workers_finding(summary: RunSummary) -> str:
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if summary.target or not curves or len(curves) > MAX_LISTED:
         return ""
-    return "; ".join(_describe_gain_and_saturation(curve, _link_saturating_workers(curve, summary)) for curve in curves)
+    return "; ".join(_describe_gain_of_workers(curve, _saturating_worker_count(curve, summary)) for curve in curves)
 
 
 def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
@@ -211,7 +211,7 @@ def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
     return f"on {format_worker_count(*worker_counts)}, {parts}{rest} of the efficiency of {ONE_WORKER}"
 
 
-def completion_finding(summary: RunSummary) -> str:
+def finished_trials_finding(summary: RunSummary) -> str:
     """Return a sentence on how many trials of the run finished.
 
     Applies to runs of several strategies that vary nothing else and have neither a target nor a baseline.
@@ -231,20 +231,20 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
     time_to_target_finding,
     final_metric_finding,
     predicted_speedup_finding,
-    efficiency_by_sweep_finding,
-    always_fastest_finding,
+    scaling_efficiency_finding,
+    fastest_strategies_finding,
     step_time_growth_finding,
     gain_of_more_workers_finding,
     efficiency_over_one_worker_finding,
-    completion_finding,
+    finished_trials_finding,
 )
 
 
-def strategy_switch_text(group: TrialGroup) -> str:
+def switch_outcome_sentence(group: TrialGroup) -> str:
     """Return whether a strategy's switch took place and saved time, from its median repeat, as a sentence."""
     switches = [trial.switch for trial in group.trials if trial.switch]
-    repeats = "; ".join(filter(None, (describe_median_repeat(switches), describe_switch_outcomes(switches))))
-    return f"{group.description}: {describe_strategy_switch(median_switch_result(switches), group.workers)} ({repeats})"
+    repeats = "; ".join(filter(None, (describe_median_saving_repeat(switches), describe_switch_outcomes(switches))))
+    return f"{group.description}: {describe_strategy_switch(median_saving_switch(switches), group.workers)} ({repeats})"
 
 
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
@@ -361,7 +361,7 @@ def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
     return paired_t_test_p_value(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
 
 
-def _describe_kept_efficiency(speedup_curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
+def _efficiency_on_most_workers(speedup_curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
     """Return a strategy's efficiency on the most workers: "26% with batch fixed, all of the loss in hardware".
 
     The number of workers is named where it differs between speedup curves. Where the target was missed on some number
@@ -398,15 +398,15 @@ def _describe_slowest_trial_group(group_and_time_ratio: tuple[TrialGroup, float]
     return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"
 
 
-def _describe_gain_and_saturation(speedup_curve: SpeedupCurve, saturating_workers: float | None) -> str:
+def _describe_gain_of_workers(speedup_curve: SpeedupCurve, saturating_worker_count: float | None) -> str:
     """Return what a strategy gains from more workers, and how many workers saturate the servers' links."""
     increase = describe_gain_of_more_workers(speedup_curve)
-    if saturating_workers is None:
+    if saturating_worker_count is None:
         return increase
-    return f"{increase} (closed form: {format_number(saturating_workers)} workers fill its servers' links)"
+    return f"{increase} (closed form: {format_number(saturating_worker_count)} workers fill its servers' links)"
 
 
-def _link_saturating_workers(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:
+def _saturating_worker_count(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:
     """Return the predicted number of workers that saturate the servers' links of a strategy; None if unpredicted."""
     most = speedup_curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)

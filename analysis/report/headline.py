@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.metrics.strategy_comparison import StrategyDifference, find_strategy_difference
+from analysis.metrics.strategy_comparison import StrategyTimeGap, find_strategy_difference
 from analysis.report import findings
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
@@ -32,7 +32,7 @@ class TwoFastestStrategies:
     rival: TrialGroup | None  # None where there is only one strategy
     time_metric: TimeMetric
     target: str | None
-    difference: StrategyDifference | None  # over their shared seeds; None where they cannot be paired
+    difference: StrategyTimeGap | None  # over their shared seeds; None where they cannot be paired
 
     @property
     def time_ratio(self) -> float:
@@ -63,7 +63,7 @@ class TwoFastestStrategies:
     @property
     def description(self) -> str:
         """Sentence that states which strategy wins, on how many workers, and by how much."""
-        text = f"{self.winner.description} {self._winner_achievement}"
+        text = f"{self.winner.description} {self._winner_time_clause}"
         if self.rival is None or math.isnan(self.time_ratio):
             return text
         if not math.isfinite(self.time_ratio):
@@ -73,7 +73,7 @@ class TwoFastestStrategies:
         return f"{text}, {format_number(self.time_ratio)} times as fast as {self.rival.description}"
 
     @property
-    def _winner_achievement(self) -> str:
+    def _winner_time_clause(self) -> str:
         """Predicate of the sentence on the fastest strategy, such as "reaches accuracy ≥ 0.95 first, in 1.23 s"."""
         if self.time_metric == "time_to_target":
             repeats = len(self.winner.trials)
@@ -98,17 +98,17 @@ def _compare_two_fastest_groups(trial_groups: Sequence[TrialGroup], summary: Run
         return None
     winner = ranked[0]
     rival = next(iter(_rival_groups(winner, ranked)), None)
-    difference = find_strategy_difference(winner, rival, summary.strategy_differences) if rival else None
+    difference = find_strategy_difference(winner, rival, summary.time_differences) if rival else None
     return TwoFastestStrategies(winner, rival, time_metric, summary.target, difference)
 
 
-def _rival_groups(winner: TrialGroup, ranked: Sequence[TrialGroup]) -> list[TrialGroup]:
+def _rival_groups(winner: TrialGroup, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
     """Return the groups of trials of other strategies that ran with the winner's swept values.
 
     The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
     groups of several workers where there are any.
     """
-    others = [group for group in ranked if group.strategy != winner.strategy and group.condition == winner.condition]
+    others = [group for group in groups if group.strategy != winner.strategy and group.condition == winner.condition]
     sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
     return sharing or [group for group in others if not group.is_baseline] or others
 
@@ -132,7 +132,7 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     sentences = [text for index, text in enumerate(candidates) if findings.adds_information(text, candidates[:index])]
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
-    sentences.append(_reliability_sentence(summary))
+    sentences.append(_run_reliability_sentence(summary))
     return [f"{capitalise_first_letter(sentence).removesuffix('.')}." for sentence in sentences if sentence]
 
 
@@ -142,9 +142,9 @@ def _winner_sentences(summary: RunSummary, comparison: TwoFastestStrategies) -> 
     missed = f"No strategy reached {comparison.target}; " if is_missed else ""
     winner_sentence = f"{missed}{comparison.description}"
     if describe_swept_effects(summary):
-        worst = _compare_at_slowest_values(summary)
-        return [_swept_values_sentence(summary, worst), _cause_sentence(summary, worst or comparison), winner_sentence]
-    cause = _cause_sentence(summary, comparison)
+        worst = _two_fastest_at_slowest_values(summary)
+        return [_sweep_effect_sentence(summary, worst), _why_winner_wins(summary, worst or comparison), winner_sentence]
+    cause = _why_winner_wins(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
         return [findings.describe_gain_of_more_workers(summary.curves[0]), winner_sentence, cause]
     return [winner_sentence, findings.describe_step_time_growth(summary, comparison.winner.condition), cause]
@@ -155,34 +155,34 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
     by_size = sorted(summary.trial_groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
     groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
-    return [findings.strategy_switch_text(group) for group in groups]
+    return [findings.switch_outcome_sentence(group) for group in groups]
 
 
-def _compare_at_slowest_values(summary: RunSummary) -> TwoFastestStrategies | None:
+def _two_fastest_at_slowest_values(summary: RunSummary) -> TwoFastestStrategies | None:
     """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
     worst_effect = swept_effects(groups_by_swept_values(summary))[0]
-    comparison = _compare_at_swept_values(summary, worst_effect.after.condition)
+    comparison = _two_fastest_at_swept_values(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
-def _compare_at_swept_values(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
+def _two_fastest_at_swept_values(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
     """Compare the two fastest strategies with given swept values, without the one-worker baseline."""
     groups = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     return _compare_two_fastest_groups(groups, summary)
 
 
-def _swept_values_sentence(summary: RunSummary, slowest_comparison: TwoFastestStrategies | None) -> str:
+def _sweep_effect_sentence(summary: RunSummary, two_fastest_at_slowest: TwoFastestStrategies | None) -> str:
     """Return how much swept values slow down training, and the fastest strategy at the best and worst values."""
     effect = describe_swept_effects(summary)
-    if slowest_comparison is None or slowest_comparison.rival is None:
+    if two_fastest_at_slowest is None or two_fastest_at_slowest.rival is None:
         return effect
     worst_effect = swept_effects(groups_by_swept_values(summary))[0]
-    least = _compare_at_swept_values(summary, worst_effect.before.condition)
-    compared = [slowest_comparison, least] if least and least.rival else [slowest_comparison]
-    return "; ".join([effect, *(_describe_winner_at_values(comparison) for comparison in compared)])
+    least = _two_fastest_at_swept_values(summary, worst_effect.before.condition)
+    compared = [two_fastest_at_slowest, least] if least and least.rival else [two_fastest_at_slowest]
+    return "; ".join([effect, *(_winner_at_swept_values(comparison) for comparison in compared)])
 
 
-def _describe_winner_at_values(comparison: TwoFastestStrategies) -> str:
+def _winner_at_swept_values(comparison: TwoFastestStrategies) -> str:
     """Return a clause such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
     condition, winner = f"with {comparison.winner.condition}", comparison.winner.strategy
     rival = comparison.rival.strategy if comparison.rival else ""
@@ -200,7 +200,7 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
     For example: "ring: others published a speedup of 2.20 on 16 workers (a report), where their own model predicts
     9.40; here it is 9.13, and our closed form predicts 9.30".
     """
-    last, own_point = published_curve.points[-1], _find_measured_point(published_curve, summary)
+    last, own_point = published_curve.points[-1], _find_measured_speedup(published_curve, summary)
     speedup = f"a speedup of {format_number(last.measured)}" if last.measured else "no measured speedup"
     where = f"on {format_worker_count(last.workers)} ({published_curve.source})"
     model = f", where their own model predicts {format_number(last.predicted)}" if last.predicted else ""
@@ -211,28 +211,28 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
     return f"{sentence}; here it is {measured}, and our closed form predicts {predicted}."
 
 
-def _find_measured_point(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
+def _find_measured_speedup(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
     """Return the measured speedup with as many workers as the largest published one; None without one."""
     points = (point for curve in summary.curves if curve.strategy == published_curve.strategy for point in curve.points)
     return next((point for point in points if point.workers == published_curve.points[-1].workers), None)
 
 
-def _cause_sentence(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> str:
+def _why_winner_wins(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> str:
     """Return why the winner is faster than strategies on as many workers: a shorter step phase, or fewer samples."""
-    peers = _groups_as_large_as_winner(summary, winner_comparison)
+    peers = _groups_on_as_many_workers(summary, winner_comparison)
     if not peers:
         return ""
     winner = winner_comparison.winner
     causes = [_compare_step_phases(winner, peers)]
     if winner_comparison.time_metric == "time_to_target":
-        causes += _compare_samples_of_peers(winner, peers)
+        causes += _samples_to_target_clauses(winner, peers)
     text = "; ".join(cause for cause in causes if cause)
     condition = f"with {winner.condition} " if winner.condition else ""
     where = f"{condition}on {format_worker_count(winner.workers)} " if winner.workers > 1 else condition
     return f"Why: {where}{text}." if text else ""
 
 
-def _groups_as_large_as_winner(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> list[TrialGroup]:
+def _groups_on_as_many_workers(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> list[TrialGroup]:
     """Return the groups of trials of other strategies that ran on as many workers as the fastest strategy.
 
     If there is no such group, or the fastest (winner) is a single worker, return the winner's rival only.
@@ -263,10 +263,10 @@ def _compare_step_phases(winner_group: TrialGroup, peer_groups: Sequence[TrialGr
     ranked = sorted(peer_groups, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
     shown = peer_groups if len(peer_groups) <= findings.MAX_LISTED else [ranked[0], ranked[-1]]
     others = ", ".join(
-        f"{_name_beside_winner(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
+        f"{_name_to_tell_from_winner(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
     )
     rest = "" if len(peer_groups) <= findings.MAX_LISTED else ", the others for times in between"
-    winner_name = _name_beside_winner(winner_group, winner_group)
+    winner_name = _name_to_tell_from_winner(winner_group, winner_group)
     own = f"{winner_name} {PHASE_VERBS[phase]} {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
@@ -275,7 +275,7 @@ def _format_step_phase_ms(trial_group: TrialGroup, phase_name: str) -> str:
     return format_number(1000 * trial_group.step_phase_s.get(phase_name, 0.0))
 
 
-def _compare_samples_of_peers(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> list[str]:
+def _samples_to_target_clauses(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> list[str]:
     """Return clauses that compare the samples to target of other strategies with those of the fastest strategy.
 
     Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
@@ -283,7 +283,7 @@ def _compare_samples_of_peers(winner_group: TrialGroup, peer_groups: Sequence[Tr
     if len(peer_groups) <= findings.MAX_LISTED:
         return [_compare_samples_to_target(winner_group, peer) for peer in peer_groups]
     reached = [peer for peer in peer_groups if peer.has_reached_target]
-    missed = [_name_beside_winner(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
+    missed = [_name_to_tell_from_winner(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
     with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
     return [*(_compare_samples_to_target(winner_group, peer) for peer in with_most_samples), missed_text]
@@ -293,13 +293,13 @@ def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup)
     """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
     factor = peer_group.samples_to_target / winner_group.samples_to_target
     if not math.isfinite(factor):
-        return f"{_name_beside_winner(peer_group, winner_group)} misses the target"
+        return f"{_name_to_tell_from_winner(peer_group, winner_group)} misses the target"
     if 1 / findings.MIN_CAUSE_RATIO <= factor <= findings.MIN_CAUSE_RATIO:
         return ""
     more, fewer = (peer_group, winner_group) if factor > 1 else (winner_group, peer_group)
     times = format_number(max(factor, 1 / factor))
     staleness = _describe_mean_staleness(more)
-    more_name, fewer_name = (_name_beside_winner(group, winner_group) for group in (more, fewer))
+    more_name, fewer_name = (_name_to_tell_from_winner(group, winner_group) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
@@ -308,7 +308,7 @@ def _describe_mean_staleness(trial_group: TrialGroup) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
+def _name_to_tell_from_winner(group: TrialGroup, winner: TrialGroup) -> str:
     """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
     if group.is_baseline:
         return "one worker alone"
@@ -336,7 +336,7 @@ def _speedup_sentence(summary: RunSummary, winner_group: TrialGroup) -> str:
     return ""
 
 
-def _reliability_sentence(summary: RunSummary) -> str:
+def _run_reliability_sentence(summary: RunSummary) -> str:
     """Return a sentence on how reliable the run is: degraded or invalid trials, and trials that ran once."""
     by_level = {
         VerdictLevel.VALID: "",

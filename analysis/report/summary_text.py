@@ -12,8 +12,8 @@ import numpy as np
 
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_comparison import (
-    StrategyDifference,
-    check_samples_to_target,
+    StrategyTimeGap,
+    compare_needed_samples,
     explain_missing_baselines,
     find_strategy_difference,
 )
@@ -37,7 +37,7 @@ class FastestStrategy:
     winner: str
     time_ratio: float  # time of the second / time of the fastest; infinite where no other strategy reaches the target
     interval: Interval | None  # None where nothing was repeated
-    difference: StrategyDifference | None  # between the two, paired by seed; None where they share fewer than two seeds
+    difference: StrategyTimeGap | None  # between the two, paired by seed; None where they share fewer than two seeds
     shared_seeds: int  # number of seeds that both ran
     time_metric: TimeMetric
 
@@ -63,8 +63,8 @@ def summary_sentences(summary: RunSummary) -> list[str]:
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
         *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
-        _describe_significant_pairs(summary),
-        _describe_suspicious_strategies(summary),
+        _describe_time_differences(summary),
+        _describe_too_few_samples(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]
@@ -76,7 +76,7 @@ def fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestSt
     members = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
-    candidates = (_find_fastest(groups, summary.strategy_differences) for groups in by_size if len(groups) > 1)
+    candidates = (_fastest_strategy(groups, summary.time_differences) for groups in by_size if len(groups) > 1)
     return [fastest for fastest in candidates if fastest is not None]
 
 
@@ -100,7 +100,7 @@ def describe_efficiency_drop(speedup_curve: SpeedupCurve, target: str | None = N
     return f"{fall}, to {format_percentage(first_below.efficiency)}{interval}{before}"
 
 
-def _find_fastest(groups: Sequence[TrialGroup], differences: Sequence[StrategyDifference]) -> FastestStrategy | None:
+def _fastest_strategy(groups: Sequence[TrialGroup], pair_tests: Sequence[StrategyTimeGap]) -> FastestStrategy | None:
     """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
     time_metric = choose_time_metric(groups)
     fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]
@@ -113,7 +113,7 @@ def _find_fastest(groups: Sequence[TrialGroup], differences: Sequence[StrategyDi
         winner=fastest.strategy,
         time_ratio=second_s / fastest_s,
         interval=ratio_interval(second_times, fastest_times, paired=have_same_seeds((fastest, second))),
-        difference=find_strategy_difference(fastest, second, differences),
+        difference=find_strategy_difference(fastest, second, pair_tests),
         shared_seeds=len(fastest.seeds & second.seeds),
         time_metric=time_metric,
     )
@@ -141,7 +141,7 @@ def _describe_fastest_strategies(swept_values: str, fastest: Sequence[FastestStr
     margin = f"{_describe_winning_margin(last)}{_format_p_value(last.difference)}{time_metric}"
     if not winning:
         workers = format_worker_count(last.workers)
-        return f"{last.winner} is fastest on {workers}{where}, {margin}; {_reason_without_winner(last)}{up_to}"
+        return f"{last.winner} is fastest on {workers}{where}, {margin}; {_reason_for_no_winner(last)}{up_to}"
     if len(winning) == 1:
         return f"{last.winner} wins on {format_worker_count(last.workers)}{where}, {margin}{up_to}"
     first_workers = format_worker_count(winning[-1].workers)
@@ -160,7 +160,7 @@ def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
     return " by time for the same samples" if target and time_metric == "time_to_samples" else ""
 
 
-def _reason_without_winner(fastest_strategy: FastestStrategy) -> str:
+def _reason_for_no_winner(fastest_strategy: FastestStrategy) -> str:
     """Return why the fastest strategy does not count as significantly faster than the second."""
     if fastest_strategy.interval is None:
         return "each ran once: no interval"
@@ -169,7 +169,7 @@ def _reason_without_winner(fastest_strategy: FastestStrategy) -> str:
     return "repeats do not differ significantly from the next strategy's"
 
 
-def _format_p_value(difference: StrategyDifference | None) -> str:
+def _format_p_value(difference: StrategyTimeGap | None) -> str:
     """Return the p-value of a comparison as text, with the number of shared seeds if some repeats lack a partner."""
     if difference is None:
         return ""
@@ -182,16 +182,16 @@ def _format_interval(interval: Interval | None) -> str:
     return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
 
 
-def _format_efficiency_interval(speedup_interval: Interval | None, workers_vs_base: float) -> str:
+def _format_efficiency_interval(speedup_interval: Interval | None, worker_ratio: float) -> str:
     if not speedup_interval:
         return ""
-    low, high = (format_percentage(end / workers_vs_base) for end in speedup_interval)
+    low, high = (format_percentage(end / worker_ratio) for end in speedup_interval)
     return f" [{low}, {high}]"
 
 
-def _describe_significant_pairs(summary: RunSummary) -> str:
+def _describe_time_differences(summary: RunSummary) -> str:
     """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
-    differences = summary.strategy_differences
+    differences = summary.time_differences
     if not differences:
         return ""
     significant = sum(difference.p_adjusted < SIGNIFICANCE_LEVEL for difference in differences)
@@ -202,9 +202,9 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
     return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
-def _describe_suspicious_strategies(summary: RunSummary) -> str:
+def _describe_too_few_samples(summary: RunSummary) -> str:
     """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
-    names = [name for name, check in check_samples_to_target(summary.trial_groups).items() if check.is_suspicious]
+    names = [name for name, check in compare_needed_samples(summary.trial_groups).items() if check.is_suspicious]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
@@ -214,5 +214,5 @@ def _describe_suspicious_strategies(summary: RunSummary) -> str:
 def _describe_missing_baselines(summary: RunSummary) -> str:
     """Return why some strategies' samples to target could not be compared with those of one worker alone."""
     reason = explain_missing_baselines(summary.trial_groups)
-    some = " for some strategies" if check_samples_to_target(summary.trial_groups) else ""
+    some = " for some strategies" if compare_needed_samples(summary.trial_groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -9,15 +9,15 @@ from typing import Any
 
 from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of_link_property
 from analysis.checks.verdict import VerdictLevel, worst_level
-from analysis.metrics.achieved_properties import AchievedProperty
+from analysis.metrics.achieved_properties import ClusterProperty
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
-from analysis.metrics.strategy_comparison import StrategyDifference, compare_strategies
+from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_strategies
 from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s
-from analysis.metrics.strategy_switch_verdict import final_model_qualities, judge_strategy_switch
-from analysis.metrics.worker_choice import WorkerChoice, chosen_worker_counts
+from analysis.metrics.strategy_switch_verdict import judge_strategy_switch, switch_pair_qualities
+from analysis.metrics.worker_choice import WorkerCountChoice, choose_worker_counts_of_curve
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder, write_json
-from analysis.reading.run_table import RunTable
+from analysis.reading.run_table import RunTables
 from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
 from services.scenario.published_curves import PublishedCurve
@@ -39,12 +39,12 @@ class RunSummary:
     status: TrialStatus
     trials: list[TrialResult]
     curves: list[SpeedupCurve]
-    balance: list[WorkerChoice]
+    balance: list[WorkerCountChoice]
     # Keys that were added later:
     run: str
     question: str
     rungs: dict[str, list[str]]  # property of links -> mechanisms that enforced it, over all trials
-    proofs: list[AchievedProperty]
+    proofs: list[ClusterProperty]
     published: tuple[PublishedCurve, ...] = ()  # published results that the scenario quotes
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
@@ -55,7 +55,7 @@ class RunSummary:
         return group_trials(self.trials)
 
     @cached_property
-    def strategy_differences(self) -> tuple[StrategyDifference, ...]:
+    def time_differences(self) -> tuple[StrategyTimeGap, ...]:
         """Differences in time between all pairs of strategies that share at least two seeds."""
         return compare_strategies(self.trial_groups)
 
@@ -88,31 +88,33 @@ class RunSummary:
 
 
 def build_run_summary(
-    run_table: RunTable, trial_results: list[TrialResult], achieved_properties: tuple[AchievedProperty, ...]
+    run_tables: RunTables, trial_results: list[TrialResult], cluster_properties: tuple[ClusterProperty, ...]
 ) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
-    trial_results = _judge_strategy_switches(trial_results, run_table)
+    trial_results = _judge_time_saved_by_switch(trial_results, run_tables)
     found_curves = speedup_curves(group_trials(trial_results))
     verdicts = [trial.verdict for trial in trial_results]
-    if run_table.unread_trial_damage:
+    if run_tables.unread_trial_damage:
         verdicts.append(VerdictLevel.INVALID)
     return RunSummary(
         schema=SUMMARY_SCHEMA,
-        scenario=run_table.folder.scenario_name,
-        engine=next((str(trial.status["engine"]) for trial in run_table.trials if "engine" in trial.status), "unknown"),
-        dilation=max((trial.plan.dilation for trial in run_table.trials), default=1.0),
+        scenario=run_tables.folder.scenario_name,
+        engine=next(
+            (str(trial.status["engine"]) for trial in run_tables.trials if "engine" in trial.status), "unknown"
+        ),
+        dilation=max((trial.plan.dilation for trial in run_tables.trials), default=1.0),
         verdict=worst_level(verdicts),
         status=min((trial.status for trial in trial_results), key=STATUSES_WORST_FIRST.index, default="aborted"),
         trials=trial_results,
         curves=list(found_curves),
-        balance=[pick for curve in found_curves for pick in chosen_worker_counts(curve)],
-        run=run_table.folder.path.resolve().name,
-        question=run_table.folder.first_scenario_comment,
-        rungs=_collect_shaping_mechanisms(run_table),
-        proofs=list(achieved_properties),
-        published=run_table.folder.published_results,
-        damage=_merge_equal_damage(run_table.file_damage),
-        not_run=list(run_table.folder.trials_not_run),
+        balance=[pick for curve in found_curves for pick in choose_worker_counts_of_curve(curve)],
+        run=run_tables.folder.path.resolve().name,
+        question=run_tables.folder.first_scenario_comment,
+        rungs=_collect_shaping_mechanisms(run_tables),
+        proofs=list(cluster_properties),
+        published=run_tables.folder.published_speedups,
+        damage=_merge_equal_damage(run_tables.file_damage),
+        not_run=list(run_tables.folder.trials_not_run),
     )
 
 
@@ -124,62 +126,60 @@ def _merge_equal_damage(file_damages: Sequence[FileDamage]) -> list[str]:
     return [f"{first}{f' (and {len(rest)} more lines)' if rest else ''}" for first, *rest in same.values()]
 
 
-def _judge_strategy_switches(trials: list[TrialResult], run: RunTable) -> list[TrialResult]:
+def _judge_time_saved_by_switch(trials: list[TrialResult], run: RunTables) -> list[TrialResult]:
     """Return the trials with a verdict on each strategy switch, from comparing with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
 
-    def kept_first_strategy(other: TrialResult, trial: TrialResult) -> bool:
-        """Return whether `other` trained with the first strategy of `trial` only, as it never switched strategies."""
-        if other.switch and other.switch.outcome == NEVER_SWITCHED:
-            return _drop_time_keys(other, strategies) == _drop_time_keys(trial, strategies)
-        has_same_labels = other.labels.items() <= trial.labels.items()
-        return has_same_labels and strategies[other.id] == strategies[trial.id].get("before")
+    def kept_first_strategy(unswitched: TrialResult, switched: TrialResult) -> bool:
+        """Return whether `unswitched` trained with the first strategy of `switched` only, as it never switched."""
+        if unswitched.switch and unswitched.switch.outcome == NEVER_SWITCHED:
+            return _drop_switch_time(unswitched, strategies) == _drop_switch_time(switched, strategies)
+        has_same_labels = unswitched.labels.items() <= switched.labels.items()
+        return has_same_labels and strategies[unswitched.id] == strategies[switched.id].get("before")
 
-    def find_unswitched_trial(trial: TrialResult) -> TrialResult | None:
+    def find_unswitched_twin(trial: TrialResult) -> TrialResult | None:
         """Return a finished trial with the same seed and workers that did not switch strategies."""
         finished = (other for other in trials if other.is_finished and other.id != trial.id)
         same_seed = (other for other in finished if (other.seed, other.workers) == (trial.seed, trial.workers))
         return next((other for other in same_seed if kept_first_strategy(other, trial)), None)
 
-    pairs = [(trial, find_unswitched_trial(trial)) for trial in trials if trial.is_finished and trial.switch]
-    return [_add_switch_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
+    pairs = [(trial, find_unswitched_twin(trial)) for trial in trials if trial.is_finished and trial.switch]
+    return [_add_strategy_switch_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
 
 
-def _drop_time_keys(trial: TrialResult, strategies: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
+def _drop_switch_time(trial: TrialResult, settings: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
     """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
     time_paths = tuple(f"strategies.{trial.strategy}.{key}" for key in SWITCH_TIME_KEYS)
-    strategy = {key: value for key, value in strategies[trial.id].items() if key not in SWITCH_TIME_KEYS}
+    strategy = {key: value for key, value in settings[trial.id].items() if key not in SWITCH_TIME_KEYS}
     return strategy, {key: value for key, value in trial.labels.items() if not key.startswith(time_paths)}
 
 
-def _add_switch_verdict(
-    trial: TrialResult, switch_result: StrategySwitchResult, pairs: Sequence[tuple[TrialResult, TrialResult | None]]
+def _add_strategy_switch_verdict(
+    trial: TrialResult, switch: StrategySwitchResult, trial_pairs: Sequence[tuple[TrialResult, TrialResult | None]]
 ) -> TrialResult:
     """Return a trial with the verdict on whether its strategy switch saved time.
 
-    `pairs` are trials that switched, each with a trial of the same seed that did not switch. The verdict compares the
+    `trial_pairs` are trials that switched, each with one of the same seed that did not switch. The verdict compares the
     times of the trial's own pair, and the model quality of the pairs of all repeats.
     """
-    if switch_result.gain is None:
+    if switch.gain is None:
         return trial
-    repeats = [pair for pair in pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
+    repeats = [pair for pair in trial_pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    qualities = final_model_qualities([(switched, other) for switched, other in repeats if other])
+    qualities = switch_pair_qualities([(switched, other) for switched, other in repeats if other])
     judgement = judge_strategy_switch(trial, unswitched, qualities)
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
-    stale = staleness_cost_s(switch_result, needed, needed_unswitched) if needed and needed_unswitched else None
-    return replace(
-        trial, switch=replace(switch_result, verdict=judgement.verdict, quality=judgement.quality, stale_s=stale)
-    )
+    stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
+    return replace(trial, switch=replace(switch, verdict=judgement.verdict, quality=judgement.quality, stale_s=stale))
 
 
-def _collect_shaping_mechanisms(run_table: RunTable) -> dict[str, list[str]]:
+def _collect_shaping_mechanisms(run_tables: RunTables) -> dict[str, list[str]]:
     """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial.
 
     A mechanism that was not recorded is `unknown`.
     """
     mechanisms: dict[str, set[str]] = {}
-    for trial in run_table.trials:
+    for trial in run_tables.trials:
         shaping = trial.status.get("shaping") or {}
         for node in trial.plan.nodes:
             link_shaping = shaping.get(node.name) or {}

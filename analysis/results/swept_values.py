@@ -66,7 +66,7 @@ def describe_swept_effects(summary: RunSummary) -> str:
     effects = swept_effects(groups_by_swept_values(summary))
     if not effects:
         return ""
-    if len(effects) == 1 and len(groups := _most_swept_strategy_groups(summary)) > COMPARED_CONDITION_COUNT:
+    if len(effects) == 1 and len(groups := _longest_sweep_trial_groups(summary)) > COMPARED_CONDITION_COUNT:
         return _describe_all_swept_values(groups)
     smallest, *larger = effects
     parts = [f"{format_number(smallest.time_ratio)} times as long with {smallest.strategy}"]
@@ -75,7 +75,7 @@ def describe_swept_effects(summary: RunSummary) -> str:
     return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
 
 
-def _most_swept_strategy_groups(summary: RunSummary) -> list[TrialGroup]:
+def _longest_sweep_trial_groups(summary: RunSummary) -> list[TrialGroup]:
     return max(groups_by_swept_values(summary), key=len)
 
 
@@ -83,11 +83,11 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
     """Return a clause that compares the times of one strategy for all swept values with those for the first."""
     first, *others = trial_groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
-    conditions = join_names(shorten_swept_values(group.condition for group in others))
+    conditions = join_names(omit_repeated_swept_keys(group.condition for group in others))
     return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
 
 
-def shorten_swept_values(swept_values: Iterable[str]) -> list[str]:
+def omit_repeated_swept_keys(swept_values: Iterable[str]) -> list[str]:
     """Shorten swept values for a list: only the first keeps the key if all have the same: "fraction 0.0", "0.125"."""
     names = list(swept_values)
     keys = {name.rpartition(" ")[0] for name in names}

@@ -8,20 +8,20 @@ import numpy as np
 
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.event_outcomes import EventOutcome, event_outcomes
+from analysis.metrics.event_outcomes import PlannedEventTimes, planned_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_median_step_s
 from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import (
     StepStatistic,
     step_phase_seconds,
+    step_statistic_name,
     step_time_statistics,
     typical_step_s,
-    typical_step_statistic,
 )
 from analysis.metrics.strategy_switch import StrategySwitchResult, measure_strategy_switch
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.statistics.centre import Floats, olympic_mean
 
 TrialStatus = Literal["success", "missed_target", "failed", "aborted"]
@@ -68,7 +68,7 @@ class TrialResult:
     declared_samples_per_second: float | None  # sum over the workers
     target: str | None
     status_reason: str
-    events: list[EventOutcome]
+    events: list[PlannedEventTimes]
     typical_step_seconds: float | None  # measured counterpart of the predicted step: see `typical_of`
     predicted_samples_per_second: float | None  # of all workers, dropped gradients included
     switch: StrategySwitchResult | None = None  # of a strategy that switches
@@ -90,7 +90,7 @@ class TrialResult:
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
 
     @property
-    def measured_step_statistic(self) -> StepStatistic:
+    def step_statistic_name(self) -> StepStatistic:
         """Whether a mean or a median of the measured step times is compared with the predicted step time.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
@@ -105,16 +105,16 @@ class TrialResult:
         return self.typical_step_seconds
 
     @property
-    def unpredicted_step_share(self) -> float | None:
+    def unpredicted_step_time_share(self) -> float | None:
         """Measured step time / predicted step time - 1: share of the step time that the formula does not predict."""
         if not self.measured_step_seconds or not self.predicted_step_seconds:
             return None
         return self.measured_step_seconds / self.predicted_step_seconds - 1
 
 
-def measure_trial(trial: TrialTable, check_verdicts: Iterable[CheckVerdict]) -> TrialResult:
+def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict]) -> TrialResult:
     """Return all metrics of one trial, given the verdicts of its checks."""
-    plan, check_verdicts = trial.plan, tuple(check_verdicts)
+    plan, fidelity_verdicts = trial.plan, tuple(fidelity_verdicts)
     status, reason = _determine_trial_status(trial)
     has_missed = status == "missed_target"  # also if a model reached the target and then diverged
     return TrialResult(
@@ -126,8 +126,8 @@ def measure_trial(trial: TrialTable, check_verdicts: Iterable[CheckVerdict]) -> 
         seed=plan.seed,
         labels=plan.labels,
         status=status,
-        verdict=worst_verdict_level(check_verdicts),
-        reasons=[verdict.reason for verdict in check_verdicts if verdict.level != VerdictLevel.VALID],
+        verdict=worst_verdict_level(fidelity_verdicts),
+        reasons=[verdict.reason for verdict in fidelity_verdicts if verdict.level != VerdictLevel.VALID],
         steps=steps_done(trial),
         samples=samples_done(trial),
         seconds=trial.seconds,
@@ -148,18 +148,18 @@ def measure_trial(trial: TrialTable, check_verdicts: Iterable[CheckVerdict]) -> 
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
-        events=event_outcomes(trial),
+        events=planned_event_times(trial),
         typical_step_seconds=typical_step_s(trial),
         predicted_samples_per_second=plan.predicted_samples_per_second,
         switch=measure_strategy_switch(trial),
         evaluation_samples=evaluation_interval_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
-        typical_of=typical_step_statistic(plan),
+        typical_of=step_statistic_name(plan),
     )
 
 
-def _determine_trial_status(trial: TrialTable) -> tuple[TrialStatus, str]:
+def _determine_trial_status(trial: TrialTables) -> tuple[TrialStatus, str]:
     """Return whether a trial succeeded, missed its target, failed or was aborted, and the reason.
 
     The engine's status decides first, then the coordinator's final log event, then whether the target was reached.
@@ -176,7 +176,7 @@ def _determine_trial_status(trial: TrialTable) -> tuple[TrialStatus, str]:
     return _status_of_unsuccessful_training(trial) or ("success", reason)
 
 
-def _status_of_unsuccessful_training(trial: TrialTable) -> tuple[TrialStatus, str] | None:
+def _status_of_unsuccessful_training(trial: TrialTables) -> tuple[TrialStatus, str] | None:
     """Return status and reason if training was aborted, diverged or missed its target; None if it succeeded."""
     reason = str(trial.run_stop.get("reason", ""))
     if trial.plan.target is None and trial.run_stop.get("status") == "aborted":
@@ -262,7 +262,7 @@ class TrialGroup:
         """Most samples between two evaluations, which is the rounding error of samples to target; zero if missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
-    def evaluation_interval_s(self, time_metric: TimeMetric) -> float:
+    def time_rounding_s(self, time_metric: TimeMetric) -> float:
         """Return the seconds between two evaluations, by which a time to target is rounded; zero for other times."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
@@ -277,7 +277,7 @@ class TrialGroup:
         return _mean_or_none([trial.step_seconds["p50"] for trial in self.trials if trial.step_seconds])
 
     @property
-    def typical_step_s(self) -> float | None:
+    def typical_measured_step_s(self) -> float | None:
         """Measured step time to compare with predictions, in seconds, averaged over the repeated trials."""
         return _mean_or_none([trial.typical_step_seconds for trial in self.trials if trial.typical_step_seconds])
 

@@ -17,7 +17,7 @@ def olympic_mean(run_values: Floats, dropped_per_side: int = 1) -> Floats:
     return np.asarray(run_values.mean(axis=-1))
 
 
-def median_or_infinity(run_values: Floats) -> float:
+def median_of_maybe_infinite(run_values: Floats) -> float:
     """Return the median of values of which some may be infinite; then the median may be infinite too.
 
     The result is infinite if more than half of the values are infinite (runs that missed the target), or one of the two

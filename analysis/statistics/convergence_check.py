@@ -28,13 +28,13 @@ class ConvergenceCheck:
         return self.p_value < SIGNIFICANCE_LEVEL
 
     @property
-    def advice(self) -> str:
+    def bug_hint(self) -> str:
         """Advice to the user on a strategy with suspiciously few samples to target; else empty."""
         return "check for a bug" if self.is_suspicious else ""
 
 
 def compare_samples_with_reference(
-    samples_to_target: Floats, reference_samples: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
+    samples_to_target: Floats, reference_samples: Floats, rounding_widths: tuple[float, float] = (0.0, 0.0)
 ) -> ConvergenceCheck:
     """Test whether a strategy needs fewer samples to the target than a reference, by Welch's t-test (1947).
 
@@ -43,7 +43,7 @@ def compare_samples_with_reference(
     Args:
         samples_to_target: samples to target of each run.
         reference_samples: samples to target of each run of the reference.
-        rounding_steps: samples between two evaluations, for both sides: samples to target are rounded up to these.
+        rounding_widths: samples between two evaluations, for both sides: samples to target are rounded up to these.
             Equal runs are as uncertain as their rounding; with 0 they count as exact.
 
     Raises:
@@ -56,15 +56,15 @@ def compare_samples_with_reference(
     if not np.isfinite(samples_to_target).all():
         return ConvergenceCheck(np.inf, 1.0)
     mean_difference = float(samples_to_target.mean() - reference_samples.mean())
-    p_value = _welch_p_value(mean_difference, (samples_to_target, reference_samples), rounding_steps)
+    p_value = _welch_p_value(mean_difference, (samples_to_target, reference_samples), rounding_widths)
     return ConvergenceCheck(float(samples_to_target.mean() / reference_samples.mean()), p_value)
 
 
-def _welch_p_value(difference: float, samples: tuple[Floats, Floats], rounding_steps: tuple[float, float]) -> float:
+def _welch_p_value(mean_gap: float, samples: tuple[Floats, Floats], rounding_widths: tuple[float, float]) -> float:
     """Return the one-sided p-value of Welch's t-test, with at least the variance that rounding causes."""
-    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, rounding_steps, strict=True)]
+    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, rounding_widths, strict=True)]
     mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples], rounding)
     if mean_variances.sum() == 0:
-        return float(difference >= 0)
+        return float(mean_gap >= 0)
     degrees_of_freedom = mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in samples]).sum()
-    return float(stdtr(degrees_of_freedom, difference / np.sqrt(mean_variances.sum())))
+    return float(stdtr(degrees_of_freedom, mean_gap / np.sqrt(mean_variances.sum())))

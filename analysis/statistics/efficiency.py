@@ -29,10 +29,10 @@ def speedup(base_time: float, time: float) -> float:
     return base_time / time
 
 
-def split_efficiency(workers_vs_base: float, speedup: float, statistical: float | None) -> EfficiencyFactors:
+def split_efficiency(worker_ratio: float, speedup: float, statistical_efficiency: float | None) -> EfficiencyFactors:
     """Return the efficiency of a speedup, split into hardware and statistical efficiency.
 
-    `workers_vs_base` is the number of workers / number of workers of the base.
+    `worker_ratio` is the number of workers / number of workers of the base.
     """
-    efficiency = speedup / workers_vs_base
-    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical or 1), statistical)
+    efficiency = speedup / worker_ratio
+    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)

@@ -27,7 +27,7 @@ class PairedComparison:
 
 
 def compare_paired_times(
-    first_times: Floats, second_times: Floats, rounding_steps: tuple[float, float] = (0.0, 0.0)
+    first_times: Floats, second_times: Floats, rounding_widths: tuple[float, float] = (0.0, 0.0)
 ) -> PairedComparison:
     """Compare the times of two strategies that ran the same seeds: ratio, confidence interval and p-value.
 
@@ -39,7 +39,7 @@ def compare_paired_times(
     Args:
         first_times: times of the first strategy, shape (seeds,).
         second_times: times of the second strategy, shape (seeds,).
-        rounding_steps: time between two evaluations, for both strategies: times are rounded up to these. The mean log
+        rounding_widths: time between two evaluations, for both strategies: times are rounded up to these. The mean log
             ratio is at least as uncertain as this rounding.
 
     Raises:
@@ -53,7 +53,7 @@ def compare_paired_times(
         ratio = float(olympic_mean(second_times) / olympic_mean(first_times))
     log_ratios = _log_ratios(first_times, second_times)
     if np.isfinite([first_times, second_times]).all():
-        first_step, second_step = rounding_steps
+        first_step, second_step = rounding_widths
         min_mean_variance = _rounding_variance(first_times, first_step) + _rounding_variance(second_times, second_step)
         p_value = paired_t_test_p_value(log_ratios, min_mean_variance)
     else:

@@ -18,7 +18,7 @@ WorkerCountRule = Callable[[Floats, Floats], int | None]
 
 
 @dataclass(frozen=True)
-class WorkerCountByRule:
+class ChosenWorkerCount:
     """Number of workers that one rule chooses from a speedup curve, with its confidence interval."""
 
     rule: str
@@ -26,47 +26,47 @@ class WorkerCountByRule:
     interval: tuple[int, int] | None  # 95 %; None where nothing was repeated
 
 
-def last_efficient_size_index(workers_vs_base: Floats, speedups: Floats) -> int | None:
+def last_efficient_index(worker_ratios: Floats, speedups: Floats) -> int | None:
     """Return the index of the most workers before efficiency first falls below MIN_EFFICIENCY.
 
     None where the first number of workers is already below.
     """
-    below = np.flatnonzero(speedups / workers_vs_base < MIN_EFFICIENCY)
-    last = (int(below[0]) if below.size else workers_vs_base.size) - 1
+    below = np.flatnonzero(speedups / worker_ratios < MIN_EFFICIENCY)
+    last = (int(below[0]) if below.size else worker_ratios.size) - 1
     return last if last >= 0 else None
 
 
-def speedup_knee_index(workers_vs_base: Floats, speedups: Floats) -> int | None:
+def speedup_knee_index(worker_ratios: Floats, speedups: Floats) -> int | None:
     """Return the index of the knee of a speedup curve: the point farthest above its chord on log axes.
 
     The chord joins the first and the last point. None where there are fewer than three points, or no point lies above
     the chord.
     """
-    x, y = np.log(workers_vs_base), np.log(speedups)
+    x, y = np.log(worker_ratios), np.log(speedups)
     if x.size < 3:  # noqa: PLR2004 -- a bend needs three points
         return None
     above = y - (y[0] + (y[-1] - y[0]) * (x - x[0]) / (x[-1] - x[0]))
     return int(np.argmax(above)) if above.max() > np.finfo(float).eps * x.size else None
 
 
-def least_cost_size_index(workers_vs_base: Floats, speedups: Floats) -> int:
+def least_cost_index(worker_ratios: Floats, speedups: Floats) -> int:
     """Return the index of the number of workers N that makes T^2 N smallest, where T is the training time.
 
     By this rule, twice the workers are worth their cost where they shorten the time T to less than T/sqrt(2).
     """
-    return int(np.argmin(workers_vs_base / speedups**TIME_EXPONENT))
+    return int(np.argmin(worker_ratios / speedups**TIME_EXPONENT))
 
 
 WORKER_COUNT_RULES: dict[str, WorkerCountRule] = {
-    f"efficiency >= {MIN_EFFICIENCY:g}": last_efficient_size_index,
+    f"efficiency >= {MIN_EFFICIENCY:g}": last_efficient_index,
     "knee": speedup_knee_index,
-    f"least T^{TIME_EXPONENT} N": least_cost_size_index,
+    f"least T^{TIME_EXPONENT} N": least_cost_index,
 }
 
 
-def choose_worker_counts(
+def worker_counts_by_rule(
     worker_counts: Sequence[int], base_workers: int, speedups: Floats, resampled_speedups: Floats | None
-) -> tuple[WorkerCountByRule, ...]:
+) -> tuple[ChosenWorkerCount, ...]:
     """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
     A rule that chooses nothing is left out. Empty for a single number of workers.
@@ -82,18 +82,18 @@ def choose_worker_counts(
     relative_workers = np.array(worker_counts) / base_workers
     chosen = {name: rule(relative_workers, speedups) for name, rule in WORKER_COUNT_RULES.items()}
     return tuple(
-        WorkerCountByRule(
+        ChosenWorkerCount(
             name,
             worker_counts[index],
-            _worker_count_interval(WORKER_COUNT_RULES[name], relative_workers, resampled_speedups, worker_counts),
+            _chosen_count_interval(WORKER_COUNT_RULES[name], relative_workers, resampled_speedups, worker_counts),
         )
         for name, index in chosen.items()
         if index is not None
     )
 
 
-def _worker_count_interval(
-    rule: WorkerCountRule, workers_vs_base: Floats, resampled_speedups: Floats | None, worker_counts: Sequence[int]
+def _chosen_count_interval(
+    rule: WorkerCountRule, worker_ratios: Floats, resampled_speedups: Floats | None, worker_counts: Sequence[int]
 ) -> tuple[int, int] | None:
     """Return the 95 % confidence interval of the number of workers that a rule chooses from a speedup curve.
 
@@ -102,7 +102,7 @@ def _worker_count_interval(
     """
     if resampled_speedups is None:
         return None
-    indices = [float(index) for speedup in resampled_speedups if (index := rule(workers_vs_base, speedup)) is not None]
+    indices = [float(index) for speedup in resampled_speedups if (index := rule(worker_ratios, speedup)) is not None]
     if 2 * len(indices) < len(resampled_speedups):
         return None
     low, high = np.percentile(indices, [2.5, 97.5], method="nearest").tolist()

@@ -222,9 +222,9 @@ def _choose_dilation(demand: TrialHostDemand, overhead_factor: float, rate: str)
     The larger dilation keeps the link rate in wall time between MIN_WALL_RATE_BPS and MAX_WALL_RATE_BPS.
     """
     wishes = {cause: overhead_factor * wish for cause, wish in demand.wishes.items()}
-    wanted_dilation = demand.model_copy(update={"wishes": wishes}).required_dilation
+    wanted_dilation = demand.model_copy(update={"wishes": wishes}).min_time_dilation
     min_dilation, max_dilation = Rate(rate) / MAX_WALL_RATE_BPS, Rate(rate) / MIN_WALL_RATE_BPS
-    return max(demand.required_dilation, min(max(wanted_dilation, min_dilation), max_dilation))
+    return max(demand.min_time_dilation, min(max(wanted_dilation, min_dilation), max_dilation))
 
 
 def _linear_workload(rank_count: int, thousand_parameters: int) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from docker.models.containers import Container
 
 from benchmarks.fidelity import pacing_program
 from benchmarks.fidelity.pacing_program import PacingTask
-from compose.engines.containers.compose_file import compose_cpu_quota_keys
+from compose.engines.containers.compose_file import compose_file_cpu_quota
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL
 from services.schema.errors import HostError
@@ -63,7 +63,7 @@ def _start_container(
         cap_drop=["ALL"],
         security_opt=["no-new-privileges:true"],
         read_only=True,
-        **compose_cpu_quota_keys(CPU_QUOTA_CORES),
+        **compose_file_cpu_quota(CPU_QUOTA_CORES),
         labels={RUN_LABEL: CONTAINER_ROLE, ROLE_LABEL: CONTAINER_ROLE, NODE_LABEL: f"{CONTAINER_ROLE}-{task.rank}"},
     )
     return container

@@ -43,7 +43,7 @@ class CalibrationNodePair(ABC):
     """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
 
     @abstractmethod
-    def measure_link(self, rate_bps: float | None) -> MessageCost:
+    def measure_message_cost(self, rate_bps: float | None) -> MessageCost:
         """Measure messages over a link of `rate_bps`, in bit/s, and return the results; None leaves the link unshaped.
 
         Raises:
@@ -55,11 +55,11 @@ class ProcessPair(CalibrationNodePair):
     """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
 
     def __init__(self, transport: TransportName) -> None:
-        """Store the transport to measure; `measure_link` starts the two processes."""
+        """Store the transport to measure; `measure_message_cost` starts the two processes."""
         self._transport = transport
 
-    def measure_link(self, rate_bps: float | None) -> MessageCost:
-        """Start two processes and return their measurement; see `CalibrationNodePair.measure_link`."""
+    def measure_message_cost(self, rate_bps: float | None) -> MessageCost:
+        """Start two processes and return their measurement; see `CalibrationNodePair.measure_message_cost`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
@@ -88,12 +88,12 @@ class ContainerPair(CalibrationNodePair):
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Store the images (device -> image tag) and the transport to measure; `measure_link` starts containers."""
+        """Store the images (device -> image tag) and the transport; `measure_message_cost` starts containers."""
         self._images = images
         self._transport = transport
 
-    def measure_link(self, rate_bps: float | None) -> MessageCost:
-        """Start two containers and return their measurement; see `CalibrationNodePair.measure_link`."""
+    def measure_message_cost(self, rate_bps: float | None) -> MessageCost:
+        """Start two containers and return their measurement; see `CalibrationNodePair.measure_message_cost`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
@@ -103,14 +103,14 @@ class ContainerPair(CalibrationNodePair):
             issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
-                return self._measure_in_new_containers(client, stack, run_name, folder, host.user, rate_bps)
+                return self._measure_cost_in_containers(client, stack, run_name, folder, host.user, rate_bps)
             except (DockerException, OSError) as error:
                 raise HostError(
                     f"calibration failed: the two measuring containers could not be started or read: {error}; "
                     "`ensayo doctor` checks Docker"
                 ) from error
 
-    def _measure_in_new_containers(
+    def _measure_cost_in_containers(
         self,
         docker_client: Any,
         cleanup: ExitStack,
@@ -121,7 +121,7 @@ class ContainerPair(CalibrationNodePair):
     ) -> MessageCost:
         """Start a network and two containers and return their measurement; `cleanup` removes all of them."""
         network = docker_client.networks.create(
-            f"ensayo-{run_name}", internal=True, labels=_labels(run_name, "network")
+            f"ensayo-{run_name}", internal=True, labels=_docker_labels(run_name, "network")
         )
         cleanup.callback(network.remove)
         arguments = [*(f"{name}:{MEASUREMENT_PORT}" for name in NODE_NAMES), "--transport", self._transport]
@@ -140,20 +140,20 @@ class ContainerPair(CalibrationNodePair):
                 read_only=True,
                 sysctls=NODE_SYSCTLS,
                 volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
-                labels=_labels(run_name, name),
+                labels=_docker_labels(run_name, name),
             )
             cleanup.callback(_remove_container, container)
             container.start()
             containers.append(container)
-        return self._measure(docker_client, run_name, containers, rate_bps)
+        return self._measure_cost(docker_client, run_name, containers, rate_bps)
 
-    def _measure(self, client: Any, run_name: str, containers: list[Container], rate_bps: float | None) -> MessageCost:
+    def _measure_cost(self, client: Any, run_name: str, pair: list[Container], rate_bps: float | None) -> MessageCost:
         """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
-        requester = containers[0]
+        requester = pair[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY_LINE:
             if rate_bps is not None:
-                _shape_links(client, self._images["cpu"], run_name, containers, rate_bps)
+                _shape_links(client, self._images["cpu"], run_name, pair, rate_bps)
             requester.kill(signal=OPEN_START_GATE_SIGNAL.name)
         requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
         stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")
@@ -198,7 +198,7 @@ def _shape_links(docker_client: Any, image: str, run_name: str, containers: list
             security_opt=["no-new-privileges:true"],
             read_only=True,
             remove=True,
-            labels=_labels(run_name, "shaper"),
+            labels=_docker_labels(run_name, "shaper"),
         )
         if differences := reading.htb_rate_differences(link.expected_rates_bps(), setup_output.decode()):
             raise HostError(
@@ -237,7 +237,7 @@ def _new_calibration_run_name() -> str:
     return f"calibrate-{secrets.token_hex(2)}"
 
 
-def _labels(run_name: str, node_name: str) -> dict[str, str]:
+def _docker_labels(run_name: str, node_name: str) -> dict[str, str]:
     """Return the labels by which `ensayo clean` finds a container or network that was left behind."""
     return {RUN_LABEL: run_name, TRIAL_LABEL: "calibrate", ROLE_LABEL: "calibrate", NODE_LABEL: node_name}
 

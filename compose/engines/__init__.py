@@ -17,14 +17,14 @@ ENGINE_CLASSES = {
 }
 
 
-class EngineChoice(NamedTuple):
+class ChosenEngine(NamedTuple):
     """The engine that runs the trials, and the reason why this engine was chosen."""
 
     engine: Engine
     reason: str
 
 
-def choose_engine(engine_name: str | None) -> EngineChoice:
+def choose_engine(engine_name: str | None) -> ChosenEngine:
     """Return the engine `engine_name`; if the name is None, `docker` where Docker is running, else `local`.
 
     Raises:
@@ -40,7 +40,7 @@ def choose_engine(engine_name: str | None) -> EngineChoice:
             f"engine {engine_name} can't run on this host: {problem}; "
             "`ensayo doctor` shows how to install what is missing"
         )
-    return EngineChoice(engine, "requested")
+    return ChosenEngine(engine, "requested")
 
 
 def create_engine(engine_name: str) -> Engine:
@@ -50,12 +50,12 @@ def create_engine(engine_name: str) -> Engine:
     return engine
 
 
-def _choose_available_engine() -> EngineChoice:
+def _choose_available_engine() -> ChosenEngine:
     docker = create_engine("docker")
     problem = docker.missing_requirement()
     if problem is None:
-        return EngineChoice(docker, "Docker is running")
-    return EngineChoice(create_engine("local"), problem)
+        return ChosenEngine(docker, "Docker is running")
+    return ChosenEngine(create_engine("local"), problem)
 
 
-__all__ = ["ENGINE_CLASSES", "Engine", "EngineChoice", "TrialOutcome", "choose_engine", "create_engine"]
+__all__ = ["ENGINE_CLASSES", "ChosenEngine", "Engine", "TrialOutcome", "choose_engine", "create_engine"]

@@ -11,7 +11,7 @@ from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import EngineName
 
 
-class EventObserver(Protocol):
+class TrialEventObserver(Protocol):
     """Observer that is notified of the events that the coordinator logs while a trial runs."""
 
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ class Engine(ABC):
         """Return free addresses for the nodes of a run."""
 
     @abstractmethod
-    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run one trial to its end, and stop all its nodes even after an error.
 
         Args:
@@ -51,7 +51,7 @@ class Engine(ABC):
             HostError: this host can't do what the plan requires.
         """
 
-    def manifest_facts(self) -> dict[str, Any]:
+    def engine_facts(self) -> dict[str, Any]:
         """Return facts about the engine for the run's manifest, such as versions and image digests."""
         return {}
 

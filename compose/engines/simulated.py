@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from compose.engines.base import Engine, EventObserver, PreparationObserver
+from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.engines.transport_shaping import strict_mode_conflict, transport_link_records
+from compose.engines.transport_shaping import strict_emulation_error, transport_shaping_by_node
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, InProcessAddresses
@@ -48,10 +48,10 @@ class SimulatedEngine(Engine):
         """Return placeholder addresses, since all nodes share one process."""
         return InProcessAddresses()
 
-    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Simulate one trial; see `Engine.run_trial`."""
         started = time.monotonic()
-        if reason := strict_mode_conflict(plan, transport_link_records(plan, MECHANISM)):
+        if reason := strict_emulation_error(plan, transport_shaping_by_node(plan, MECHANISM)):
             return _trial_status(plan, reason, 0.0)
         tail = LogTail(trial_folder / "logs" / f"{COORDINATOR}.log")
         poll_reply = self._submit_trial(trial_folder)
@@ -82,15 +82,15 @@ class SimulatedEngine(Engine):
         process.stdin.write(f"{trial_folder}\n")
         process.stdin.flush()
 
-        def poll_reply() -> str:
+        def simulator_reply_or_empty() -> str:
             ready, _, _ = select.select([stdout], [], [], REPLY_POLL_S)
             if not ready:
                 return ""
             return stdout.readline() or f"the simulator ended with exit code {process.wait()}"
 
-        return poll_reply
+        return simulator_reply_or_empty
 
-    def _forward_events(self, plan: Plan, coordinator_log: LogTail, event_observer: EventObserver) -> None:
+    def _forward_events(self, plan: Plan, coordinator_log: LogTail, event_observer: TrialEventObserver) -> None:
         """Pass the coordinator's events that were logged since the last call to the observer."""
         for event in coordinator_log.read_new_events():
             event_observer.event_logged(plan, event)
@@ -116,5 +116,5 @@ def _trial_status(plan: Plan, simulator_reply: str, wall_s: float) -> TrialOutco
         reason=simulator_reply if failed else "",
         timings_s={"run": round(wall_s, 3)},
         exit_codes=dict.fromkeys((node.name for node in plan.nodes), int(failed)),
-        shaping=transport_link_records(plan, MECHANISM),
+        shaping=transport_shaping_by_node(plan, MECHANISM),
     )

@@ -56,23 +56,23 @@ class TrialHostDemand(FrozenRecord):
     messages: int  # per step
 
     @property
-    def dilation_by_need(self) -> dict[str, float]:
+    def time_dilations(self) -> dict[str, float]:
         """Needs that determine the trial's dilation: need in words -> smallest dilation that meets it."""
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
-    def bottleneck_need(self) -> str:
+    def bottleneck_text(self) -> str:
         """Description of the need that requires the largest dilation."""
-        return max(self.dilation_by_need, key=self.dilation_by_need.__getitem__, default="nothing that this host lacks")
+        return max(self.time_dilations, key=self.time_dilations.__getitem__, default="nothing that this host lacks")
 
     @property
-    def required_dilation(self) -> float:
+    def min_time_dilation(self) -> float:
         """Smallest dilation in `USUAL_DILATIONS` at which this host is fast enough for the trial; inf if none is."""
-        smallest = max(self.dilation_by_need.values(), default=1.0)
+        smallest = max(self.time_dilations.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
     @property
-    def exceeds_declared_dilation(self) -> bool:
+    def needs_more_time_dilation(self) -> bool:
         """Whether the declared dilation is too small for this host."""
         return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - ROUNDING_TOLERANCE
 
@@ -104,13 +104,13 @@ class StepHostLoad(NamedTuple):
         return f"a step of {1e3 * self.step_s:.3g} ms"
 
     @property
-    def slowest_compute_text(self) -> str:
+    def slowest_worker_text(self) -> str:
         """Text on the worker that this host slows down most, such as `3 ms of compute in 1 ms`, for error messages."""
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
-    def min_dilation_for_compute(self, core_count: int) -> float:
+    def min_compute_time_dilation(self, core_count: int) -> float:
         """Return the smallest dilation under which this host finishes the compute of all workers in time.
 
         In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
@@ -136,11 +136,11 @@ class CapacityCheck(FrozenRecord):
     @property
     def most_demanding_trial(self) -> TrialHostDemand | None:
         """Needs of the trial that requires the largest dilation; None if the run has no trials."""
-        return max(self.demands, key=lambda demand: max(demand.dilation_by_need.values(), default=0.0), default=None)
+        return max(self.demands, key=lambda demand: max(demand.time_dilations.values(), default=0.0), default=None)
 
 
-def check_plans(
-    scenario: Scenario, plans: Sequence[Plan], host_capacity: HostCapacity, speed: ComputeSpeed
+def check_host_can_run(
+    scenario: Scenario, plans: Sequence[Plan], host_capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> CapacityCheck:
     """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
 
@@ -148,51 +148,51 @@ def check_plans(
         scenario: scenario to check.
         plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
         host_capacity: messages and rates that this host can carry.
-        speed: CPU seconds of gradients and updates on this host.
+        compute_speed: CPU seconds of gradients and updates on this host.
 
     Raises:
         UserError: a trial does not fit; the message names the largest need and the dilation that would be enough.
     """
     is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
     demands = tuple(
-        host_demand_of_trial(plan, host_capacity, speed, dilation=None if auto else plan.dilation)
+        host_demand_of_trial(plan, host_capacity, compute_speed, time_dilation=None if auto else plan.dilation)
         for plan, auto in zip(plans, is_auto, strict=True)
     )
-    if impossible := [demand for demand in demands if demand.required_dilation == inf]:
+    if impossible := [demand for demand in demands if demand.min_time_dilation == inf]:
         raise UserError(_host_too_slow_error(impossible[0], host_capacity))
-    if too_small := [demand for demand in demands if demand.exceeds_declared_dilation]:
-        raise UserError(_low_dilation_error(max(too_small, key=lambda demand: demand.required_dilation), host_capacity))
-    auto_dilations = [demand.required_dilation for demand in demands if demand.declared is None]
+    if too_low := [demand for demand in demands if demand.needs_more_time_dilation]:
+        raise UserError(_time_dilation_error(max(too_low, key=lambda demand: demand.min_time_dilation), host_capacity))
+    auto_dilations = [demand.min_time_dilation for demand in demands if demand.declared is None]
     return CapacityCheck(capacity=host_capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
 
 
 def host_demand_of_trial(
-    plan: Plan, host_capacity: HostCapacity, speed: ComputeSpeed, dilation: float | None
+    plan: Plan, host_capacity: HostCapacity, compute_speed: ComputeSpeed, time_dilation: float | None
 ) -> TrialHostDemand:
     """Return the smallest dilation per need of a trial, such as a link rate; the dilation of the plan is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
-    loads = [_host_load_of_step(plan, phase, host_capacity, speed) for phase in _training_phases(plan)]
-    needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _usable_link_rates_bps(plan)}
+    loads = [_host_load_of_step(plan, phase, host_capacity, compute_speed) for phase in _training_phases(plan)]
+    needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _max_traffic_bps_by_link(plan)}
     if total_bps := _total_payload_bps(plan):
         needs[f"all links together, {_format_rate_gbit(total_bps)}"] = total_bps / host_capacity.total_bps
     wishes: dict[str, float] = {}
     cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
         overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
-        _add_host_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
+        _add_demand(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
         cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
-        _add_host_need(needs, cpu_need, load.cpu_s / cpu_limit_s)
+        _add_demand(needs, cpu_need, load.cpu_s / cpu_limit_s)
         if load.compute_phases:
-            _add_host_need(needs, load.slowest_compute_text, load.min_dilation_for_compute(cores))
+            _add_demand(needs, load.slowest_worker_text, load.min_compute_time_dilation(cores))
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
             compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _add_host_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+            _add_demand(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
     largest_load = max(loads, key=lambda load: load.cpu_s)
     return TrialHostDemand(
         trial=plan.trial,
-        declared=dilation,
+        declared=time_dilation,
         needs=needs,
         wishes=wishes,
         gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
@@ -201,12 +201,12 @@ def host_demand_of_trial(
     )
 
 
-def _add_host_need(dilation_by_need: dict[str, float], description: str, min_dilation: float) -> None:
+def _add_demand(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
     """Add a need of a trial and the smallest dilation that meets it; keep the larger one if it is already there."""
-    dilation_by_need[description] = max(min_dilation, dilation_by_need.get(description, 0.0))
+    time_dilation_by_demand[demand_text] = max(min_time_dilation, time_dilation_by_demand.get(demand_text, 0.0))
 
 
-def _usable_link_rates_bps(plan: Plan) -> Iterator[tuple[str, float]]:
+def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
     """Yield, for each link with a limited rate, a description and the rate that its nodes can use, in virtual bit/s."""
     uplinks, downlinks = (
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
@@ -264,17 +264,17 @@ def _total_payload_bps(plan: Plan) -> float:
 
 
 def _host_load_of_step(
-    plan: Plan, phase: Plan | SecondPhasePlan, host_capacity: HostCapacity, speed: ComputeSpeed
+    plan: Plan, phase: Plan | SecondPhasePlan, host_capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> StepHostLoad:
     """Return the number of messages and the CPU time of one step in a training phase."""
-    compute_phases = tuple(_worker_compute_phases(plan, phase, speed))
+    compute_phases = tuple(_worker_compute_phases(plan, phase, compute_speed))
     size_bytes = sum(phase.bytes_per_step.values())
     messages = _messages_per_step(plan, phase.schedule, size_bytes)
     messages_s = messages * host_capacity.message_cpu_s + size_bytes * (host_capacity.byte_cpu_s + host_capacity.sum_s)
     updates = _parameter_updates_per_step(plan, phase, len(compute_phases))
     update_s = 0.0
     if updates:
-        update_s = speed.update_s(plan.dataset, plan.model, plan.dtype, phase.optimiser)
+        update_s = compute_speed.update_s(plan.dataset, plan.model, plan.dtype, phase.optimiser)
     return StepHostLoad(
         messages=messages,
         compute_phases=compute_phases,
@@ -289,19 +289,21 @@ def _parameter_updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePl
     first, *second = plan.strategy.training_phases()
     strategy = second[0] if isinstance(training_phase, SecondPhasePlan) else first
     algorithm = strategy.server_algorithm()
-    if algorithm is None or strategy.training_properties().workers_run_optimiser:
+    if algorithm is None or strategy.exchange_scheme().workers_run_optimiser:
         return replica_count
-    if algorithm.synchroniser.properties().runs_in_rounds:
+    if algorithm.synchroniser.wait_rules().runs_in_rounds:
         return 1
     return algorithm.gradient_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
-def _worker_compute_phases(plan: Plan, phase: Plan | SecondPhasePlan, speed: ComputeSpeed) -> Iterator[ComputePhase]:
+def _worker_compute_phases(
+    plan: Plan, training_phase: Plan | SecondPhasePlan, compute_speed: ComputeSpeed
+) -> Iterator[ComputePhase]:
     """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
-    shares = phase.worker_weights if isinstance(phase, SecondPhasePlan) else (1,) * plan.workers
+    shares = training_phase.worker_weights if isinstance(training_phase, SecondPhasePlan) else (1,) * plan.workers
     for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
-            cpu_s = speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
+            cpu_s = compute_speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield ComputePhase(cpu_s, samples / node.throughput)
 
 
@@ -319,19 +321,19 @@ def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step:
     return ceil(messages * pieces / plan.exchange_period)
 
 
-def _low_dilation_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
+def _time_dilation_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
     return (
         f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
-        f"{demand.bottleneck_need}, which this host provides from dilation "
-        f"{demand.needs[demand.bottleneck_need]:.2g} on ({capacity.provenance}). "
-        f"Write dilation: {demand.required_dilation:g} or dilation: auto, or use --engine simulated"
+        f"{demand.bottleneck_text}, which this host provides from dilation "
+        f"{demand.needs[demand.bottleneck_text]:.2g} on ({capacity.provenance}). "
+        f"Write dilation: {demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
     )
 
 
 def _host_too_slow_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
     return (
         f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial {demand.trial} needs "
-        f"{demand.bottleneck_need} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
+        f"{demand.bottleneck_text} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
     )
 
 
@@ -339,6 +341,6 @@ def _format_rate_gbit(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.3g} Gbit/s"
 
 
-def virtual_time_capacity_check() -> CapacityCheck:
+def passed_capacity_check() -> CapacityCheck:
     """Return the capacity check of a run in virtual time: every host is fast enough for it."""
     return CapacityCheck(capacity=None, dilation=1.0, demands=())

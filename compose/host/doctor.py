@@ -131,7 +131,7 @@ def check_gpu() -> HostFinding:
     return HostFinding("gpu", f"{name.splitlines()[0]}, for processes", ok=False, costs=costs, remedy=remedy)
 
 
-def check_container_limits() -> HostFinding:
+def check_cpu_and_memory_limits() -> HostFinding:
     """Check that the Docker engine can limit the CPU, memory and swap of containers."""
     docker_info = json.loads(command_output("docker", "info", "--format", "{{json .}}") or "{}")
     if not docker_info:
@@ -159,7 +159,7 @@ def check_timer_lateness() -> HostFinding:
     return HostFinding("timers", found, ok=False, costs=costs, remedy=remedy)
 
 
-def check_calibration() -> HostFinding:
+def check_link_calibration() -> HostFinding:
     """Report the link rates between containers that `ensayo calibrate` has measured on this host.
 
     They are taken from the last calibration, since a measurement takes a while.
@@ -198,8 +198,8 @@ def _kernel_feature_finding(feature: KernelFeature, *, works: bool) -> HostFindi
 
 HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
     *(check_python_version, check_core_count, check_timer_lateness),
-    *(check_docker_engine, check_docker_compose, check_cgroup_version, check_container_limits),
-    *(check_gpu, check_calibration),
+    *(check_docker_engine, check_docker_compose, check_cgroup_version, check_cpu_and_memory_limits),
+    *(check_gpu, check_link_calibration),
 )
 
 

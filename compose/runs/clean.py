@@ -39,7 +39,7 @@ def remove_leftovers(run_name: str | None = None) -> list[str]:
         HostError: the Docker engine did not remove some resources; everything else is removed.
     """
     failures: list[str] = []
-    removed = [*_end_processes(run_name), *_remove_docker_resources(run_name, failures), *_remove_key_folders(run_name)]
+    removed = [*_end_processes(run_name), *_remove_docker_resources(run_name, failures), *_remove_tls_folders(run_name)]
     if failures:
         raise HostError(
             "the Docker engine could not remove these resources; restart the engine, then run `ensayo clean` again:\n"
@@ -56,23 +56,23 @@ def _remove_docker_resources(run_name: str | None, failure_messages: list[str]) 
         return
     with closing(client):
         label = RUN_LABEL if run_name is None else f"{RUN_LABEL}={run_name}"
-        yield from _remove_by_label(client, {"label": label}, failure_messages)
+        yield from _remove_resources(client, {"label": label}, failure_messages)
 
 
-def _remove_by_label(client: docker.DockerClient, filters: dict[str, str], failures: list[str]) -> Iterator[str]:
+def _remove_resources(client: docker.DockerClient, filters: dict[str, str], error_messages: list[str]) -> Iterator[str]:
     """Remove all containers, networks and volumes with a label; yield one line of text for each.
 
     Containers come first, since a network in use can't be removed.
     """
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         yield from _remove_resource(
-            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, failures, v=True
+            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, error_messages, v=True
         )
     for network in client.networks.list(filters=filters):
         _disconnect_endpoints(network)
-        yield from _remove_resource(f"network {network.name}", network, failures)
+        yield from _remove_resource(f"network {network.name}", network, error_messages)
     for volume in client.volumes.list(filters=filters):
-        yield from _remove_resource(f"volume {volume.name}", volume, failures)
+        yield from _remove_resource(f"volume {volume.name}", volume, error_messages)
 
 
 def _disconnect_endpoints(network: Network) -> None:
@@ -105,7 +105,7 @@ def _remove_resource(description: str, resource: Any, failure_messages: list[str
 
 def _end_processes(run_name: str | None) -> Iterator[str]:
     """Terminate all processes of a run, then kill those that still run; yield one line of text per process."""
-    processes = dict(_processes_of_runs(run_name))
+    processes = dict(_processes_of_run(run_name))
     for pid in processes:
         _send_signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + TERMINATE_GRACE_S
@@ -117,7 +117,7 @@ def _end_processes(run_name: str | None) -> Iterator[str]:
         yield f"process {pid} ({command})"
 
 
-def _processes_of_runs(run_name: str | None) -> Iterator[tuple[int, str]]:
+def _processes_of_run(run_name: str | None) -> Iterator[tuple[int, str]]:
     """Yield pid and command of each process of a run, except this process and its ancestors."""
     own_pids = set(_ancestor_pids(os.getpid()))
     for folder in _PROC_FOLDER.glob("[0-9]*"):
@@ -164,7 +164,7 @@ def _send_signal(pid: int, signal_number: signal.Signals) -> None:
         os.kill(pid, signal_number)
 
 
-def _remove_key_folders(run_name: str | None) -> Iterator[str]:
+def _remove_tls_folders(run_name: str | None) -> Iterator[str]:
     """Remove the folders with certificates and keys of one run or of all runs; yield one line of text per folder."""
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run_name or '*'}-*")):
         with suppress(OSError):  # the folder belongs to another user

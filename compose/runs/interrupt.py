@@ -28,7 +28,7 @@ def raise_on_first_stop_signal() -> Iterator[None]:
             is_stopping = True
             raise KeyboardInterrupt
 
-    with _install_signal_handler(raise_keyboard_interrupt):
+    with _handle_stop_signals(raise_keyboard_interrupt):
         yield
 
 
@@ -41,7 +41,7 @@ def defer_stop_signals() -> Iterator[None]:
     deferred: list[tuple[int, FrameType | None]] = []
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
-        with _install_signal_handler(lambda number, frame: deferred.append((number, frame))):
+        with _handle_stop_signals(lambda number, frame: deferred.append((number, frame))):
             yield
     finally:
         if deferred:
@@ -49,7 +49,7 @@ def defer_stop_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _install_signal_handler(handler: Any) -> Iterator[None]:
+def _handle_stop_signals(handler: Any) -> Iterator[None]:
     """Handle stop signals with `handler` inside the `with` block.
 
     Outside the main thread this does nothing, since only the main thread receives signals.

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import yaml
 
 from compose.calibration.capacity import load_capacity
-from compose.engines import EngineChoice
-from compose.engines.base import Engine, EventObserver, PreparationObserver
-from compose.host.capacity_check import CapacityCheck, check_plans, virtual_time_capacity_check
+from compose.engines import ChosenEngine
+from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
+from compose.host.capacity_check import CapacityCheck, check_host_can_run, passed_capacity_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.interrupt import raise_on_first_stop_signal
@@ -31,7 +31,7 @@ from services.scenario.scenario import Scenario
 RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
 
 
-class RunObserver(EventObserver, PreparationObserver, Protocol):
+class RunObserver(TrialEventObserver, PreparationObserver, Protocol):
     """Observer of the progress of a run, such as a display in the terminal."""
 
     def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
@@ -64,15 +64,15 @@ class FinishedRun:
 
 
 def run_scenario(
-    source: ScenarioFile, choice: EngineChoice, runs_folder: Path, run_observer: RunObserver
+    scenario_file: ScenarioFile, engine_choice: ChosenEngine, runs_folder: Path, run_observer: RunObserver
 ) -> FinishedRun:
     """Run all trials of a scenario and write them to a new run folder.
 
     If the run ends early, the folders of finished trials are complete.
 
     Args:
-        source: scenario to run.
-        choice: engine that runs the nodes, and the reason for its choice.
+        scenario_file: scenario to run.
+        engine_choice: engine that runs the nodes, and the reason for its choice.
         runs_folder: folder of all runs.
         run_observer: is called as the run proceeds.
 
@@ -80,11 +80,11 @@ def run_scenario(
         UserError: this host can't carry the scenario; nothing was started.
         HostError: the engine can't be prepared on this host.
     """
-    engine = choice.engine
+    engine = engine_choice.engine
     with raise_on_first_stop_signal(), closing(engine):
-        capacity_check = check_host_capacity(source.scenario, engine)
+        capacity_check = check_host_capacity(scenario_file.scenario, engine)
         engine.prepare(run_observer)
-        return _run_trials(source, choice, capacity_check, runs_folder, run_observer)
+        return _run_trials(scenario_file, engine_choice, capacity_check, runs_folder, run_observer)
 
 
 def check_host_capacity(scenario: Scenario, engine: Engine) -> CapacityCheck:
@@ -94,19 +94,19 @@ def check_host_capacity(scenario: Scenario, engine: Engine) -> CapacityCheck:
         UserError: this host can't carry the scenario.
     """
     if engine.name == "simulated":
-        return virtual_time_capacity_check()
+        return passed_capacity_check()
     plans = [make_plan(trial, "admission", engine.name, InProcessAddresses()) for trial in scenario.trials()]
-    return check_plans(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
+    return check_host_can_run(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
 def _run_trials(
-    source: ScenarioFile, choice: EngineChoice, capacity: CapacityCheck, runs_folder: Path, observer: RunObserver
+    source: ScenarioFile, engine_choice: ChosenEngine, capacity: CapacityCheck, runs_folder: Path, observer: RunObserver
 ) -> FinishedRun:
-    engine = choice.engine
+    engine = engine_choice.engine
     run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     plans = make_plans(source, engine, capacity, run_name)
-    folder = _create_run_folder(source, choice, capacity, runs_folder, plans)
-    observer.run_started(source.scenario, engine.name, choice.reason, plans, folder)
+    folder = _create_run_folder(source, engine_choice, capacity, runs_folder, plans)
+    observer.run_started(source.scenario, engine.name, engine_choice.reason, plans, folder)
     statuses: list[TrialOutcome] = []
     try:
         for k in range(len(plans)):
@@ -125,17 +125,17 @@ def _run_trials(
     return FinishedRun(folder, tuple(statuses), interrupted=False)
 
 
-def make_plans(source: ScenarioFile, engine: Engine, capacity_check: CapacityCheck, run_name: str) -> tuple[Plan, ...]:
+def make_plans(scenario_file: ScenarioFile, engine: Engine, capacity: CapacityCheck, run_name: str) -> tuple[Plan, ...]:
     """Make the plans of all trials of a run.
 
     All trials use the same addresses, since they run one after the other.
     """
-    trials = source.scenario.trials()
+    trials = scenario_file.scenario.trials()
     count = max(1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials)
     addressing = engine.choose_addresses(run_name, count)
-    dilation, alpha_s = capacity_check.dilation, capacity_check.message_alpha_s
+    dilation, alpha_s = capacity.dilation, capacity.message_alpha_s
     return tuple(
-        make_plan(trial, run_name, engine.name, addressing, source.question, dilation=dilation, alpha_s=alpha_s)
+        make_plan(trial, run_name, engine.name, addressing, scenario_file.question, dilation=dilation, alpha_s=alpha_s)
         for trial in trials
     )
 
@@ -160,20 +160,20 @@ def _run_trial(plan: Plan, engine: Engine, run_folder: Path, run_observer: RunOb
 
 
 def _create_run_folder(
-    source: ScenarioFile,
-    choice: EngineChoice,
+    scenario_file: ScenarioFile,
+    engine_choice: ChosenEngine,
     capacity_check: CapacityCheck,
     runs_folder: Path,
     plans: tuple[Plan, ...],
 ) -> Path:
     """Create the run folder with scenario, manifest and plans, and make the link `latest` point to it."""
     run_name = plans[0].run
-    folder = runs_folder / source.scenario.name / run_name
+    folder = runs_folder / scenario_file.scenario.name / run_name
     folder.mkdir(parents=True)
-    (folder / "scenario.yaml").write_text(source.text)
-    (folder / "resolved.yaml").write_text(yaml.safe_dump(source.scenario.encode(), sort_keys=False))
+    (folder / "scenario.yaml").write_text(scenario_file.text)
+    (folder / "resolved.yaml").write_text(yaml.safe_dump(scenario_file.scenario.encode(), sort_keys=False))
     (folder / "manifest.json").write_text(
-        json.dumps(_build_run_manifest(source, choice, capacity_check, plans), indent=1)
+        json.dumps(_build_run_manifest(scenario_file, engine_choice, capacity_check, plans), indent=1)
     )
     latest = runs_folder / "latest"
     new_link = runs_folder / f".latest-{run_name}"
@@ -183,19 +183,19 @@ def _create_run_folder(
 
 
 def _build_run_manifest(
-    source: ScenarioFile, choice: EngineChoice, capacity_check: CapacityCheck, plans: tuple[Plan, ...]
+    scenario_file: ScenarioFile, choice: ChosenEngine, capacity_check: CapacityCheck, plans: tuple[Plan, ...]
 ) -> dict[str, Any]:
     """Return the manifest of a run, which is needed to repeat it: scenario, engine, host, commit and versions."""
     return {
         "schema": 1,
         "run": plans[0].run,
-        "scenario": source.scenario.name,
-        "question": source.question,
+        "scenario": scenario_file.scenario.name,
+        "question": scenario_file.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": source.command,
-        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.manifest_facts()},
+        "command": scenario_file.command,
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.engine_facts()},
         "admission": capacity_check.model_dump(mode="json"),
-        "seeds": [source.scenario.seed + repeat for repeat in range(source.scenario.repeats)],
+        "seeds": [scenario_file.scenario.seed + repeat for repeat in range(scenario_file.scenario.repeats)],
         "trials": [plan.trial for plan in plans],
         "commit": git_commit_of_checkout(),
         "host": {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.engines.base import EventObserver
+from compose.engines.base import TrialEventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals
 from services.plan import COORDINATOR, Plan
@@ -106,7 +106,7 @@ class TrialSupervisor:
     plan: Plan
     nodes: TrialNodes
     coordinator_log: LogTail
-    watcher: EventObserver
+    watcher: TrialEventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
     shaping: dict[str, LinkShapingRecord] = field(default_factory=dict)
     host_metrics: HostMetrics = field(default_factory=HostMetrics)
@@ -125,12 +125,12 @@ class TrialSupervisor:
         exit_codes: dict[str, int] = {}
         kept: tuple[str, ...] = ()
         try:
-            with _collect_failure_reason(reasons):
+            with _catch_failure_reason(reasons):
                 self._run_trial_stages()
         finally:
-            with _collect_failure_reason(reasons):
+            with _catch_failure_reason(reasons):
                 exit_codes = self.nodes.exit_codes()
-            with self._timed_stage("down"), defer_stop_signals(), _collect_failure_reason(reasons):
+            with self._timed_stage("down"), defer_stop_signals(), _catch_failure_reason(reasons):
                 kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
@@ -187,13 +187,13 @@ class TrialSupervisor:
     def _have_all_nodes_exited(self) -> bool:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
-    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, problem: str) -> None:
+    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, timeout_reason: str) -> None:
         """Wait until `is_done` returns True, and meanwhile pass the coordinator's log events to the trial's observer.
 
         Args:
             is_done: condition to wait for.
             timeout_s: timeout in virtual seconds.
-            problem: description of the condition that is not met, for the error message.
+            timeout_reason: description of the condition that is not met, for the error message.
 
         Raises:
             TrialFailed: a node ended with an error, or the timeout has passed.
@@ -209,7 +209,7 @@ class TrialSupervisor:
             if is_done():
                 return
             if time.monotonic() > deadline:
-                raise TrialFailed(f"{problem} within {timeout_s:g} virtual seconds")
+                raise TrialFailed(f"{timeout_reason} within {timeout_s:g} virtual seconds")
             time.sleep(POLL_INTERVAL_S)
 
     def _process_log_event(self, log_event: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ class TrialSupervisor:
 
 
 @contextmanager
-def _collect_failure_reason(failure_reasons: list[str]) -> Iterator[None]:
+def _catch_failure_reason(failure_reasons: list[str]) -> Iterator[None]:
     """Catch an error of the `with` block and add it to the reasons why the trial failed."""
     try:
         yield

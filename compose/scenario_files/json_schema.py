@@ -36,7 +36,7 @@ def allowed_keys(document: Any, key_path: KeyPath) -> list[str]:
     return list(section_schema.get("properties", {}))
 
 
-def allowed_component_kinds(document: Any, key_path: KeyPath) -> list[str]:
+def allowed_values_of_kind(document: Any, key_path: KeyPath) -> list[str]:
     """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document; empty if none are."""
     schema = _schema_at_key_path(scenario_schema(), document, key_path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
@@ -77,13 +77,13 @@ def _schema_of_key(schema: JsonSchema, key: str | int) -> JsonSchema:
     return value_schema if isinstance(value_schema, dict) else {}
 
 
-def _resolve_references(schema: JsonSchema, data: Any) -> JsonSchema:
+def _resolve_references(schema: JsonSchema, scenario_part: Any) -> JsonSchema:
     """Return a JSON Schema with references resolved, and unions replaced by the member that fits the document.
 
     A union becomes its member for the kind in the document, or its first member.
     """
     if "$ref" in schema:
-        return _resolve_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], data)
+        return _resolve_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], scenario_part)
     if "discriminator" in schema:
-        return _resolve_references({"$ref": schema["discriminator"]["mapping"][data["kind"]]}, data)
-    return _resolve_references(schema["anyOf"][0], data) if "anyOf" in schema else schema
+        return _resolve_references({"$ref": schema["discriminator"]["mapping"][scenario_part["kind"]]}, scenario_part)
+    return _resolve_references(schema["anyOf"][0], scenario_part) if "anyOf" in schema else schema

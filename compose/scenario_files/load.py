@@ -14,9 +14,9 @@ from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import too_frequent_event_conflicts
 from services.plan import random_event_horizon_s
-from services.scenario.scenario import Scenario, TrialChoice, TrialSpec
+from services.scenario.scenario import Scenario, TrialSettings, TrialSpec
 from services.scenario.sweep import SweepPoint
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.schema.conflicts import KeyPath as Key
 from services.schema.errors import UserError
 
@@ -101,7 +101,7 @@ def _decode_scenario(document: YamlDocument) -> Scenario:
         raise ScenarioError(_describe_conflict(conflict, document) for conflict in conflicts) from None
 
 
-def _describe_conflict(conflict: Conflict, document: YamlDocument) -> ScenarioProblem:
+def _describe_conflict(conflict: KeyConflict, document: YamlDocument) -> ScenarioProblem:
     """Return a conflict between keys as a problem, with file and line of the key to change."""
     path = conflict.key_path
     return ScenarioProblem(document.position_of_key(path), ".".join(map(str, path)), conflict.message)
@@ -112,10 +112,10 @@ def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str
 
     If only some combinations have a problem, the message of the problem names the first such combination.
     """
-    choices = [choice for choice in scenario.trial_choices() if choice.repeat == 0]
-    choices_by_conflict: dict[Conflict, list[TrialChoice]] = defaultdict(list)
+    choices = [choice for choice in scenario.all_trial_settings() if choice.repeat == 0]
+    choices_by_conflict: dict[KeyConflict, list[TrialSettings]] = defaultdict(list)
     for choice in choices:
-        for conflict in _sweep_conflicts(scenario, choice, engine_name):
+        for conflict in _trial_conflicts(scenario, choice, engine_name):
             choices_by_conflict[conflict].append(choice)
     return [
         _describe_sweep_conflict(
@@ -125,24 +125,24 @@ def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str
     ]
 
 
-def _sweep_conflicts(scenario: Scenario, choice: TrialChoice, engine_name: str | None) -> list[Conflict]:
+def _trial_conflicts(scenario: Scenario, trial_choice: TrialSettings, engine_name: str | None) -> list[KeyConflict]:
     """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
-        trial = scenario.trial(choice)
+        trial = scenario.trial(trial_choice)
     except ValidationError as error:
-        return list(explain_validation_error(error, scenario.swept_document(choice)))
-    return list(_no_throughput_conflicts(trial)) if engine_name == "simulated" else []
+        return list(explain_validation_error(error, scenario.swept_document(trial_choice)))
+    return list(_missing_throughput_conflict(trial)) if engine_name == "simulated" else []
 
 
-def _no_throughput_conflicts(trial: TrialSpec) -> Iterator[Conflict]:
+def _missing_throughput_conflict(trial: TrialSpec) -> Iterator[KeyConflict]:
     """Yield a conflict if a worker has no throughput, which the engine `simulated` needs for every worker."""
-    if unpaced_workers := trial.scenario.workers_without_throughput:
+    if unpaced_workers := trial.scenario.host_speed_worker_names:
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
             "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too), "
             "or use engine docker or local"
         )
-        yield Conflict(("cluster", "worker", "throughput"), message)
+        yield KeyConflict(("cluster", "worker", "throughput"), message)
 
 
 def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
@@ -151,8 +151,8 @@ def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> 
     has_random_events = any(event.at.random for event in scenario.events)
     if not has_random_events and not any(path.startswith("events") for path in swept_paths):
         return []
-    longest: dict[Key, tuple[float, Conflict]] = {}  # key -> duration of the longest trial, its conflict
-    for choice in (choice for choice in scenario.trial_choices() if choice.repeat == 0):
+    longest: dict[Key, tuple[float, KeyConflict]] = {}  # key -> duration of the longest trial, its conflict
+    for choice in (choice for choice in scenario.all_trial_settings() if choice.repeat == 0):
         events, trial = Scenario.decode(scenario.swept_document(choice)).events, scenario.trial(choice)
         if not any(event.at.random for event in events):
             continue
@@ -160,12 +160,12 @@ def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> 
         node_names = cluster_node_names(trial.scenario.cluster.workers, trial.strategy.training_phases().server_count)
         for conflict in too_frequent_event_conflicts(events, duration_s, node_names):
             longest[conflict.key_path] = max(longest.get(conflict.key_path, (0.0, conflict)), (duration_s, conflict))
-    conflicts = (Conflict(("events", *path), message) for _, (path, message) in longest.values())
+    conflicts = (KeyConflict(("events", *path), message) for _, (path, message) in longest.values())
     return [_describe_sweep_conflict(conflict, scenario, document, {}) for conflict in conflicts]
 
 
 def _describe_sweep_conflict(
-    conflict: Conflict, scenario: Scenario, document: YamlDocument, swept_values: SweepPoint
+    conflict: KeyConflict, scenario: Scenario, document: YamlDocument, swept_values: SweepPoint
 ) -> ScenarioProblem:
     """Return a conflict between keys as a problem whose message names the swept values that cause the conflict.
 

@@ -15,8 +15,8 @@ PARTITION_CHAIN, DELAY_CHAIN = "ensayo-apart", "ensayo-delay"  # chains of a nod
 NETEM_QUEUE_PACKETS = 100_000
 
 
-def packet_filter_rules(
-    device: str, state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
+def drop_and_delay_rules(
+    device: str, link_state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
     """Return input for `iptables-restore --noflush` that sets which packets a node drops or sends to the delay line.
 
@@ -24,22 +24,22 @@ def packet_filter_rules(
 
     Args:
         device: interface of the node on the data network.
-        state: state of the node's link.
+        link_state: state of the node's link.
         node_addresses: node -> data address; the position of a node is the number of its queue.
         include_jumps: whether to add the rules that jump from INPUT to both chains; needed once per node.
     """
     numbers = {name: number for number, name in enumerate(node_addresses)}
     lines = ["*filter", f":{PARTITION_CHAIN} - [0:0]", f":{DELAY_CHAIN} - [0:0]"]
     lines += [f"-A INPUT -i {device} -j {chain}" for chain in (PARTITION_CHAIN, DELAY_CHAIN) if include_jumps]
-    lines += [f"-A {PARTITION_CHAIN} -s {node_addresses[name]}/32 -j DROP" for name in state.partitioned_nodes]
-    sources = (path.source for path in state.paths)
+    lines += [f"-A {PARTITION_CHAIN} -s {node_addresses[name]}/32 -j DROP" for name in link_state.partitioned_nodes]
+    sources = (path.source for path in link_state.paths)
     lines += [
         f"-A {DELAY_CHAIN} -s {node_addresses[name]}/32 -j NFQUEUE --queue-num {numbers[name]}" for name in sources
     ]
     return "\n".join([*lines, "COMMIT"])
 
 
-def delay_line_queues(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
+def packet_delay_queues(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
     """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
     numbers = {name: number for number, name in enumerate(node_addresses)}
     return {

@@ -41,7 +41,7 @@ def link_htb_tree_lines(
     if rate_bps is None:
         return [
             htb_root_line(device),
-            *(line for item in peer_rates_bps.items() for line in peer_htb_class_lines(device, "1:", *item)),
+            *(line for item in peer_rates_bps.items() for line in peer_class_lines(device, "1:", *item)),
         ]
     if not peer_rates_bps:
         return [
@@ -57,7 +57,7 @@ def link_htb_tree_lines(
         *(
             line
             for peer, peer_bps in peer_rates_bps.items()
-            for line in peer_htb_class_lines(device, LINK_CLASS, peer, min(peer_bps, rate_bps), GUARANTEED_SHARE)
+            for line in peer_class_lines(device, LINK_CLASS, peer, min(peer_bps, rate_bps), GUARANTEED_SHARE)
         ),
     ]
 
@@ -73,25 +73,25 @@ def ingress_redirect_commands(device: str) -> list[str]:
     ]
 
 
-def peer_htb_class_lines(device: str, parent_class: str, peer: str, rate_bps: float, share: float = 1.0) -> list[str]:
+def peer_class_lines(device: str, parent: str, address: str, rate_bps: float, min_rate_share: float = 1.0) -> list[str]:
     """Return lines for `tc -batch` that add an HTB class, with a queue, for the traffic to one peer."""
-    class_id = peer_class_id(peer)
+    class_id = peer_class_id(address)
     return [
-        htb_class_line(device, parent_class, class_id, rate_bps, share),
+        htb_class_line(device, parent, class_id, rate_bps, min_rate_share),
         *htb_class_queue_lines(device, class_id, link_buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 
 
-def link_buffer_qdisc(max_segments: int, buffer_bytes: int | None = None) -> str:
+def link_buffer_qdisc(max_tcp_segments: int, buffer_bytes: int | None = None) -> str:
     """Return the queue that buffers packets before a link, like the port of a switch, in the syntax of `tc`.
 
     Its limit is in bytes, so that a queue of large packets takes no longer to drain than one of small packets.
 
     Args:
-        max_segments: segments of the largest packet that passes; the queue holds at least one such packet.
+        max_tcp_segments: segments of the largest packet that passes; the queue holds at least one such packet.
         buffer_bytes: declared size; None for `DEFAULT_BUFFER_BYTES`.
     """
-    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, FRAME_BYTES * max_segments)}"
+    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, FRAME_BYTES * max_tcp_segments)}"
 
 
 def peer_class_id(address: str) -> str:
@@ -105,7 +105,7 @@ def htb_root_line(device: str, default_class: str = "") -> str:
 
 
 def htb_class_line(
-    device: str, parent_class: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, verb: str = "add"
+    device: str, parent_class: str, class_id: str, rate_bps: float, guaranteed_share: float = 1.0, tc_op: str = "add"
 ) -> str:
     """Return the line for `tc -batch` that adds or changes an HTB class.
 
@@ -116,7 +116,7 @@ def htb_class_line(
     if guaranteed_share != 1.0:
         quantum, cburst = INNER_QUANTUM_BYTES, max(burst, INNER_CBURST_BYTES)
     limits = f"rate {guaranteed}bit ceil {ceil}bit burst {burst} cburst {cburst} quantum {quantum}"
-    return f"class {verb} dev {device} parent {parent_class} classid {class_id} htb {limits}"
+    return f"class {tc_op} dev {device} parent {parent_class} classid {class_id} htb {limits}"
 
 
 def htb_class_queue_lines(device: str, class_id: str, qdisc: str = "") -> list[str]:
@@ -127,19 +127,19 @@ def htb_class_queue_lines(device: str, class_id: str, qdisc: str = "") -> list[s
 
 
 def link_htb_class_lines(
-    device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], verb: str = "change"
+    device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], tc_op: str = "change"
 ) -> list[str]:
     """Return lines for `tc -batch` that add or change the HTB classes of a link and its peers, without queues.
 
     A change of classes leaves the packets in all queues as they are.
     """
     if not peer_rates_bps:
-        return [htb_class_line(device, "1:", LINK_CLASS, rate_bps, verb=verb)]
+        return [htb_class_line(device, "1:", LINK_CLASS, rate_bps, tc_op=tc_op)]
     return [
-        htb_class_line(device, "1:", LINK_CLASS, rate_bps, verb=verb),
-        htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE, verb),
+        htb_class_line(device, "1:", LINK_CLASS, rate_bps, tc_op=tc_op),
+        htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE, tc_op),
         *(
-            htb_class_line(device, LINK_CLASS, peer_class_id(address), min(peer_bps, rate_bps), GUARANTEED_SHARE, verb)
+            htb_class_line(device, LINK_CLASS, peer_class_id(address), min(peer_bps, rate_bps), GUARANTEED_SHARE, tc_op)
             for address, peer_bps in peer_rates_bps.items()
         ),
     ]

@@ -43,8 +43,8 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
     link_events = [event for event in active_events if isinstance(event, LinkChange)]
     own_events = [event for event in link_events if node.name in event.of]
     peer_names = [peer.name for peer in data_network_nodes(plan) if peer != node]
-    uplink_bps = _last_declared_rate_bps([node.uplink_bps, *(event.uplink for event in own_events)])
-    downlink_bps = _last_declared_rate_bps([node.downlink_bps, *(event.downlink for event in own_events)])
+    uplink_bps = _last_rate_not_none([node.uplink_bps, *(event.uplink for event in own_events)])
+    downlink_bps = _last_rate_not_none([node.downlink_bps, *(event.downlink for event in own_events)])
     paths = (_path_with_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
     return LinkState(
         node=node.name,
@@ -117,7 +117,7 @@ def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> 
     return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 
-def _last_declared_rate_bps(rates_bps: Sequence[float | None]) -> float | None:
+def _last_rate_not_none(rates_bps: Sequence[float | None]) -> float | None:
     """Return the last rate that is not None, which is the one in force; None if no rate is declared."""
     return next((value for value in reversed(rates_bps) if value is not None), None)
 

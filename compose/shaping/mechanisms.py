@@ -59,7 +59,7 @@ def choose_shaping_mechanisms(plan: Plan, features: Collection[KernelFeatureName
     Raises:
         HostError: no mechanism can enforce a declared property, or only one that `strict` forbids.
     """
-    delay, loss = _choose_delay_and_loss(plan, features)
+    delay, loss = _delay_loss_mechanisms(plan, features)
     mechanisms = ShapingMechanisms(
         rate=_rate_mechanism(plan, features), delay=delay, loss=loss, partition=_partition_mechanism(plan, features)
     )
@@ -90,7 +90,7 @@ def _declared_rates_bps(plan: Plan) -> list[float]:
     return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
 
 
-def _choose_delay_and_loss(plan: Plan, features: Collection[KernelFeatureName]) -> tuple[MechanismName, MechanismName]:
+def _delay_loss_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> tuple[MechanismName, MechanismName]:
     """Return two shaping mechanisms: the one that delays packets and the one that loses packets.
 
     The same mechanism serves both. The transport delays messages but loses nothing, which its records state.

@@ -51,7 +51,7 @@ class NodeLinkScripts:
     @property
     def uses_packet_filter(self) -> bool:
         """Return whether the node needs packet filter rules, at the start of the trial or for an event."""
-        return self._uses_delay_line or self._mechanisms.partition == "iptables"
+        return self._uses_nfqueue or self._mechanisms.partition == "iptables"
 
     @property
     def routed_peer_addresses(self) -> tuple[str, ...]:
@@ -74,10 +74,10 @@ class NodeLinkScripts:
             lines += ["tc -batch - <<END", *batch, "END"]
         if rules := self._packet_filter_rules("$dev", self.initial_state, include_jumps=True):
             lines += [f"{' '.join(RESTORE_COMMAND)} <<END", rules, "END"]
-        return "\n".join([*lines, *self._state_script_lines()])
+        return "\n".join([*lines, *self._kernel_state_dump_lines()])
 
-    def link_change_programs(
-        self, interface: str, previous_states: Sequence[LinkState], next_state: LinkState
+    def link_change_commands(
+        self, interface: str, possible_states: Sequence[LinkState], next_state: LinkState
     ) -> list[tuple[list[str], str]]:
         """Return the programs, each with its input, that change the link to `next_state` without replacing any queue.
 
@@ -85,32 +85,32 @@ class NodeLinkScripts:
 
         Args:
             interface: interface of the node on the data network.
-            previous_states: states in which the link may be when the programs run.
+            possible_states: states in which the link may be when the programs run.
             next_state: state of the link afterwards.
         """
         batch = []
-        if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in previous_states):
+        if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in possible_states):
             batch += htb_tree.link_htb_class_lines(interface, next_state.uplink_bps, self._pair_rates_bps)
-        if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in previous_states):
-            source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._netem_paths}
+        if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in possible_states):
+            source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._paths_via_netem}
             batch += htb_tree.link_htb_class_lines(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
         next_rules = self._packet_filter_rules(interface, next_state)
-        if any(self._packet_filter_rules(interface, state) != next_rules for state in previous_states):
+        if any(self._packet_filter_rules(interface, state) != next_rules for state in possible_states):
             programs += [([*RESTORE_COMMAND], next_rules)]
         return programs
 
-    def delay_line_queues(self, link_state: LinkState) -> dict[str, object]:
+    def packet_delay_queues(self, link_state: LinkState) -> dict[str, object]:
         """Return the queues of the delay line (it delays packets) for a link state: queue number -> path and seed."""
-        return delays.delay_line_queues(link_state, self._addresses, self._plan.seed) if self._uses_delay_line else {}
+        return delays.packet_delay_queues(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
 
     def queue_counters_script(self, interface: str) -> str:
         """Return a script that prints the packet counters of the shaped devices; it fails if the interface is gone."""
-        return "\n".join([*_check_interface_lines(interface), *tc_output.counter_script_lines(self._shaped_devices)])
+        return "\n".join([*_interface_check_commands(interface), *tc_output.counter_script_lines(self._shaped_devices)])
 
-    def link_state_script(self, interface: str) -> str:
+    def state_dump_script(self, interface: str) -> str:
         """Return a script that prints the link's current state in the kernel; it fails if the interface is gone."""
-        return "\n".join([*_check_interface_lines(interface), *self._state_script_lines()])
+        return "\n".join([*_interface_check_commands(interface), *self._kernel_state_dump_lines()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
         """Return the rates that the kernel should enforce: (direction, class) -> bit/s in wall-clock time.
@@ -127,21 +127,21 @@ class NodeLinkScripts:
             rates_bps["down", LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
         return rates_bps
 
-    def find_external_changes(
-        self, interface: str, state: LinkState, tc_output_before: str, tc_output_now: str
+    def find_changes_by_others(
+        self, interface: str, link_state: LinkState, tc_output_before: str, tc_output_now: str
     ) -> list[str]:
         """Return a description of each kernel setting of the link that another program has changed during the run.
 
         Args:
             interface: interface of the node on the data network.
-            state: state that the link should have now.
+            link_state: state that the link should have now.
             tc_output_before: output of the setup script.
             tc_output_now: output of the script that prints the link's state.
         """
-        differences = tc_output.htb_rate_differences(self.expected_rates_bps(state), tc_output_now)
+        differences = tc_output.htb_rate_differences(self.expected_rates_bps(link_state), tc_output_now)
         if tc_output.parse_queues_and_filters(tc_output_before) != tc_output.parse_queues_and_filters(tc_output_now):
             differences.append("queues or filters differ from those before the run")
-        rule_lines = self._packet_filter_rules(interface, state, include_jumps=True).splitlines()
+        rule_lines = self._packet_filter_rules(interface, link_state, include_jumps=True).splitlines()
         expected_rules = sorted(line for line in rule_lines if line.startswith("-A"))
         if expected_rules != tc_output.parse_packet_filter_rules(tc_output_now):
             differences.append("the rules of the packet filter differ from those that the plan needs")
@@ -180,7 +180,7 @@ class NodeLinkScripts:
         return min(limit.rate_bps for limit in limits if not limit.serves_many_node_pairs)
 
     @property
-    def _uses_delay_line(self) -> bool:
+    def _uses_nfqueue(self) -> bool:
         return "nfqueue" in (self._mechanisms.delay, self._mechanisms.loss)
 
     @property
@@ -189,14 +189,14 @@ class NodeLinkScripts:
 
         Events change only rates that are declared, so classes are needed for a declared downlink or for netem queues.
         """
-        return self.initial_state.downlink_bps or (htb_tree.UNLIMITED_BPS if self._netem_paths else None)
+        return self.initial_state.downlink_bps or (htb_tree.UNLIMITED_BPS if self._paths_via_netem else None)
 
     @property
     def _shapes_downlink(self) -> bool:
         return self._downlink_class_rate_bps is not None
 
     @property
-    def _netem_paths(self) -> tuple[NetworkPath, ...]:
+    def _paths_via_netem(self) -> tuple[NetworkPath, ...]:
         return self.initial_state.paths if "netem" in (self._mechanisms.delay, self._mechanisms.loss) else ()
 
     @property
@@ -225,7 +225,7 @@ class NodeLinkScripts:
     def _downlink_tc_lines(self) -> list[str]:
         if self._downlink_class_rate_bps is None:
             return []
-        if self._netem_paths:
+        if self._paths_via_netem:
             return self._netem_tc_lines(self._downlink_class_rate_bps)
         return htb_tree.link_htb_tree_lines(IFB_DEVICE, self._downlink_class_rate_bps, {}, self._downlink_qdisc)
 
@@ -241,7 +241,7 @@ class NodeLinkScripts:
 
         Packets are delayed on the receiving side, where waiting packets do not count against a sender's socket.
         """
-        sources = {self._addresses[path.source]: path for path in self._netem_paths}
+        sources = {self._addresses[path.source]: path for path in self._paths_via_netem}
         lines = [
             htb_tree.htb_root_line(IFB_DEVICE, "2"),
             htb_tree.htb_class_line(IFB_DEVICE, "1:", LINK_CLASS, rate_bps),
@@ -260,10 +260,10 @@ class NodeLinkScripts:
         """Return the packet filter rules for a given state of the link; empty if the node needs no packet filter."""
         if not self.uses_packet_filter:
             return ""
-        filtered_state = link_state if self._uses_delay_line else link_state.model_copy(update={"paths": ()})
-        return delays.packet_filter_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
+        filtered_state = link_state if self._uses_nfqueue else link_state.model_copy(update={"paths": ()})
+        return delays.drop_and_delay_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
 
-    def _state_script_lines(self) -> list[str]:
+    def _kernel_state_dump_lines(self) -> list[str]:
         """Return script lines that print the interface, HTB classes, routes and packet filter rules.
 
         Classes are printed under the name of their direction, since only the script knows the name of the interface.
@@ -288,6 +288,6 @@ def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: ShapingMechanis
     return None if rate_range is None else max_gso_segments(*rate_range)
 
 
-def _check_interface_lines(interface: str) -> list[str]:
+def _interface_check_commands(interface: str) -> list[str]:
     """Return script lines that set `$dev` to the network interface, and end the script if the interface is gone."""
     return ["set -e", f"dev={interface}", "ip link show dev $dev > /dev/null"]

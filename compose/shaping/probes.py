@@ -81,9 +81,9 @@ class RateProbe(FrozenRecord):
             sources_by_target[target].append(source)
         return {target: tuple(sources) for target, sources in sources_by_target.items()}
 
-    def describe_rate_mismatch(self, achieved_bps: float, dilation: float) -> str:
+    def describe_rate_mismatch(self, achieved_bps: float, time_dilation: float) -> str:
         """Return a message that compares the expected with the achieved rate, in virtual Mbit/s."""
-        expected_mbps, achieved_mbps = self.rate_bps * dilation / 1e6, achieved_bps * dilation / 1e6
+        expected_mbps, achieved_mbps = self.rate_bps * time_dilation / 1e6, achieved_bps * time_dilation / 1e6
         error = achieved_mbps / expected_mbps - 1
         expected = f"declared {expected_mbps:.4g} Mbit/s"
         if not self.fills_limit:
@@ -91,7 +91,7 @@ class RateProbe(FrozenRecord):
         return f"{expected}, but {achieved_mbps:.4g} Mbit/s arrived in the probe before the run ({error:+.1%})"
 
 
-class MessageProbe(FrozenRecord):
+class MessageTimeProbe(FrozenRecord):
     """A test message from one node to another, and the time that the message should take."""
 
     source: str
@@ -128,7 +128,7 @@ def plan_rate_probes(plan: Plan) -> RateProbePlan:
     """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
     rates = _WallTimeLinkRates(plan)
     probed: set[ProbedLimit] = set()
-    probes = [*_equal_link_probes(rates, probed), *_remaining_link_probes(rates, probed), *_shared_limit_probes(rates)]
+    probes = [*_equal_rate_pair_probes(rates, probed), *_single_link_probes(rates, probed), *_shared_link_probes(rates)]
     skipped = [(*limit, probe.skip_reason) for probe in probes for limit in probe.limits if probe.skip_reason]
     return RateProbePlan(probes=tuple(probe for probe in probes if not probe.skip_reason), skipped=tuple(skipped))
 
@@ -147,7 +147,7 @@ def group_concurrent_probes(rate_probes: Iterable[RateProbe]) -> tuple[tuple[Rat
     return tuple(map(tuple, groups))
 
 
-def plan_message_probe(plan: Plan) -> MessageProbe | None:
+def plan_message_time_probe(plan: Plan) -> MessageTimeProbe | None:
     """Plan one message of the size that the workload sends, over a path without delay and loss.
 
     Returns:
@@ -165,7 +165,7 @@ def plan_message_probe(plan: Plan) -> MessageProbe | None:
         if size_bytes < MIN_MESSAGE_BYTES:
             return None
         expected_s = size_bytes * 8 / (rate_bps * PAYLOAD_SHARE)
-        return MessageProbe(source=source.name, target=target.name, size_bytes=size_bytes, expected_s=expected_s)
+        return MessageTimeProbe(source=source.name, target=target.name, size_bytes=size_bytes, expected_s=expected_s)
     return None
 
 
@@ -219,42 +219,42 @@ class _WallTimeLinkRates:
     def make_rate_probe(
         self,
         probe_name: str,
-        probed_limits: tuple[ProbedLimit, ...],
+        probed_links: tuple[ProbedLimit, ...],
         flows: tuple[ProbeFlow, ...],
-        sum_bps: float,
-        limit_bps: float,
+        flow_total_bps: float,
+        link_bps: float,
     ) -> RateProbe:
-        """Return a probe in which `flows` send `sum_bps` in total through a limit of `limit_bps`."""
+        """Return a probe in which `flows` send `flow_total_bps` in total through a link of `link_bps`."""
         return RateProbe(
             name=probe_name,
-            limits=probed_limits,
+            limits=probed_links,
             flows=flows,
-            rate_bps=min(sum_bps, limit_bps),
+            rate_bps=min(flow_total_bps, link_bps),
             delay_s=self.max_delay_s(flows),
-            fills_limit=sum_bps >= limit_bps,
+            fills_limit=flow_total_bps >= link_bps,
         )
 
 
-def _equal_link_probes(rates: _WallTimeLinkRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _equal_rate_pair_probes(rates: _WallTimeLinkRates, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
 
-    One probe tests both links. All tested links are added to `probed_limits`.
+    One probe tests both links. All tested links are added to `probed_links`.
     """
     for source, target in rates.ordered_node_pairs():
         limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
         rate_bps = rates.uplink_bps(source.name)
         has_equal_rates = rate_bps == rates.downlink_bps(target.name) < inf
         is_unlimited_between = rates.min_rate_limit_bps(source.name, target.name) > rate_bps
-        if has_equal_rates and is_unlimited_between and not probed_limits & set(limits) and not rates.has_losses(flows):
-            probed_limits |= set(limits)
+        if has_equal_rates and is_unlimited_between and not probed_links & set(limits) and not rates.has_losses(flows):
+            probed_links |= set(limits)
             yield rates.make_rate_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _remaining_link_probes(rates: _WallTimeLinkRates, probed_limits: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe per link not in `probed_limits`, from or to as many peers as are needed to fill the link."""
+def _single_link_probes(rates: _WallTimeLinkRates, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
+    """Yield one probe per link not in `probed_links`, from or to as many peers as are needed to fill the link."""
     for name in (node.name for node in rates.nodes):
         for direction, limit_bps in (("uplink", rates.uplink_bps(name)), ("downlink", rates.downlink_bps(name))):
-            if limit_bps < inf and (direction, name) not in probed_limits:
+            if limit_bps < inf and (direction, name) not in probed_links:
                 flows, sent_bps = _flows_that_fill_link(rates, name, direction, limit_bps)
                 yield rates.make_rate_probe(f"{name} {direction}", ((direction, name),), flows, sent_bps, limit_bps)
 
@@ -274,32 +274,32 @@ def _flows_that_fill_link(
         flow for flow in lossless if not any(link.serves_many_node_pairs for link in rates.rate_limits_between(*flow))
     ]
     for candidates in (unshared, lossless):
-        chosen, sent_bps = _fastest_flows(rates, candidates, direction, limit_bps)
+        chosen, sent_bps = _fastest_filling_flows(rates, candidates, direction, limit_bps)
         if sent_bps >= limit_bps:
             return chosen, sent_bps
-    _, most_bps = _fastest_flows(rates, flows, direction, limit_bps)
+    _, most_bps = _fastest_filling_flows(rates, flows, direction, limit_bps)
     return (chosen, sent_bps) if most_bps == sent_bps else ((), most_bps)
 
 
-def _fastest_flows(
-    rates: _WallTimeLinkRates, flows: Iterable[ProbeFlow], direction: str, limit_bps: float
+def _fastest_filling_flows(
+    rates: _WallTimeLinkRates, flows: Iterable[ProbeFlow], link_direction: str, link_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Choose the fastest flows (sender, receiver) that reach `limit_bps` together; return them and their total bit/s.
+    """Choose the fastest flows (sender, receiver) that reach `link_bps` together; return them and their total bit/s.
 
     A limit that several flows share counts once.
     """
     left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 
-    def peer_link_bps(flow: ProbeFlow) -> float:
-        return rates.downlink_bps(flow[1]) if direction == "uplink" else rates.uplink_bps(flow[0])
+    def other_end_bps(flow: ProbeFlow) -> float:
+        return rates.downlink_bps(flow[1]) if link_direction == "uplink" else rates.uplink_bps(flow[0])
 
     chosen: list[ProbeFlow] = []
     sent_bps = 0.0
-    for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_rate_limit_bps(*flow)), reverse=True):
+    for flow in sorted(flows, key=lambda flow: min(other_end_bps(flow), rates.min_rate_limit_bps(*flow)), reverse=True):
         limits = rates.rate_limits_between(*flow)
         path_bps = {link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation) for link in limits}
-        flow_bps = min(peer_link_bps(flow), limit_bps, *path_bps.values())
-        if sent_bps >= limit_bps or not flow_bps:
+        flow_bps = min(other_end_bps(flow), link_bps, *path_bps.values())
+        if sent_bps >= link_bps or not flow_bps:
             continue
         left_bps |= {name: rate_bps - flow_bps for name, rate_bps in path_bps.items()}
         chosen.append(flow)
@@ -307,7 +307,7 @@ def _fastest_flows(
     return tuple(chosen), sent_bps
 
 
-def _shared_limit_probes(rates: _WallTimeLinkRates) -> Iterator[RateProbe]:
+def _shared_link_probes(rates: _WallTimeLinkRates) -> Iterator[RateProbe]:
     """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:

@@ -41,24 +41,24 @@ def shared_links_setup_script(plan: Plan) -> str:
     """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
     incoming, outgoing = split_links_by_htb_tree(plan)
     lines = [
-        *_find_interface_lines(plan),
+        *_interface_lookup_commands(plan),
         *htb_tree.ingress_redirect_commands("$dev"),
         "tc -batch - <<END",
         *_htb_tree_lines(IFB_DEVICE, plan, incoming),
         *_htb_tree_lines("$dev", plan, outgoing),
         "END",
     ]
-    return "\n".join([*lines, *_state_script_lines()])
+    return "\n".join([*lines, *_kernel_state_dump_lines()])
 
 
-def shared_links_state_script(plan: Plan) -> str:
+def shared_links_dump_script(plan: Plan) -> str:
     """Return a script that prints the current state of the kernel in the namespace of the network switch."""
-    return "\n".join([*_find_interface_lines(plan), *_state_script_lines()])
+    return "\n".join([*_interface_lookup_commands(plan), *_kernel_state_dump_lines()])
 
 
 def shared_links_counters_script(plan: Plan) -> str:
     """Return a script that prints the counters of both HTB trees of the network switch."""
-    return "\n".join([*_find_interface_lines(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
+    return "\n".join([*_interface_lookup_commands(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
 
 
 def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
@@ -82,29 +82,29 @@ def split_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[S
     tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
     for link in links:
         if link.name not in tree_of:
-            _assign_htb_trees(link, links, tree_of)
+            _alternate_htb_trees(link, links, tree_of)
     incoming = tuple(link for link in links if tree_of[link.name] == 0)
     outgoing = tuple(link for link in links if tree_of[link.name] == 1)
     return incoming, outgoing
 
 
-def _find_interface_lines(plan: Plan) -> list[str]:
+def _interface_lookup_commands(plan: Plan) -> list[str]:
     return ["set -e", f"dev=$(ip -o -4 addr show to {network_switch_address(plan)} | awk '{{print $2}}')"]
 
 
-def _state_script_lines() -> list[str]:
+def _kernel_state_dump_lines() -> list[str]:
     devices = (("in", IFB_DEVICE), ("out", "$dev"))
     classes = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
     return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]
 
 
-def _assign_htb_trees(first_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
+def _alternate_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
     """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
 
     Two links on the same path get different trees.
     """
-    tree_by_link[first_link.name] = 0
-    waiting = deque([first_link])
+    tree_by_link[start_link.name] = 0
+    waiting = deque([start_link])
     while waiting:
         link = waiting.popleft()
         for neighbour in _links_on_same_paths(link, links):

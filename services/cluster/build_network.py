@@ -11,7 +11,7 @@ from services.cluster.topologies import NetworkNode, NodePairLink, Topology
 
 def build_network(
     topology: Topology,
-    pairs: Sequence[NodePairLink],
+    node_pair_links: Sequence[NodePairLink],
     nodes: Sequence[NetworkNode],
     access_links: Mapping[str, AccessLink],
 ) -> Network:
@@ -19,12 +19,12 @@ def build_network(
 
     Args:
         topology: the network between the access links.
-        pairs: limits and delays of pairs of nodes; pairs with an absent node are left out.
+        node_pair_links: limits and delays of pairs of nodes; pairs with an absent node are left out.
         nodes: all nodes on the data network.
         access_links: access link by node name, with the values of its named link filled in.
     """
     node_names = {node.name for node in nodes}
-    present_links = [link.with_distance_delay for link in pairs if set(link.nodes) <= node_names]
+    present_links = [link.with_distance_delay for link in node_pair_links if set(link.nodes) <= node_names]
     pair_limits = (
         SharedLink(name=f"{source} to {target}", rate_bps=link.rate, sources=(source,), targets=(target,))
         for link in present_links
@@ -50,14 +50,14 @@ def _directed_paths(pair_link: NodePairLink) -> Iterable[NetworkPath]:
 
 
 def _end_to_end_paths(
-    nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], link_paths: Iterable[NetworkPath]
+    nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], core_network_paths: Iterable[NetworkPath]
 ) -> Iterable[NetworkPath]:
     """Yield delay, jitter and loss from node to node, for every ordered pair of nodes that has a delay or a loss.
 
     Delays, jitters and losses of both access links and of all partial paths of the pair are combined.
     """
     paths_by_pair: defaultdict[tuple[str, str], list[NetworkPath]] = defaultdict(list)
-    for path in link_paths:
+    for path in core_network_paths:
         paths_by_pair[path.source, path.target].append(path)
     for source, target in permutations((node.name for node in nodes), 2):
         links, parts = [access_links[source], access_links[target]], paths_by_pair[source, target]

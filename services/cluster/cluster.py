@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
 from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
+from services.schema.conflicts import KeyConflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Bytes, Throughput
 
 DeviceChoice: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -44,12 +44,12 @@ class WorkerSpec(AccessLink):
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
-    def key_conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[KeyConflict]:
         yield from super().key_conflicts()
         if self.throughput is None:
             declared = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
             for key in (key for key, value in declared.items() if value):
-                yield Conflict((key,), f"{key} needs throughput; add for example throughput: {Throughput.example}")
+                yield KeyConflict((key,), f"{key} needs throughput; add for example throughput: {Throughput.example}")
 
 
 class WorkerGroup(AccessLinkSettings):
@@ -65,7 +65,7 @@ class WorkerGroup(AccessLinkSettings):
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
-    def override_spec(self, worker_spec: WorkerSpec) -> WorkerSpec:
+    def apply_overrides(self, worker_spec: WorkerSpec) -> WorkerSpec:
         """Return a copy of `worker_spec` in which the values that this group of workers declares replace the old ones.
 
         A group that names a link inherits none of the link keys of `worker_spec`.
@@ -75,23 +75,23 @@ class WorkerGroup(AccessLinkSettings):
         return worker_spec.model_copy(update=cleared | declared)
 
     def key_conflicts(
-        self, worker: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
-    ) -> Iterator[Conflict]:
+        self, inherited_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
+    ) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
-            worker: the properties that the group inherits.
+            inherited_spec: the properties that the group inherits.
             group_index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.override_spec(worker).key_conflicts():
-            yield Conflict(("groups", group_index, *key_path), message)
+        for key_path, message in self.apply_overrides(inherited_spec).key_conflicts():
+            yield KeyConflict(("groups", group_index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
-            yield Conflict(
+            yield KeyConflict(
                 ("groups", group_index, "name"), f"another group is named {self.name}; group names are unique"
             )
         for rank in sorted({rank for group in earlier_groups for rank in group.ranks} & set(self.ranks)):
-            yield Conflict(
+            yield KeyConflict(
                 ("groups", group_index, "ranks"), f"rank {rank} is in another group too; a rank is in one group at most"
             )
 
@@ -111,16 +111,16 @@ class Cluster(FrozenRecord):
         raise_conflicts(self._key_conflicts())
         return self
 
-    def _key_conflicts(self) -> Iterator[Conflict]:
+    def _key_conflicts(self) -> Iterator[KeyConflict]:
         for k, group in enumerate(self.groups):
             yield from group.key_conflicts(self.worker, k, self.groups[:k])
         yield from prefix_conflict_paths("network", self.network.key_conflicts())
         for k, link in enumerate(self.links):
-            yield from prefix_conflict_paths("links", prefix_conflict_paths(k, link.pair_conflicts(self.links[:k])))
+            yield from prefix_conflict_paths("links", prefix_conflict_paths(k, link.conflicts_given(self.links[:k])))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""
-        return next((group.override_spec(self.worker) for group in self.groups if rank in group.ranks), self.worker)
+        return next((group.apply_overrides(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
         """Return the access link of a worker or server; its link profile supplies the values that are not declared."""
@@ -133,21 +133,23 @@ class Cluster(FrozenRecord):
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
         return any(_find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
-    def unknown_node_conflicts(self, workers: int, servers: int) -> Iterator[Conflict]:
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:
         """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
 
         Args:
-            workers: largest number of workers in any trial.
-            servers: largest number of servers in any trial.
+            worker_count: largest number of workers in any trial.
+            server_count: largest number of servers in any trial.
         """
         for k, group in enumerate(self.groups):
-            if unknown := [rank for rank in group.ranks if rank >= workers]:
-                yield Conflict(("groups", k, "ranks"), f"there is no rank {unknown[0]}; ranks are 0 to {workers - 1}")
-        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(workers, servers))
-        node_names = cluster_node_names(workers, servers)
+            if bad := [rank for rank in group.ranks if rank >= worker_count]:
+                yield KeyConflict(
+                    ("groups", k, "ranks"), f"there is no rank {bad[0]}; ranks are 0 to {worker_count - 1}"
+                )
+        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(worker_count, server_count))
+        node_names = cluster_node_names(worker_count, server_count)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
-                yield Conflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
+                yield KeyConflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
         """Return a copy for this number of workers and servers, without the settings of nodes that do not exist."""
@@ -167,11 +169,11 @@ def cluster_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
     return (*(f"worker-{rank}" for rank in range(worker_count)), *(f"server-{rank}" for rank in range(server_count)))
 
 
-def _find_link_rates(settings: object) -> Iterator[object]:
+def _find_link_rates(link_settings: object) -> Iterator[object]:
     """Yield every value of `uplink`, `downlink` and `rate` in nested dicts and lists, unless it is None."""
-    if isinstance(settings, dict):
-        yield from (settings[key] for key in ("uplink", "downlink", "rate") if settings.get(key) is not None)
-        settings = tuple(settings.values())
-    if isinstance(settings, list | tuple):
-        for item in settings:
+    if isinstance(link_settings, dict):
+        yield from (link_settings[key] for key in ("uplink", "downlink", "rate") if link_settings.get(key) is not None)
+        link_settings = tuple(link_settings.values())
+    if isinstance(link_settings, list | tuple):
+        for item in link_settings:
             yield from _find_link_rates(item)

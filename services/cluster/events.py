@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from services.cluster.links.impairments import AnyPacketLoss
 from services.schema.component import FrozenRecord, ScenarioComponent
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.schema.units import Duration, Rate
 
 # Per declared event. More occurrences would take longer to draw and to apply than the training that they disturb.
@@ -34,7 +34,7 @@ class EventTrigger(FrozenRecord):
     )
 
     @property
-    def declared_keys(self) -> tuple[str, ...]:
+    def declared_key_names(self) -> tuple[str, ...]:
         """Names of those keys, of `time`, `step`, `share` and `random`, that the scenario declares."""
         return tuple(key for key, value in self if value is not None)
 
@@ -158,7 +158,7 @@ def _event_occurrences(
 
 def too_frequent_event_conflicts(
     declared_events: Sequence[AnyDeclaredEvent], max_time_s: float, node_names: Collection[str]
-) -> Iterator[Conflict]:
+) -> Iterator[KeyConflict]:
     """Yield a conflict for each random event that would occur more than `MAX_RANDOM_OCCURRENCES` times.
 
     Events whose nodes are all absent from `node_names` are skipped.
@@ -170,7 +170,7 @@ def too_frequent_event_conflicts(
         if max_time_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
             continue
         smallest_gap = Duration(f"{1e3 * (1.1 * max_time_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
-        yield Conflict(
+        yield KeyConflict(
             (k, "at", "random"),
             f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in {max_time_s:.3g} s, three "
             f"times the predicted duration of the trial; write {smallest_gap} or more",
@@ -184,7 +184,7 @@ def restrict_events_to_nodes(
     return tuple(event.restrict_to_nodes(names) for event in events if set(event.node_names) & set(names))
 
 
-def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[Conflict]:
+def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[KeyConflict]:
     """Yield a conflict for each unknown node and each contradiction in a list of declared events.
 
     Args:
@@ -192,14 +192,16 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
         node_names: names of all nodes on the data network.
     """
     for k, event in enumerate(declared_events):
-        if len(event.at.declared_keys) != 1:
-            yield Conflict((k, "at"), "declare exactly one of time, step, share and random")
+        if len(event.at.declared_key_names) != 1:
+            yield KeyConflict((k, "at"), "declare exactly one of time, step, share and random")
         for name in event.node_names:
             if name not in node_names:
-                yield Conflict((k, event.node_key), f"there is no node {name}; nodes are {', '.join(node_names)}")
+                yield KeyConflict((k, event.node_key), f"there is no node {name}; nodes are {', '.join(node_names)}")
             elif isinstance(event, WorkerSlowdown | WorkerPause) and not name.startswith("worker-"):
-                yield Conflict((k, event.node_key), f"{name} is not a worker; a {event.kind} applies to workers only")
+                yield KeyConflict(
+                    (k, event.node_key), f"{name} is not a worker; a {event.kind} applies to workers only"
+                )
         if isinstance(event, LinkChange) and not any((event.uplink, event.downlink, event.delay, event.loss)):
-            yield Conflict((k,), "changes nothing; declare at least one of uplink, downlink, delay and loss")
+            yield KeyConflict((k,), "changes nothing; declare at least one of uplink, downlink, delay and loss")
         if isinstance(event, NetworkPartition) and set(event.apart) >= set(node_names):
-            yield Conflict((k, "apart"), "lists all nodes; at least one node must be on the other side")
+            yield KeyConflict((k, "apart"), "lists all nodes; at least one node must be on the other side")

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from services.cluster.links.link_properties import LinkProperties
 from services.cluster.network_model import NetworkPath, SharedLink
 from services.schema.component import FrozenRecord, ScenarioComponent
-from services.schema.conflicts import Conflict, prefix_conflict_paths
+from services.schema.conflicts import KeyConflict, prefix_conflict_paths
 from services.schema.units import Duration, Rate
 
 
@@ -45,11 +45,11 @@ class Topology(ScenarioComponent):
         """Return delay and loss between pairs of nodes, not counting the delay and loss of their access links."""
         return ()
 
-    def key_conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts between the keys of this topology."""
         return iter(())
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:  # noqa: ARG002 - most name no nodes
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - most name no nodes
         """Yield a conflict for every reference of this topology to a node that the cluster does not have.
 
         Args:
@@ -98,9 +98,9 @@ class RackTopology(Topology):
             racks[node.rank // self.size if node.role == "worker" else node.rank % rack_count].append(node.name)
         return tuple(map(tuple, racks))
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:  # noqa: ARG002 - servers are in racks of workers
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - servers are in racks of workers
         if self.size > worker_count:
-            yield Conflict(
+            yield KeyConflict(
                 ("size",), f"a rack of {self.size} workers is larger than the cluster; write {worker_count} or less"
             )
 
@@ -189,7 +189,7 @@ class RegionTopology(Topology):
             for source, target in product(sources, targets)
         )
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[Conflict]:
+    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:
         for name, region in self.regions.items():
             for role, ranks, count in (
                 ("workers", region.workers, worker_count),
@@ -197,7 +197,7 @@ class RegionTopology(Topology):
             ):
                 if unknown_ranks := [rank for rank in ranks if rank >= count]:
                     allowed = f"ranks are 0 to {count - 1}" if count else "no strategy has servers"
-                    yield Conflict(("regions", name, role), f"there is no {role[:-1]} {unknown_ranks[0]}; {allowed}")
+                    yield KeyConflict(("regions", name, role), f"there is no {role[:-1]} {unknown_ranks[0]}; {allowed}")
 
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
         regions = {
@@ -205,27 +205,27 @@ class RegionTopology(Topology):
         }
         return self.model_copy(update={"regions": regions})
 
-    def key_conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[KeyConflict]:
         yield from self._duplicate_node_conflicts()
         for k, link in enumerate(self.between):
             yield from prefix_conflict_paths("between", prefix_conflict_paths(k, link.key_conflicts()))
             path = ("between", k, "regions")
             for name in link.regions:
                 if name not in self.regions:
-                    yield Conflict(path, f"there is no region {name}; regions are {', '.join(self.regions)}")
+                    yield KeyConflict(path, f"there is no region {name}; regions are {', '.join(self.regions)}")
             if link.regions[0] == link.regions[1]:
-                yield Conflict(path, "a link connects two different regions")
+                yield KeyConflict(path, "a link connects two different regions")
             if any(set(link.regions) == set(earlier.regions) for earlier in self.between[:k]):
-                yield Conflict(path, "another link connects these regions; declare one link per pair")
+                yield KeyConflict(path, "another link connects these regions; declare one link per pair")
 
-    def _duplicate_node_conflicts(self) -> Iterator[Conflict]:
+    def _duplicate_node_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every node that is in two regions."""
         region_of_node: dict[tuple[str, int], str] = {}
         for name, region in self.regions.items():
             for role, ranks in (("workers", region.workers), ("servers", region.servers)):
                 for rank in ranks:
                     if other_region := region_of_node.get((role, rank)):
-                        yield Conflict(
+                        yield KeyConflict(
                             ("regions", name, role),
                             f"{role[:-1]} {rank} is in region {other_region} too; a node is in one region",
                         )
@@ -270,10 +270,10 @@ class NodePairLink(LinkProperties):
         """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
-    def pair_conflicts(self, earlier_links: Sequence[Self]) -> Iterator[Conflict]:
+    def conflicts_given(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
         yield from self.key_conflicts()
         if self.nodes[0] == self.nodes[1]:
-            yield Conflict(("nodes",), "a link connects two different nodes")
+            yield KeyConflict(("nodes",), "a link connects two different nodes")
         elif any(set(self.directed_node_pairs) & set(link.directed_node_pairs) for link in earlier_links):
-            yield Conflict(("nodes",), "another link connects these nodes; declare all their properties in one link")
+            yield KeyConflict(("nodes",), "another link connects these nodes; declare all their properties in one link")

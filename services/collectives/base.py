@@ -201,7 +201,7 @@ class NetworkAndModelSizes(FrozenRecord):
 class Collective(ScenarioComponent, ABC):
     """An all-reduce algorithm: afterwards all n ranks hold the sum of their vectors.
 
-    The closed form counts α, the latency of a message, once per message of the longest chain. `hidden_latency_s` is
+    The closed form counts α, the latency of a message, once per message of the longest chain. `overlapped_latency_s` is
     the part of this latency that a pipeline overlaps with data transfer.
     """
 
@@ -228,12 +228,12 @@ class Collective(ScenarioComponent, ABC):
             beta_s_per_byte: seconds per byte on a link in one direction, β; links are full duplex.
         """
 
-    def hidden_latency_s(
+    def overlapped_latency_s(
         self,
         rank_count: int,  # noqa: ARG002 - only pipelines hide latency
         vector_bytes: float,  # noqa: ARG002
         piece_bytes: int,  # noqa: ARG002
-        transfer_s: float,  # noqa: ARG002
+        vector_transfer_s: float,  # noqa: ARG002
         latency_s: float,  # noqa: ARG002
     ) -> float:
         """Return the seconds of message latency that overlap with the transfer of other pieces; 0 without pipelining.
@@ -242,7 +242,7 @@ class Collective(ScenarioComponent, ABC):
             rank_count: number of ranks.
             vector_bytes: bytes of the vector.
             piece_bytes: bytes of a piece.
-            transfer_s: run time by the closed form with α = 0, on the real network.
+            vector_transfer_s: run time by the closed form with α = 0, on the real network.
             latency_s: latency of the longest chain of transfers, on the real network.
         """
         return 0.0
@@ -251,17 +251,17 @@ class Collective(ScenarioComponent, ABC):
         """Return why the collective cannot run on `rank_count` ranks; None when it can."""
         return None
 
-    def array_size_conflict(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
+    def conflict_with_model_arrays(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
         """Return the scenario key that contradicts the sizes of the model's arrays, and the reason; None if none does.
 
         `model_array_sizes` are the entries of each array of the model.
         """
         return None
 
-    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
+    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
         """Return a copy in which fields that are None or empty have values for this network and this model."""
         return self
 
-    def candidate_collectives(self, trial_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
+    def collectives_to_compare(self, model_and_racks: NetworkAndModelSizes) -> tuple["Collective", ...]:
         """Return the collectives of which the plan takes the one with the least predicted run time."""
-        return (self.resolve_auto_values(trial_sizes),)
+        return (self.resolve_auto_values(model_and_racks),)

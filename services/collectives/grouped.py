@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import NetworkAndModelSizes
 from services.collectives.rendezvous import RendezvousCollective
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 
 RankGroups: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -28,9 +28,9 @@ class RankGroupCollective(RendezvousCollective, ABC):
         raise_conflicts(self._field_conflicts())
         return self
 
-    def _field_conflicts(self) -> Iterator[Conflict]:
+    def _field_conflicts(self) -> Iterator[KeyConflict]:
         if self.size and self.groups:
-            yield Conflict(("size",), "size and groups exclude each other; remove one of them")
+            yield KeyConflict(("size",), "size and groups exclude each other; remove one of them")
 
     def unsupported_rank_count_reason(self, rank_count: int) -> str | None:
         grouped_ranks = sorted(rank for group in self.groups for rank in group)
@@ -39,11 +39,11 @@ class RankGroupCollective(RendezvousCollective, ABC):
         last_rank = rank_count - 1
         return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
-        resolved = super().resolve_auto_values(trial_sizes)
+    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
+        resolved = super().resolve_auto_values(model_and_racks)
         if self.size or self.groups:
             return resolved
-        return resolved.model_copy(update={"groups": tuple(rack for rack in trial_sizes.racks if rack)})
+        return resolved.model_copy(update={"groups": tuple(rack for rack in model_and_racks.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
         """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""

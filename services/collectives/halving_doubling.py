@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from services.collectives.base import Round, Transfer, TransferSchedule
-from services.collectives.folding import add_folding_rounds, folding_time_s, unfolded_ranks
+from services.collectives.folding import add_folding_rounds, folding_time_s, ranks_not_folded
 from services.collectives.pairwise_exchange import PairwiseExchange
 
 
@@ -24,9 +24,9 @@ class HalvingDoubling(PairwiseExchange):
     eager_closed_form: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
-        ranks = unfolded_ranks(rank_count)
+        ranks = ranks_not_folded(rank_count)
         chunk_count = len(ranks)
-        rounds = self.insert_ready_messages((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
+        rounds = self._insert_ready_messages((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
         all_rounds = add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
@@ -35,8 +35,8 @@ class HalvingDoubling(PairwiseExchange):
 
         The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
-        power = len(unfolded_ranks(rank_count))
-        latency_s = 2 * (power.bit_length() - 1) * self.messages_per_round * alpha_s
+        power = len(ranks_not_folded(rank_count))
+        latency_s = 2 * (power.bit_length() - 1) * self._messages_per_round * alpha_s
         transfer_s = 2 * (power - 1) / power * vector_bytes * beta_s_per_byte
         return latency_s + transfer_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
 
@@ -46,7 +46,7 @@ def _halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
     distance = len(ranks) // 2
     while distance:
         yield tuple(
-            Transfer(rank, ranks[position ^ distance], *_aligned_chunk_block(position ^ distance, distance), "reduce")
+            Transfer(rank, ranks[position ^ distance], *_chunk_block_holding(position ^ distance, distance), "reduce")
             for position, rank in enumerate(ranks)
         )
         distance //= 2
@@ -57,13 +57,13 @@ def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
     distance = 1
     while distance < len(ranks):
         yield tuple(
-            Transfer(rank, ranks[position ^ distance], *_aligned_chunk_block(position, distance), "copy")
+            Transfer(rank, ranks[position ^ distance], *_chunk_block_holding(position, distance), "copy")
             for position, rank in enumerate(ranks)
         )
         distance *= 2
 
 
-def _aligned_chunk_block(chunk_number: int, chunk_count: int) -> tuple[int, int]:
-    """Return first chunk and end of the aligned block of `chunk_count` chunks that contains `chunk_number`."""
-    first = chunk_number // chunk_count * chunk_count
-    return first, first + chunk_count
+def _chunk_block_holding(chunk_number: int, chunks_per_block: int) -> tuple[int, int]:
+    """Return first chunk and end of the aligned block of `chunks_per_block` chunks that contains `chunk_number`."""
+    first = chunk_number // chunks_per_block * chunks_per_block
+    return first, first + chunks_per_block

@@ -28,10 +28,10 @@ class ReduceToOne(Collective):
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
-        return self if self.fused or self.tensors else self.model_copy(update={"tensors": trial_sizes.array_sizes})
+    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
+        return self if self.fused or self.tensors else self.model_copy(update={"tensors": model_and_racks.array_sizes})
 
-    def array_size_conflict(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
+    def conflict_with_model_arrays(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
         total, model_total = sum(self.tensors), sum(model_array_sizes)
         if not self.tensors or total == model_total:
             return None

@@ -26,10 +26,10 @@ class RendezvousCollective(Collective, ABC):
         "for vectors of more than 64 KiB",
     )
 
-    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
+    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": trial_sizes.vector_bytes > EAGER_LIMIT_BYTES})
+        return self.model_copy(update={"rendezvous": model_and_racks.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
     def run_time_formula(self) -> str:
@@ -40,7 +40,7 @@ class RendezvousCollective(Collective, ABC):
         """Whether ranks wait for empty messages (tokens); also true while the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
-    def insert_receipt_messages(self, rounds: Sequence[Round]) -> Iterator[Round]:
+    def _insert_receipt_messages(self, rounds: Sequence[Round]) -> Iterator[Round]:
         """Yield the rounds, each followed by confirmations to senders whose next message goes to another rank.
 
         A confirmation is an empty message (token): it reports that a message has arrived. Without tokens, the sender's

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import Collective, NetworkAndModelSizes, Round, Transfer, TransferKind, TransferSchedule
 from services.collectives.recursive_doubling import RecursiveDoubling
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.units import Bytes
 
 
@@ -41,9 +41,9 @@ class Ring(Collective):
         raise_conflicts(self._field_conflicts())
         return self
 
-    def _field_conflicts(self) -> Iterator[Conflict]:
+    def _field_conflicts(self) -> Iterator[KeyConflict]:
         if self.stride > 1 and (self.order == "racks" or self.sequence):
-            yield Conflict(("stride",), "stride already defines the order of the ranks; remove order and sequence")
+            yield KeyConflict(("stride",), "stride already defines the order of the ranks; remove order and sequence")
 
     def unsupported_rank_count_reason(self, rank_count: int) -> str | None:
         if not self.sequence or sorted(self.sequence) == list(range(rank_count)):
@@ -51,15 +51,15 @@ class Ring(Collective):
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes) -> Self:
+    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
-        return self.model_copy(update={"sequence": tuple(rank for rack in trial_sizes.racks for rank in rack)})
+        return self.model_copy(update={"sequence": tuple(rank for rack in model_and_racks.racks for rank in rack)})
 
-    def candidate_collectives(self, trial_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
+    def collectives_to_compare(self, model_and_racks: NetworkAndModelSizes) -> tuple[Collective, ...]:
         """Return this ring, or recursive doubling if a vector has at most `small` bytes; the plan records it."""
-        is_small = self.small is not None and trial_sizes.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve_auto_values(trial_sizes),)
+        is_small = self.small is not None and model_and_racks.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).resolve_auto_values(model_and_racks),)
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
@@ -69,8 +69,8 @@ class Ring(Collective):
         """Return the run time in seconds: 2(n-1) rounds for n ranks, each of which sends 1/n of the vector."""
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
-    def hidden_latency_s(
-        self, rank_count: int, vector_bytes: float, piece_bytes: int, transfer_s: float, latency_s: float
+    def overlapped_latency_s(
+        self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
         """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
 
@@ -80,20 +80,20 @@ class Ring(Collective):
         if rank_count == 1:
             return 0.0
         piece_share = min(1.0, piece_bytes * rank_count / vector_bytes)
-        return (1 - 1 / (2 * (rank_count - 1))) * min(latency_s, (1 - piece_share) * transfer_s)
+        return (1 - 1 / (2 * (rank_count - 1))) * min(latency_s, (1 - piece_share) * vector_transfer_s)
 
 
-def ring_rounds(rank_order: Sequence[int], first_chunk: int = 0) -> Iterator[Round]:
-    """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `first_chunk`."""
+def ring_rounds(rank_order: Sequence[int], lowest_chunk: int = 0) -> Iterator[Round]:
+    """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `lowest_chunk`."""
     hops = range(len(rank_order) - 1)
-    yield from (_ring_round(rank_order, first_chunk, -hop, "reduce") for hop in hops)
-    yield from (_ring_round(rank_order, first_chunk, 1 - hop, "copy") for hop in hops)
+    yield from (_ring_round(rank_order, lowest_chunk, -hop, "reduce") for hop in hops)
+    yield from (_ring_round(rank_order, lowest_chunk, 1 - hop, "copy") for hop in hops)
 
 
-def _ring_round(rank_order: Sequence[int], first_chunk: int, chunk_shift: int, transfer_kind: TransferKind) -> Round:
+def _ring_round(rank_order: Sequence[int], lowest_chunk: int, chunk_shift: int, transfer_kind: TransferKind) -> Round:
     """Return a round in which the rank at position p of n sends chunk (p + `chunk_shift`) mod n to the next rank."""
     ranks = len(rank_order)
-    chunks = [first_chunk + (position + chunk_shift) % ranks for position in range(ranks)]
+    chunks = [lowest_chunk + (position + chunk_shift) % ranks for position in range(ranks)]
     return tuple(
         Transfer(rank_order[position], rank_order[(position + 1) % ranks], chunk, chunk + 1, transfer_kind)
         for position, chunk in enumerate(chunks)

@@ -24,7 +24,7 @@ class BinomialTree(RendezvousCollective):
         ]
         reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
         copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
-        return TransferSchedule(rounds=tuple(self.insert_receipt_messages((*reductions, *copies))))
+        return TransferSchedule(rounds=tuple(self._insert_receipt_messages((*reductions, *copies))))
 
     def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: ⌈lg n⌉ rounds each way for n ranks; rank 0 awaits confirmation between sends.

@@ -55,9 +55,9 @@ class Compressor(ScenarioComponent):
         return sum(np.dtype(name).itemsize * size for name, size in self.payload_array_formats(entry_count, dtype))
 
 
-def payload_to_bytes(payload: CompressedPayload, copy_to_host: Callable[[Array], HostArray] = np.asarray) -> HostArray:
+def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array], HostArray] = np.asarray) -> HostArray:
     """Return a payload's bytes in host memory, shape (nbytes,); a single array in host memory is not copied."""
-    parts = [np.ascontiguousarray(copy_to_host(array)).view(np.uint8) for array in payload.arrays]
+    parts = [np.ascontiguousarray(to_host_array(array)).view(np.uint8) for array in payload.arrays]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

@@ -9,8 +9,8 @@ from math import inf, nan
 from typing import TypeAlias
 
 from services.coordinator import switch_machine as switchover
-from services.coordinator.switch_machine import LogSwitchRuleDecision, StartStrategySwitch, StrategySwitchStateMachine
-from services.runtime.control import EpochReport, StrategySwitchState
+from services.coordinator.switch_machine import LogStrategySwitchRule, StartStrategySwitch, StrategySwitchStateMachine
+from services.runtime.control import EpochReport, StrategySwitchReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, LossSource
@@ -48,7 +48,7 @@ class ReplyToEpochReport:
 
 
 @dataclass(frozen=True)
-class ReplyWithStrategySwitch:
+class RequestWorkerStrategySwitch:
     """Action: tell a worker, in the reply to its epoch report, to switch its strategy before the next step."""
 
     node_name: str
@@ -68,7 +68,7 @@ class FinishRun:
 
 
 @dataclass(frozen=True)
-class CancelStrategySwitchWait:
+class EndWaitForStrategySwitch:
     """Action: end the waiting of nodes for a strategy switch, because all workers have left the run."""
 
 
@@ -77,10 +77,10 @@ RunAction: TypeAlias = (
     | EvaluateParameters
     | LogTrainLoss
     | ReplyToEpochReport
-    | ReplyWithStrategySwitch
+    | RequestWorkerStrategySwitch
     | AnnounceRunStop
     | FinishRun
-    | CancelStrategySwitchWait
+    | EndWaitForStrategySwitch
     | switchover.SwitchAction
 )
 
@@ -158,29 +158,29 @@ class RunStateMachine:
             actions.append(self._make_epoch_reply(report.node_name, report.epoch))
         if self.is_synchronous and self._have_all_workers_reported(reports):
             actions.append(LogTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
-            actions.extend(self._stop_switch_or_continue(report.epoch))
+            actions.extend(self._continue_switch_or_stop(report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._add_report_to_dataset_pass(replace(report, parameters=b"")))
+            actions.extend(self._count_towards_dataset_pass(replace(report, parameters=b"")))
         return actions
 
-    def _add_report_to_dataset_pass(self, epoch_report: EpochReport) -> list[RunAction]:
+    def _count_towards_dataset_pass(self, epoch_report: EpochReport) -> list[RunAction]:
         """Count an asynchronous worker's epoch report towards the current pass over the training data.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
         self._pass_reports.append(epoch_report)
-        if len(self._pass_reports) < len(self._gradient_workers):
+        if len(self._pass_reports) < len(self._gradient_worker_names):
             return []
         reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
         action = LogTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
         if not self._does_switch_rule_use("train"):
             return [action]
-        point = EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_loss_sums(reports))
+        point = EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_worker_loss_sums(reports))
         return [action, *self._apply_strategy_switch_rule(point)]
 
-    def handle_evaluation(self, report: EpochReport, eval_metrics: dict[str, float]) -> list[RunAction]:
+    def handle_evaluation(self, epoch_report: EpochReport, eval_metrics: dict[str, float]) -> list[RunAction]:
         """Record the quality metrics of the parameters after an epoch, and decide whether training stops."""
-        self._last_evaluated_epoch = report.epoch
+        self._last_evaluated_epoch = epoch_report.epoch
         self._validation_loss = eval_metrics.get("loss", nan)
         is_target_reached = self.target is not None and self.target.is_reached(eval_metrics)
         actions: list[RunAction] = []
@@ -188,12 +188,12 @@ class RunStateMachine:
             self.stop_reason = "target reached"
             actions.append(AnnounceRunStop(self.stop_reason))
         if self.is_synchronous:
-            return [*actions, *self._stop_switch_or_continue(report.epoch)]
+            return [*actions, *self._continue_switch_or_stop(epoch_report.epoch)]
         if self._does_switch_rule_use("validation"):
             actions += self._apply_strategy_switch_rule(
-                EvaluationPoint(report.epoch, report.steps, self._validation_loss)
+                EvaluationPoint(epoch_report.epoch, epoch_report.steps, self._validation_loss)
             )
-        return [*actions, self._make_epoch_reply(report.node_name, report.epoch)]
+        return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
         """Record the quality metrics of the servers' final parameters; all nodes have left before.
@@ -204,12 +204,12 @@ class RunStateMachine:
             return self._apply_strategy_switch_rule(EvaluationPoint(epoch_number, step, eval_metrics.get("loss", nan)))
         if self._does_switch_rule_use("train") and self._pass_reports:
             return self._apply_strategy_switch_rule(
-                EvaluationPoint(self._finished_passes + 1, step, train_loss_sums=_loss_sums(self._pass_reports))
+                EvaluationPoint(self._finished_passes + 1, step, train_loss_sums=_worker_loss_sums(self._pass_reports))
             )
         return []
 
     @property
-    def _gradient_workers(self) -> tuple[str, ...]:
+    def _gradient_worker_names(self) -> tuple[str, ...]:
         """Names of the workers that compute gradients, without workers that a strategy switch turned into servers."""
         if self.strategy_switch is None or not self.strategy_switch.is_committed:
             return self.worker_names
@@ -218,18 +218,18 @@ class RunStateMachine:
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
         """Return whether every worker that computes gradients is among `reporting_workers`, a list of names."""
-        return set(self._gradient_workers) <= set(reporting_workers)
+        return set(self._gradient_worker_names) <= set(reporting_workers)
 
     def _does_switch_rule_use(self, loss_source: LossSource) -> bool:
         """Return whether the rule that decides about a strategy switch uses this loss (`validation` or `train`)."""
         return self.strategy_switch is not None and self.strategy_switch.switch.rule.loss_source == loss_source
 
-    def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyToEpochReport | ReplyWithStrategySwitch:
+    def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyToEpochReport | RequestWorkerStrategySwitch:
         if epoch_number == self._strategy_switch_epoch:
-            return ReplyWithStrategySwitch(node_name, epoch_number)
+            return RequestWorkerStrategySwitch(node_name, epoch_number)
         return ReplyToEpochReport(node_name, epoch_number, self.stop_reason)
 
-    def _stop_switch_or_continue(self, epoch: int) -> list[RunAction]:
+    def _continue_switch_or_stop(self, epoch: int) -> list[RunAction]:
         """Decide whether synchronous training stops, switches its strategy or continues after an epoch."""
         reports = self._epoch_reports[epoch]
         awaits_losses = self._does_switch_rule_use("train") and not self._have_all_workers_reported(reports)
@@ -237,34 +237,34 @@ class RunStateMachine:
             return []
         self._last_decided_epoch = epoch
         steps = reports[self.worker_names[0]].steps
-        point = EvaluationPoint(epoch, steps, self._validation_loss, _loss_sums(reports.values()))
+        point = EvaluationPoint(epoch, steps, self._validation_loss, _worker_loss_sums(reports.values()))
         actions = self._apply_strategy_switch_rule(point)
         self._strategy_switch_epoch = epoch if StartStrategySwitch() in actions else 0
         return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
 
-    def _apply_strategy_switch_rule(self, point: EvaluationPoint) -> list[RunAction]:
+    def _apply_strategy_switch_rule(self, eval_point: EvaluationPoint) -> list[RunAction]:
         """Evaluate the rule that decides about a strategy switch; at the end of training no switch starts."""
         if self.strategy_switch is None:
             return []
-        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and point.number >= self.epochs)
-        actions: list[RunAction] = [*self.strategy_switch.handle_evaluation_point(point, may_switch=not is_over)]
-        judgements = [action.judgement for action in actions if isinstance(action, LogSwitchRuleDecision)]
+        is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and eval_point.number >= self.epochs)
+        actions: list[RunAction] = [*self.strategy_switch.handle_evaluation_point(eval_point, may_switch=not is_over)]
+        judgements = [action.judgement for action in actions if isinstance(action, LogStrategySwitchRule)]
         if any(judgement.gives_up for judgement in judgements) and not self.stop_reason:
             self.has_diverged, self.stop_reason = True, f"{judgements[0].skipped} losses were not finite"
             actions.append(AnnounceRunStop(self.stop_reason))
         return actions
 
-    def handle_switch_state(self, switch_state: StrategySwitchState) -> list[RunAction]:
+    def handle_strategy_switch_report(self, node_report: StrategySwitchReport) -> list[RunAction]:
         """Record that a node has stopped for a strategy switch, or has loaded the model that was sent to it.
 
         Raises:
             ProtocolError: the run has no switch, or the node is ahead of other nodes.
         """
         if self.strategy_switch is None:
-            raise ProtocolError(f"{switch_state.node_name} can't switch its strategy: this run has only one strategy")
-        actions = self.strategy_switch.handle_switch_state(switch_state)
+            raise ProtocolError(f"{node_report.node_name} can't switch its strategy: this run has only one strategy")
+        actions = self.strategy_switch.handle_node_report(node_report)
         if self.strategy_switch.is_committed:
-            self.is_synchronous = self.strategy_switch.switch.second.training_properties().is_synchronous
+            self.is_synchronous = self.strategy_switch.switch.second.exchange_scheme().is_synchronous
             # Passes and epochs are counted separately; the numbers of both continue from the larger one.
             self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
         return [*actions]
@@ -290,7 +290,7 @@ class RunStateMachine:
         self._left_nodes.add(node_name)
         actions = self.abort_strategy_switch(f"{node_name} has left") if node_name in self.worker_names else []
         if self.strategy_switch and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
-            actions.append(CancelStrategySwitchWait())
+            actions.append(EndWaitForStrategySwitch())
         return [*actions, FinishRun()] if self._left_nodes == self.node_names else actions
 
     def _start_training_when_ready(self) -> list[RunAction]:
@@ -300,7 +300,7 @@ class RunStateMachine:
         return [StartTraining()]
 
 
-def _loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
+def _worker_loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
     """Return (sum of losses, number of samples) of each worker's epoch report."""
     return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
 

@@ -8,29 +8,29 @@ import numpy as np
 
 from services.coordinator.machine import (
     AnnounceRunStop,
-    CancelStrategySwitchWait,
+    EndWaitForStrategySwitch,
     EvaluateParameters,
     FinishRun,
     LogTrainLoss,
     ReplyToEpochReport,
-    ReplyWithStrategySwitch,
+    RequestWorkerStrategySwitch,
     RunAction,
     RunStateMachine,
     StartTraining,
 )
-from services.coordinator.switch_machine import AnnounceSwitchDecision, LogSwitchRuleDecision, StartStrategySwitch
+from services.coordinator.switch_machine import AnnounceSwitchDecision, LogStrategySwitchRule, StartStrategySwitch
 from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
 from services.plan import Plan
 from services.runtime.clock import Clock
 from services.runtime.control import (
-    EpochDecision,
     EpochReport,
-    FinalState,
+    NodeEndState,
     ReportStage,
+    StopOrSwitchDecision,
     StrategySwitchDecision,
-    StrategySwitchState,
+    StrategySwitchReport,
 )
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
@@ -51,7 +51,7 @@ class CoordinatorRuntime:
     _run_start_s: float = 0.0
     _event_starts: dict[int, asyncio.Future[float]] = field(default_factory=dict)  # by number; events that await a step
     _run_stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    _epoch_replies: dict[tuple[str, int], asyncio.Future[EpochDecision]] = field(default_factory=dict)
+    _epoch_replies: dict[tuple[str, int], asyncio.Future[StopOrSwitchDecision]] = field(default_factory=dict)
     # Set when a strategy switch starts, and when nodes need not wait for one because none will come.
     _strategy_switch_call: asyncio.Event = field(default_factory=asyncio.Event)
     _is_switch_wait_cancelled: bool = False
@@ -59,7 +59,7 @@ class CoordinatorRuntime:
     _strategy_switch_start_s: float = 0.0
     _is_switching_strategy: bool = False
     _strategy_switch_timeout: asyncio.Task[None] | None = None
-    _final_messages: dict[str, FinalState] = field(default_factory=dict)
+    _final_messages: dict[str, NodeEndState] = field(default_factory=dict)
     _last_evaluated: EpochReport | None = None  # report with the parameters that were evaluated last
     _has_reached_target: bool = False
     _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
@@ -90,7 +90,7 @@ class CoordinatorRuntime:
         """Let training start as soon as all nodes have joined: the network is set up."""
         await self._run_actions(self.machine.handle_start_gate_open())
 
-    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
+    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         """Record a worker's report of a finished epoch; decide whether it continues, stops or switches strategy."""
         reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
         await self._run_actions(self.machine.handle_epoch_end(epoch_report))
@@ -101,10 +101,10 @@ class CoordinatorRuntime:
         await self._strategy_switch_call.wait()
         return not self._is_switch_wait_cancelled
 
-    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
         """Record a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
-        decision = self._switch_decision_future(switch_state.stage)
-        await self._run_actions(self.machine.handle_switch_state(switch_state))
+        decision = self._switch_decision_future(node_report.stage)
+        await self._run_actions(self.machine.handle_strategy_switch_report(node_report))
         return await asyncio.shield(decision)
 
     async def await_run_stop(self) -> str:
@@ -112,7 +112,7 @@ class CoordinatorRuntime:
         await self._run_stopped.wait()
         return self.machine.stop_reason
 
-    async def leave(self, node_name: str, final_state: FinalState) -> None:
+    async def leave(self, node_name: str, final_state: NodeEndState) -> None:
         """Record that a node leaves the run after its work, and keep its final state."""
         self._final_messages[node_name] = final_state
         self.log.log_event("membership", {"node": node_name, "event": "left"})
@@ -121,10 +121,10 @@ class CoordinatorRuntime:
     def _link_event_start_future(self, event_number: int) -> asyncio.Future[float]:
         return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
-    def _switch_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
-        return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
+    def _switch_decision_future(self, switch_report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
+        return self._switch_decisions.setdefault(switch_report_stage, asyncio.get_running_loop().create_future())
 
-    def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[EpochDecision]:
+    def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's epoch report; a repeated report gets the same future."""
         return self._epoch_replies.setdefault((node_name, epoch_number), asyncio.get_running_loop().create_future())
 
@@ -140,24 +140,24 @@ class CoordinatorRuntime:
                 case FinishRun():
                     await self._finish_run()
                 case _:
-                    self._run_immediate_action(action)
+                    self._run_action_without_waiting(action)
 
-    def _run_immediate_action(self, action: RunAction) -> None:
+    def _run_action_without_waiting(self, action: RunAction) -> None:
         """Execute an action of the coordinator's state machine that needs no waiting."""
         match action:
             case ReplyToEpochReport(node_name, epoch_number, stop_reason):
-                self._send_epoch_reply(node_name, epoch_number, EpochDecision(stop_reason))
-            case ReplyWithStrategySwitch(node_name, epoch_number):
-                self._send_epoch_reply(node_name, epoch_number, EpochDecision(must_switch_strategy=True))
+                self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(stop_reason))
+            case RequestWorkerStrategySwitch(node_name, epoch_number):
+                self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(must_switch_strategy=True))
             case AnnounceRunStop():
                 self._run_stopped.set()
-            case LogSwitchRuleDecision(point, judgement):
+            case LogStrategySwitchRule(point, judgement):
                 self._log_switch_rule_decision(point, judgement)
             case StartStrategySwitch():
                 self._start_strategy_switch()
             case AnnounceSwitchDecision():
                 self._announce_switch_decision(action)
-            case CancelStrategySwitchWait():
+            case EndWaitForStrategySwitch():
                 self._is_switch_wait_cancelled = True
                 self._strategy_switch_call.set()
 
@@ -179,22 +179,22 @@ class CoordinatorRuntime:
             self._log_epoch_start(epoch_report.epoch + 1, epoch_report.samples)
         await self._run_actions(actions)
 
-    def _log_epoch_start(self, epoch_number: int, sample_count: int) -> None:
+    def _log_epoch_start(self, epoch_number: int, samples_so_far: int) -> None:
         self._open_epoch = epoch_number
-        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=sample_count)
+        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples_so_far)
 
-    def _log_epoch_stop(self, sample_count: int) -> None:
+    def _log_epoch_stop(self, samples_so_far: int) -> None:
         """Log the end of the current epoch, unless it has been logged already.
 
         In asynchronous training the evaluation worker may do more epochs than planned. These are not logged.
         """
         if self._open_epoch is not None:
-            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=sample_count)
+            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=samples_so_far)
         self._open_epoch = None
 
-    async def _measure_quality(self, params: HostArray, epoch_number: int, samples: int, step: int) -> dict[str, float]:
+    async def _measure_quality(self, params: HostArray, epoch: int, samples_so_far: int, step: int) -> dict[str, float]:
         """Evaluate model parameters on the evaluation set; log the quality metrics and return them by name."""
-        labels = {"epoch_num": epoch_number, "samples_count": samples}
+        labels = {"epoch_num": epoch, "samples_count": samples_so_far}
         self.log.log_start("eval_start", **labels)
         eval_metrics = await self.clock.run_compute(lambda: evaluate_model_quality(self.plan, self.data, params))
         metric = self.plan.target.metric if self.plan.target else next(iter(eval_metrics))
@@ -207,14 +207,14 @@ class CoordinatorRuntime:
     def _log_train_loss(self, report: EpochReport, loss: float) -> None:
         self.log.log_event("train_loss", loss, epoch_num=report.epoch, samples_count=report.samples, step=report.steps)
 
-    def _send_epoch_reply(self, node_name: str, epoch_number: int, epoch_decision: EpochDecision) -> None:
+    def _send_epoch_reply(self, node_name: str, epoch_number: int, epoch_decision: StopOrSwitchDecision) -> None:
         reply = self._epoch_reply_future(node_name, epoch_number)
         if not reply.done():
             reply.set_result(epoch_decision)
 
-    def _log_switch_rule_decision(self, point: EvaluationPoint, decision: SwitchRuleDecision) -> None:
+    def _log_switch_rule_decision(self, eval_point: EvaluationPoint, decision: SwitchRuleDecision) -> None:
         """Log every decision of the rule for a strategy switch, so that the log shows why there was none."""
-        self.log.log_event("switch_rule", decision._asdict(), epoch_num=point.number, step=point.step)
+        self.log.log_event("switch_rule", decision._asdict(), epoch_num=eval_point.number, step=eval_point.step)
 
     def _start_strategy_switch(self) -> None:
         self._strategy_switch_start_s, self._is_switching_strategy = self.clock.now(), True

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import REPORT_STAGES, EpochReport, FinalState, StrategySwitchState
+from services.runtime.control import REPORT_STAGES, EpochReport, NodeEndState, StrategySwitchReport
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
@@ -64,7 +64,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
     async def ReportHandOver(self, request: wire.HandOverState, context: Any) -> wire.HandOverDecision:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
         try:
-            decision = await self._runtime.report_switch_state(_read_switch_state(request))
+            decision = await self._runtime.report_strategy_switch(_read_strategy_switch_report(request))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.HandOverDecision(**asdict(decision))
@@ -76,7 +76,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        await self._runtime.leave(request.node_name, FinalState(request.parameters, request.version, request.samples))
+        await self._runtime.leave(request.node_name, NodeEndState(request.parameters, request.version, request.samples))
         return wire.LeaveAck()
 
     async def _check_caller_certificate(self, node_name: str, context: Any) -> None:
@@ -88,7 +88,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
-def _read_switch_state(request: wire.HandOverState) -> StrategySwitchState:
+def _read_strategy_switch_report(request: wire.HandOverState) -> StrategySwitchReport:
     """Return a node's state in a strategy switch from its gRPC request.
 
     Raises:
@@ -100,7 +100,7 @@ def _read_switch_state(request: wire.HandOverState) -> StrategySwitchState:
         raise ProtocolError(
             f"{request.node_name}: stage {request.stage!r} of a strategy switch does not exist; use {rounds}"
         )
-    return StrategySwitchState(
+    return StrategySwitchReport(
         node_name=request.node_name,
         stage=stage,
         next_step=request.next_step,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.runtime.control import REPORT_STAGES, ReportStage, StrategySwitchDecision, StrategySwitchState
+from services.runtime.control import REPORT_STAGES, ReportStage, StrategySwitchDecision, StrategySwitchReport
 from services.schema.errors import ProtocolError
 from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecision, SwitchRuleState
 from services.strategies.switching.switch import PhaseSwitch
@@ -27,7 +27,7 @@ Participant: TypeAlias = tuple[str, bool]
 
 
 @dataclass(frozen=True)
-class LogSwitchRuleDecision:
+class LogStrategySwitchRule:
     """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
 
     point: EvaluationPoint
@@ -49,7 +49,7 @@ class AnnounceSwitchDecision:
     state_digests: Digests = ()
 
 
-SwitchAction: TypeAlias = LogSwitchRuleDecision | StartStrategySwitch | AnnounceSwitchDecision
+SwitchAction: TypeAlias = LogStrategySwitchRule | StartStrategySwitch | AnnounceSwitchDecision
 
 
 @dataclass
@@ -62,34 +62,34 @@ class StrategySwitchStateMachine:
     stage: SwitchStage = "waiting"
     is_committed: bool = False
     _rule_memory: SwitchRuleState = field(default_factory=SwitchRuleState)
-    _reports: dict[ReportStage, dict[Participant, StrategySwitchState]] = field(
+    _reports: dict[ReportStage, dict[Participant, StrategySwitchReport]] = field(
         default_factory=lambda: {stage: {} for stage in REPORT_STAGES}
     )
 
     def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
         """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
         judgement, self._rule_memory = self.switch.rule.decide_switch(evaluation_point, self._rule_memory)
-        action = LogSwitchRuleDecision(evaluation_point, judgement)
+        action = LogStrategySwitchRule(evaluation_point, judgement)
         return [action, *self._start_strategy_switch()] if judgement.fires and may_switch else [action]
 
-    def handle_switch_state(self, switch_state: StrategySwitchState) -> list[SwitchAction]:
+    def handle_node_report(self, node_report: StrategySwitchReport) -> list[SwitchAction]:
         """Record that a node has stopped, or has loaded the model; repeated or late reports are ignored.
 
         Raises:
             ProtocolError: the node does not belong to this run, or is ahead of other nodes.
         """
-        if switch_state.node_name not in (self.server_names if switch_state.is_server else self.worker_names):
-            role = "server" if switch_state.is_server else "worker"
-            raise ProtocolError(f"{switch_state.node_name} can't switch its strategy: it is not a {role} of the run")
-        participant = switch_state.node_name, switch_state.is_server
-        if self.stage == "over" or participant in self._reports[switch_state.stage]:
+        if node_report.node_name not in (self.server_names if node_report.is_server else self.worker_names):
+            role = "server" if node_report.is_server else "worker"
+            raise ProtocolError(f"{node_report.node_name} can't switch its strategy: it is not a {role} of the run")
+        participant = node_report.node_name, node_report.is_server
+        if self.stage == "over" or participant in self._reports[node_report.stage]:
             return []
-        if switch_state.stage == "loaded" and self.stage != "loading":
-            raise ProtocolError(f"{switch_state.node_name} reported `loaded` before all nodes have reported `stopped`")
-        self._reports[switch_state.stage][participant] = switch_state
-        if switch_state.failure:
-            return [*self._start_strategy_switch(), *self.abort(f"{switch_state.node_name}: {switch_state.failure}")]
-        return [*self._start_strategy_switch(), *self._decide_when_all_reported(switch_state.stage)]
+        if node_report.stage == "loaded" and self.stage != "loading":
+            raise ProtocolError(f"{node_report.node_name} reported `loaded` before all nodes have reported `stopped`")
+        self._reports[node_report.stage][participant] = node_report
+        if node_report.failure:
+            return [*self._start_strategy_switch(), *self.abort(f"{node_report.node_name}: {node_report.failure}")]
+        return [*self._start_strategy_switch(), *self._decide_switch_after_reports(node_report.stage)]
 
     def abort(self, abort_reason: str) -> list[SwitchAction]:
         """Abort the strategy switch unless it is over: all nodes continue with the strategy before the switch."""
@@ -104,7 +104,7 @@ class StrategySwitchStateMachine:
         self.stage = "stopping"
         return [StartStrategySwitch()]
 
-    def _decide_when_all_reported(self, report_stage: ReportStage) -> list[SwitchAction]:
+    def _decide_switch_after_reports(self, report_stage: ReportStage) -> list[SwitchAction]:
         """Return the announcement of the decision once all nodes have reported this stage; before, an empty list."""
         reports = self._reports[report_stage]
         if len(reports) < len(self.worker_names) + len(self.server_names):
@@ -115,17 +115,17 @@ class StrategySwitchStateMachine:
         pending = sorted(self._nodes_lacking_model_parts(reports, param_digests, state_digests))
         if not pending:
             self.stage, self.is_committed = "over", True
-            return [AnnounceSwitchDecision(report_stage, self._make_decision("commit"), param_digests, state_digests)]
+            return [AnnounceSwitchDecision(report_stage, self._switch_decision("commit"), param_digests, state_digests)]
         if report_stage == "loaded":
             return self.abort(f"the model loaded by {', '.join(pending)} differs from the model that was sent")
         self.stage = "loading"
-        return [AnnounceSwitchDecision(report_stage, self._make_decision("load"), param_digests, state_digests)]
+        return [AnnounceSwitchDecision(report_stage, self._switch_decision("load"), param_digests, state_digests)]
 
-    def _worker_reports(self, node_reports: Mapping[Participant, StrategySwitchState]) -> list[StrategySwitchState]:
+    def _worker_reports(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> list[StrategySwitchReport]:
         """Return the reports of all workers in a strategy switch, in the order of their ranks."""
         return [node_reports[name, False] for name in self.worker_names]
 
-    def _server_reports(self, node_reports: Mapping[Participant, StrategySwitchState]) -> list[StrategySwitchState]:
+    def _server_reports(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> list[StrategySwitchReport]:
         """Return the reports of all servers in a strategy switch, in the order of their shards."""
         return [node_reports[name, True] for name in self.server_names]
 
@@ -134,10 +134,10 @@ class StrategySwitchStateMachine:
         """Whether servers, not workers, own the model parameters before the strategy switch."""
         return self.switch.first.server_algorithm() is not None
 
-    def _model_inconsistencies(self, node_reports: Mapping[Participant, StrategySwitchState]) -> Iterator[str]:
+    def _model_inconsistencies(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> Iterator[str]:
         """Yield each difference between the workers' copies of the model, or between the servers' versions."""
         workers, servers = self._worker_reports(node_reports), self._server_reports(node_reports)
-        is_synchronous = self.switch.first.training_properties().is_synchronous
+        is_synchronous = self.switch.first.exchange_scheme().is_synchronous
         models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
         if is_synchronous and len(models) > 1:
             yield "replicas differ: " + ", ".join(f"{state.node_name} at step {state.next_step}" for state in workers)
@@ -147,7 +147,7 @@ class StrategySwitchStateMachine:
         if have_workers_params and workers[0].params_digests != self._model_digests(self._reports["stopped"])[0]:
             yield "workers and servers have different parameters"
 
-    def _model_digests(self, node_reports: Mapping[Participant, StrategySwitchState]) -> tuple[Digests, Digests]:
+    def _model_digests(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> tuple[Digests, Digests]:
         """Return the digests of the parameters and of the optimiser's state before the strategy switch, one per shard.
 
         They come from the servers if servers own the model, otherwise from the worker with rank 0.
@@ -159,10 +159,10 @@ class StrategySwitchStateMachine:
         return tuple(state.params_digests[0] for state in servers), tuple(state.state_digests[0] for state in servers)
 
     def _nodes_lacking_model_parts(
-        self, reports: Mapping[Participant, StrategySwitchState], param_digests: Digests, state_digests: Digests
+        self, reports: Mapping[Participant, StrategySwitchReport], param_digests: Digests, state_digests: Digests
     ) -> Iterator[str]:
         """Yield the names of the nodes that lack parameters or optimiser state for the strategy after the switch."""
-        transfer = self.switch.state_transfer
+        transfer = self.switch.model_transfer
         receivers = {"servers": self._server_reports(reports), "workers": self._worker_reports(reports), "none": []}
         for number, report in enumerate(receivers[transfer.receivers]):
             ranges = slice(number, number + 1) if transfer.receivers == "servers" else slice(None)
@@ -171,7 +171,7 @@ class StrategySwitchStateMachine:
             if lacks_params or lacks_state:
                 yield report.node_name
 
-    def _make_decision(self, action: Literal["load", "commit"]) -> StrategySwitchDecision:
+    def _switch_decision(self, action: Literal["load", "commit"]) -> StrategySwitchDecision:
         """Return the decision to load or commit, with the first step after the switch: the fastest worker's next.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number

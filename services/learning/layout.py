@@ -17,7 +17,7 @@ class ParameterLayout(FrozenRecord):
     arrays: tuple[tuple[str, Shape], ...]
 
     @property
-    def size(self) -> int:
+    def parameter_count(self) -> int:
         """Number of entries in the parameter vector."""
         return sum(prod(shape) for _, shape in self.arrays)
 

@@ -23,11 +23,11 @@ from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.clock import Clock
-from services.runtime.control import CoordinatorClient, FinalState
+from services.runtime.control import CoordinatorClient, NodeEndState
 from services.runtime.core_share import CpuCoreShare
 from services.runtime.device import Device, select_device
 from services.runtime.host_facts import describe_memory_allocator
-from services.runtime.pacing import ComputePacer, DeviceSpeedPacer, HostSpeedPacer, constant_duration_factor
+from services.runtime.pacing import ComputeSpeedPacer, EmulationPacer, HostSpeedPacer, constant_step_time_factor
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
@@ -38,12 +38,12 @@ from services.strategies.switching.state_transfer import StrategySwitchTimeout
 from services.transport.mailbox import Mailbox
 from services.transport.pausable_transport import PausableTransport
 from services.transport.self_delivery import SelfDeliveryTransport
-from services.worker.runtime import WorkerPhase, WorkerRuntime
+from services.worker.runtime import WorkerRuntime, WorkerTrainingPhase
 from services.worker.strategy_switch import WorkerStrategySwitch
 
 
 @dataclass(frozen=True)
-class NodeEnvironment:
+class NodeServices:
     """Environment of a node, which the engine provides: transport, client of the coordinator, clock and log."""
 
     transport: Transport
@@ -55,28 +55,28 @@ class NodeEnvironment:
     link_conditions: LinkEventState | None = None  # current link events; None where the transport does not shape links
 
 
-async def run_worker(plan: Plan, node: NodePlan, environment: NodeEnvironment) -> None:
+async def run_worker(plan: Plan, node: NodePlan, services: NodeServices) -> None:
     """Run a worker from start to end; if it owns a parameter shard, run the shard's server in the same process."""
     device = select_device(node.device)
-    event_runner = _make_event_runner(plan, node, environment)
-    make_transport = _transport_factory(plan, node, environment, event_runner.slowdowns)
-    worker = _make_worker(plan, node, device, environment, event_runner, make_transport())
-    server = _make_first_server(plan, node, make_transport(), environment) if node.name in plan.shard_owners else None
+    event_runner = _make_scenario_event_runner(plan, node, services)
+    make_transport = _transport_factory(plan, node, services, event_runner.slowdowns)
+    worker = _make_worker(plan, node, device, services, event_runner, make_transport())
+    server = _make_initial_server(plan, node, make_transport(), services) if node.name in plan.shard_owners else None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
-    _log_node_start(environment.log, **facts, **_core_share_log_fields(environment.measure_core_share()))
+    _log_node_start(services.log, **facts, **_cpu_core_share_log_fields(services.measure_core_share()))
     await worker.warm_up()
     peers = {*_message_receivers(worker), *(server.worker_names if server else ())} - {node.name}
-    await environment.transport.connect(sorted(peers))
-    training_start_s = await environment.control.join()
-    bytes_before = environment.read_interface_bytes()
+    await services.transport.connect(sorted(peers))
+    training_start_s = await services.control.join()
+    bytes_before = services.read_interface_bytes()
     async with event_runner.run_events(training_start_s):
         async with asyncio.TaskGroup() as group:
             training_task = group.create_task(worker.train())
-            server_task = group.create_task(_serve(plan, node, server, environment, training_task)) if server else None
-        await environment.control.leave(server_task.result() if server_task else FinalState())
+            server_task = group.create_task(_serve(plan, node, server, services, training_task)) if server else None
+        await services.control.leave(server_task.result() if server_task else NodeEndState())
     tally = worker.counters
     _log_node_stop(
-        environment, bytes_before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed_deadlines
+        services, bytes_before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed_deadlines
     )
 
 
@@ -87,48 +87,48 @@ def _message_receivers(worker: WorkerRuntime) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
 
 
-async def run_server(plan: Plan, node: NodePlan, environment: NodeEnvironment) -> None:
+async def run_server(plan: Plan, node: NodePlan, services: NodeServices) -> None:
     """Run a parameter server that has its own process, from start to end."""
-    server = _make_first_server(plan, node, environment.transport, environment)
-    _log_node_start(environment.log, device="cpu", device_reason="servers sum in host memory")
-    await environment.transport.connect(server.worker_names)
-    training_start_s = await environment.control.join()
-    bytes_before = environment.read_interface_bytes()
-    async with _make_event_runner(plan, node, environment).run_events(training_start_s):
-        final_message = await _serve(plan, node, server, environment)
-    _log_node_stop(environment, bytes_before, deadlines=0, missed_deadlines=0)
-    await environment.control.leave(final_message)
+    server = _make_initial_server(plan, node, services.transport, services)
+    _log_node_start(services.log, device="cpu", device_reason="servers sum in host memory")
+    await services.transport.connect(server.worker_names)
+    training_start_s = await services.control.join()
+    bytes_before = services.read_interface_bytes()
+    async with _make_scenario_event_runner(plan, node, services).run_events(training_start_s):
+        final_message = await _serve(plan, node, server, services)
+    _log_node_stop(services, bytes_before, deadlines=0, missed_deadlines=0)
+    await services.control.leave(final_message)
 
 
 async def _serve(
-    plan: Plan, node: NodePlan, server: ServerRuntime, environment: NodeEnvironment, *worker_tasks: asyncio.Task[None]
-) -> FinalState:
+    plan: Plan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
+) -> NodeEndState:
     """Run a server in all training phases of the strategy, and return its final state.
 
     Args:
         plan: plan of the trial.
         node: plan of the node that owns the shard.
         server: the server of the first phase that has servers.
-        environment: interfaces of the node to its environment.
+        services: interfaces of the node to its environment.
         worker_tasks: training task of the worker in the same process, if there is one.
     """
     switch = plan.strategy.training_phases().switch
     if switch is None or plan.second_phase is None:
         await server.serve_workers()
-        return server.final_state
+        return server.final_shard_state
     switching_server = StrategySwitchingServer(
         node.name,
         switch,
         plan.second_phase.optimiser,
         server,
         plan.shard_owners,
-        partial(make_server, plan, node, server.transport, environment),
-        environment.control,
-        StrategySwitchTimeout(environment.clock, plan.timeouts.step),
+        partial(make_server, plan, node, server.transport, services),
+        services.control,
+        StrategySwitchTimeout(services.clock, plan.timeouts.step),
         worker_tasks,
     )
     await switching_server.serve_and_switch_strategy()
-    return switching_server.server.final_state
+    return switching_server.server.final_shard_state
 
 
 def make_coordinator(plan: Plan, clock: Clock, log: RunLog) -> CoordinatorRuntime:
@@ -155,12 +155,12 @@ def _make_strategy_switch(plan: Plan) -> StrategySwitchStateMachine | None:
     )
 
 
-def _make_event_runner(plan: Plan, node: NodePlan, environment: NodeEnvironment) -> EventRunner:
-    return EventRunner(plan, node, environment.control, environment.clock, environment.log, environment.link_conditions)
+def _make_scenario_event_runner(plan: Plan, node: NodePlan, services: NodeServices) -> EventRunner:
+    return EventRunner(plan, node, services.control, services.clock, services.log, services.link_conditions)
 
 
 def _make_worker(
-    plan: Plan, node: NodePlan, device: Device, environment: NodeEnvironment, runner: EventRunner, transport: Transport
+    plan: Plan, node: NodePlan, device: Device, services: NodeServices, event_runner: EventRunner, transport: Transport
 ) -> WorkerRuntime:
     context = WorkerContext(
         rank=node.rank,
@@ -173,7 +173,7 @@ def _make_worker(
         transport=transport,
         batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
     )
-    data, pace = plan.dataset.load(plan.dtype), _make_pacer(plan, node, environment.clock, runner.slowdowns)
+    data, pace = plan.dataset.load(plan.dtype), _make_compute_pacer(plan, node, services.clock, event_runner.slowdowns)
     phases, hand_over = plan.strategy.training_phases(), None
     algorithm = phases.first.worker_algorithm(context)
     if phases.switch and plan.second_phase:
@@ -184,50 +184,50 @@ def _make_worker(
             algorithm,
             phases.switch.second.worker_algorithm(context_after),
             plan.second_phase.worker_weights,
-            environment.control,
-            StrategySwitchTimeout(environment.clock, plan.timeouts.step),
+            services.control,
+            StrategySwitchTimeout(services.clock, plan.timeouts.step),
         )
     return WorkerRuntime(
         plan,
         node,
-        WorkerPhase(algorithm, plan.is_synchronous, (1,) * plan.workers),
+        WorkerTrainingPhase(algorithm, plan.is_synchronous, (1,) * plan.workers),
         data,
         pace,
-        environment.control,
-        environment.clock,
-        environment.log,
-        runner.begin_events_of_step,
+        services.control,
+        services.clock,
+        services.log,
+        event_runner.begin_events_of_step,
         hand_over,
     )
 
 
 def _transport_factory(
-    plan: Plan, node: NodePlan, environment: NodeEnvironment, slowdowns: WorkerSlowdowns
+    plan: Plan, node: NodePlan, services: NodeServices, slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
     """Return a function that makes the transport of a worker, or of the server in the worker's process.
 
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
     """
-    transport: Transport = environment.transport
+    transport: Transport = services.transport
     pauses = [event.change for event in plan.events if isinstance(event.change, WorkerPause)]
     if any(node.name in pause.node_names for pause in pauses):
-        transport = PausableTransport(transport, environment.clock, slowdowns)
+        transport = PausableTransport(transport, services.clock, slowdowns)
     if node.name not in plan.shard_owners:
         return lambda: transport
-    mailbox = Mailbox(plan.message_timeout_s, environment.clock.to_wall_s(1.0))
+    mailbox = Mailbox(plan.message_timeout_s, services.clock.to_wall_s(1.0))
     return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 
 
-def _make_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> ComputePacer:
+def _make_compute_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> ComputeSpeedPacer:
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
     variation = node.variation
-    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else constant_duration_factor
-    return DeviceSpeedPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
+    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else constant_step_time_factor
+    return EmulationPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 
-def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfaces: NodeEnvironment) -> ServerRuntime:
+def _make_initial_server(plan: Plan, node: NodePlan, transport: Transport, services: NodeServices) -> ServerRuntime:
     """Return the server of a node's shard, with initial parameters, for the first training phase with servers."""
     phase = plan.strategy.training_phases().first_phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
@@ -237,18 +237,18 @@ def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, interfa
     shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
     update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
-    return make_server(plan, node, transport, interfaces, phase, update_rule)
+    return make_server(plan, node, transport, services, phase, update_rule)
 
 
 def make_server(
     plan: Plan,
     node: NodePlan,
     transport: Transport,
-    environment: NodeEnvironment,
+    services: NodeServices,
     phase: SinglePhaseStrategy,
     update_rule: UpdateRule,
-    version: int = 0,
-    sample_count: int = 0,
+    params_version: int = 0,
+    used_sample_count: int = 0,
 ) -> ServerRuntime:
     """Return the server of one node's shard of the parameter vector, for one training phase.
 
@@ -256,11 +256,11 @@ def make_server(
         plan: plan of the trial.
         node: plan of the node that owns the shard.
         transport: transport of the server.
-        environment: interfaces of the node to its environment.
+        services: interfaces of the node to its environment.
         phase: training phase that the server belongs to.
         update_rule: update rule with the parameters of the shard and the optimiser's state.
-        version: number of updates made to the parameters before this phase.
-        sample_count: number of samples used for these updates.
+        params_version: number of updates made to the parameters before this phase.
+        used_sample_count: number of samples used for these updates.
 
     Raises:
         ProtocolError: the phase has no servers.
@@ -268,7 +268,7 @@ def make_server(
     algorithm = phase.server_algorithm()
     if algorithm is None:
         raise ProtocolError(f"training phase {phase.kind} has no servers")
-    is_synchronous = phase.training_properties().is_synchronous
+    is_synchronous = phase.exchange_scheme().is_synchronous
     return ServerRuntime(
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
@@ -277,18 +277,18 @@ def make_server(
             plan.workers,
             algorithm.synchroniser,
             algorithm.staleness_weighting,
-            version,
-            sample_count,
+            params_version,
+            used_sample_count,
             sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
             push_samples=_first_push_sample_counts(
-                plan, algorithm.gradient_worker_count(plan.workers), phase.training_properties().exchange_period
+                plan, algorithm.gradient_worker_count(plan.workers), phase.exchange_scheme().exchange_period
             ),
         ),
         transport=transport,
-        clock=environment.clock,
+        clock=services.clock,
         shard_number=plan.shard_owners.index(node.name),
-        update_log=LogEventBatch(environment.log, "shard_updates", UPDATE_COLUMNS),
-        drop_log=LogEventBatch(environment.log, "shard_drops", UPDATE_COLUMNS),
+        update_log=LogEventBatch(services.log, "shard_updates", UPDATE_COLUMNS),
+        drop_log=LogEventBatch(services.log, "shard_drops", UPDATE_COLUMNS),
     )
 
 
@@ -303,7 +303,7 @@ def _first_push_sample_counts(plan: Plan, gradient_worker_count: int, steps_per_
     }
 
 
-def _core_share_log_fields(core_share: CpuCoreShare | None) -> dict[str, float | None]:
+def _cpu_core_share_log_fields(core_share: CpuCoreShare | None) -> dict[str, float | None]:
     """Return the log fields for the share of a CPU core that a node gets; all are None if it was not measured."""
     return core_share._asdict() if core_share else dict.fromkeys(CpuCoreShare._fields)
 
@@ -318,14 +318,14 @@ def _log_node_start(log: RunLog, **facts: object) -> None:
     log.log_event("node_start", process_facts | facts)
 
 
-def _log_node_stop(environment: NodeEnvironment, bytes_before: int | None, **facts: object) -> None:
+def _log_node_stop(services: NodeServices, sent_bytes_at_start: int | None, **facts: object) -> None:
     """Log the bytes that a node has sent and the CPU time that it has used.
 
     Interface bytes include headers, acknowledgements and retransmissions.
     """
-    traffic, bytes_after = environment.transport.traffic, environment.read_interface_bytes()
+    traffic, bytes_after = services.transport.traffic, services.read_interface_bytes()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    bytes_sent = None if bytes_after is None or bytes_before is None else bytes_after - bytes_before
+    bytes_sent = None if bytes_after is None or sent_bytes_at_start is None else bytes_after - sent_bytes_at_start
     value = {
         "payload_bytes_sent": traffic.payload_bytes,
         "framing_bytes_sent": traffic.framing_bytes,
@@ -335,7 +335,7 @@ def _log_node_stop(environment: NodeEnvironment, bytes_before: int | None, **fac
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
         **facts,
     }
-    environment.log.log_event("node_stop", value)
+    services.log.log_event("node_stop", value)
 
 
 def _log_mlperf_start_keys(plan: Plan, log: RunLog) -> None:
@@ -378,5 +378,5 @@ def _mlperf_workload_keys(plan: Plan) -> dict[str, object]:
 
 def _communication_precision(plan: Plan) -> str:
     """Return the number format of gradients on the network, as MLPerf names it."""
-    kind = plan.strategy.training_phases().first.training_properties().compressor.kind
+    kind = plan.strategy.training_phases().first.exchange_scheme().compressor.kind
     return plan.precision if kind == "identity" else kind

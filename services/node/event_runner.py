@@ -92,25 +92,25 @@ class EventRunner:
         )
 
     async def _run_event(
-        self, event: PlannedEvent, start_s: float, applied_by: str, begin: Callable[[], None], end: Callable[[], None]
+        self, event: PlannedEvent, start_s: float, actor: str, on_begin: Callable[[], None], on_end: Callable[[], None]
     ) -> None:
         await self.clock.sleep_until(start_s)
-        begin()
-        self._log_event_begin_or_end(event, "begin", start_s, applied_by)
+        on_begin()
+        self._log_event_time(event, "begin", start_s, actor)
         if event.change.lasts is not None:
             await self.clock.sleep_until(start_s + event.change.lasts)
-            end()
-            self._log_event_begin_or_end(event, "end", start_s + event.change.lasts, applied_by)
+            on_end()
+            self._log_event_time(event, "end", start_s + event.change.lasts, actor)
 
-    def _log_event_begin_or_end(self, event: PlannedEvent, stage: str, planned_time_s: float, applied_by: str) -> None:
+    def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_time_s: float, actor: str) -> None:
         """Log when a scenario event that affects this node begins or ends."""
         if self.node.name not in event.change.node_names:
             return
         value = {
             "number": event.number,
             "kind": event.change.kind,
-            "phase": stage,
-            "by": applied_by,
+            "phase": begin_or_end,
+            "by": actor,
             "planned_s": round(planned_time_s - self._training_start_s, 6),
             "applied_s": round(self.clock.now() - self._training_start_s, 6),
             "lateness_s": round(self.clock.now() - planned_time_s, 6),

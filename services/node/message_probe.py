@@ -80,10 +80,10 @@ async def _run_probe_node(task: MessageProbeTask) -> MessageCost | None:
     transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
     async with transport:
         await transport.connect([task.peer_name])
-        return await (_send_requests(transport, task) if task.node_name == REQUESTER else _answer_all(transport, task))
+        return await (_send_probes(transport, task) if task.node_name == REQUESTER else _answer_probes(transport, task))
 
 
-async def _send_requests(transport: SocketTransport, task: MessageProbeTask) -> MessageCost:
+async def _send_probes(transport: SocketTransport, task: MessageProbeTask) -> MessageCost:
     await _wait_for_start_gate()
     await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
     round_trips_s, message_cpu_s = await _measure_round_trips(
@@ -106,18 +106,18 @@ async def _send_requests(transport: SocketTransport, task: MessageProbeTask) -> 
     )
 
 
-async def _measure_round_trips(transport: SocketTransport, step_numbers: range) -> tuple[list[float], float]:
+async def _measure_round_trips(transport: SocketTransport, round_trip_numbers: range) -> tuple[list[float], float]:
     """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
     round_trips_s, cpu_before_s = [], _cpu_s()
-    for step in step_numbers:
+    for step in round_trip_numbers:
         started_s = time.perf_counter()
         await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
         reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
         round_trips_s.append(time.perf_counter() - started_s)
-    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(step_numbers))
+    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(round_trip_numbers))
 
 
-async def _answer_all(transport: SocketTransport, task: MessageProbeTask) -> None:
+async def _answer_probes(transport: SocketTransport, task: MessageProbeTask) -> None:
     """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):

@@ -13,7 +13,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_ser
 from services.cluster.links.fluid_link import AtomicNumberFile, LocalAtomicNumber, RateLimiter, goodput_bytes_per_s
 from services.cluster.links.link_conditions import LinkEventState
 from services.coordinator.service import CoordinatorService
-from services.node.assembly import NodeEnvironment, make_coordinator, run_server, run_worker
+from services.node.assembly import NodeServices, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import WallClock, precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
@@ -143,7 +143,7 @@ async def _run_worker_or_server(
     )
     control = GrpcCoordinatorClient(plan, identity)
     interface_name = find_network_interface(node.addresses.data.host)
-    interfaces = NodeEnvironment(
+    interfaces = NodeServices(
         transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_cpu_core_share, link_conditions
     )
     run_role = run_worker if node.role == "worker" else run_server

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.node.assembly import NodeEnvironment, make_coordinator, run_server, run_worker
+from services.node.assembly import NodeServices, make_coordinator, run_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
     CoordinatorClient,
-    EpochDecision,
     EpochReport,
-    FinalState,
+    NodeEndState,
+    StopOrSwitchDecision,
     StrategySwitchDecision,
-    StrategySwitchState,
+    StrategySwitchReport,
 )
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
-NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeEnvironment], Coroutine[None, None, None]]] = {
+NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeServices], Coroutine[None, None, None]]] = {
     "worker": run_worker,
     "ps_shard": run_server,
 }
@@ -43,19 +43,19 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def await_link_event(self, event_number: int) -> float:
         return await self.runtime.await_link_event(event_number)
 
-    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
+    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         return await self.runtime.report_epoch(epoch_report)
 
     async def await_strategy_switch(self) -> bool:
         return await self.runtime.await_strategy_switch()
 
-    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
-        return await self.runtime.report_switch_state(switch_state)
+    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
+        return await self.runtime.report_strategy_switch(node_report)
 
     async def await_run_stop(self) -> str:
         return await self.runtime.await_run_stop()
 
-    async def leave(self, final_state: FinalState) -> None:
+    async def leave(self, final_state: NodeEndState) -> None:
         await self.runtime.leave(self.node_name, final_state)
 
 
@@ -87,7 +87,7 @@ async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str]
     async with asyncio.TaskGroup() as group:
         for node in plan.nodes:
             if node.name != COORDINATOR:
-                interfaces = _make_environment(node.name, fabric, runtime, clock, make_log_writer(node.name))
+                interfaces = _make_node_services(node.name, fabric, runtime, clock, make_log_writer(node.name))
                 group.create_task(NODE_RUNNERS[node.role](plan, node, interfaces))
         await runtime.open_start_gate()
     await runtime.run_finished.wait()
@@ -101,10 +101,10 @@ def _make_virtual_network(plan: Plan) -> VirtualFabric:
     )
 
 
-def _make_environment(
+def _make_node_services(
     node_name: str, fabric: VirtualFabric, runtime: CoordinatorRuntime, clock: Clock, write_log: Callable[[str], object]
-) -> NodeEnvironment:
-    return NodeEnvironment(
+) -> NodeServices:
+    return NodeServices(
         transport=fabric.make_transport(node_name),
         control=InProcessCoordinatorClient(runtime, node_name),
         clock=clock,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, fluid_message_bytes, goodput_bytes_per_s
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, bytes_per_message, goodput_bytes_per_s
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
 from services.learning.data_order import split_proportionally
@@ -18,7 +18,7 @@ def choose_message_size_limits(engine: EngineName, transport: TransportName, vec
 
     Messages are short where no kernel shapes the links, so that streams share links evenly.
     """
-    fluid_bytes = fluid_message_bytes(vector_bytes)
+    fluid_bytes = bytes_per_message(vector_bytes)
     lengths = {"grpc": GRPC_MESSAGE_SIZE_LIMITS, "tcp": TCP_MESSAGE_SIZE_LIMITS}[transport]
     if engine == "simulated":
         return MessageSizeLimits(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
@@ -30,7 +30,7 @@ def build_cost_model(
     network: Network,
     vector_entries: int,
     dtype: str,
-    batch_samples: int,
+    global_batch_size: int,
     message_overhead_s: float,
     message_size_limits: MessageSizeLimits,
 ) -> CostModel:
@@ -41,13 +41,13 @@ def build_cost_model(
         network: shared links and paths between them.
         vector_entries: entries of the parameter vector.
         dtype: NumPy's name of the type of an entry.
-        batch_samples: samples per step over all workers.
+        global_batch_size: samples per step over all workers.
         message_overhead_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
             this time shows as a difference between measured and predicted step times.
         message_size_limits: sizes of the messages into which vectors are cut.
     """
     workers = [node for node in nodes if node.role == "worker"]
-    shares = split_proportionally(batch_samples, (1,) * len(workers))
+    shares = split_proportionally(global_batch_size, (1,) * len(workers))
     computes_s = tuple(
         share / node.throughput if node.throughput else 0.0 for share, node in zip(shares, workers, strict=True)
     )

@@ -8,7 +8,7 @@ from services.cluster.addresses import AddressAllocator, InProcessAddresses
 from services.cluster.events import plan_events
 from services.learning.data_order import split_proportionally
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
-from services.plan.nodes import collect_network_and_model_facts, plan_network, plan_nodes
+from services.plan.nodes import collect_network_and_model_sizes, plan_network, plan_nodes
 from services.plan.plan import Plan, SecondPhasePlan
 from services.scenario.scenario import AUTO, EngineName, TrialSpec
 from services.scenario.workload import learning_task_of
@@ -52,14 +52,14 @@ def make_plan(
     nodes = plan_nodes(scenario, trial.strategy.training_phases().server_count, address_allocator)
     network = plan_network(scenario, nodes)
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
-    lengths = choose_message_size_limits(engine, scenario.transport, layout.size * entry_bytes)
-    cost = build_cost_model(nodes, network, layout.size, dtype, batch, alpha_s / trial_dilation, lengths)
-    site = collect_network_and_model_facts(scenario, nodes, layout, entry_bytes, cost)
-    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_values(site, cost)
+    lengths = choose_message_size_limits(engine, scenario.transport, layout.parameter_count * entry_bytes)
+    cost = build_cost_model(nodes, network, layout.parameter_count, dtype, batch, alpha_s / trial_dilation, lengths)
+    site = collect_network_and_model_sizes(scenario, nodes, layout, entry_bytes, cost)
+    strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
-    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.training_properties()
+    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.exchange_scheme()
     predicted = first.predict_step_time(cost)
-    sent = first.bytes_per_step(workers, layout.size, dtype)
+    sent = first.bytes_per_step(workers, layout.parameter_count, dtype)
     second_phase = _plan_second_phase(phases, trial, cost, steps)
     predicted_s = _predict_training_s(predicted, steps, second_phase, batch, workers)
     horizon_s = predicted_s * EVENT_HORIZON_FACTOR
@@ -86,12 +86,12 @@ def make_plan(
         eval_samples=len(workload.dataset.load(dtype).test_x),
         steps_per_epoch=workload.steps_per_epoch(workers),
         steps=steps,
-        parameters=layout.size,
-        vector_bytes=layout.size * entry_bytes,
+        parameters=layout.parameter_count,
+        vector_bytes=layout.parameter_count * entry_bytes,
         workers=workers,
         servers=phases.server_count,
         nodes=nodes,
-        shards=algorithm.shard_ranges(workers, layout.size) if algorithm else (),
+        shards=algorithm.shard_ranges(workers, layout.parameter_count) if algorithm else (),
         shard_owners=algorithm.shard_owners(cost.workers, cost.servers) if algorithm else (),
         schedule=first.collective_schedule(workers),
         dilation=trial_dilation,
@@ -134,7 +134,7 @@ def _plan_second_phase(
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
     sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
-    hand_over = switch.state_transfer_bytes(workers, cost.entries, cost.dtype, slots)
+    hand_over = switch.model_transfer_bytes(workers, cost.entries, cost.dtype, slots)
     return SecondPhasePlan(
         planned_step=switch.rule.planned_switch_step(step_count, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
@@ -142,7 +142,7 @@ def _plan_second_phase(
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=switch.second.predict_step_time(cost),
-        is_synchronous=switch.second.training_properties().is_synchronous,
+        is_synchronous=switch.second.exchange_scheme().is_synchronous,
         worker_weights=switch.batch_weights_after_switch(workers),
         latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
         hand_over_bytes=_sent_bytes_by_node(hand_over, servers),
@@ -156,10 +156,10 @@ def _saturating_worker_count(phases: TrainingPhases, cost_model: CostModel) -> f
     """
     for phase in phases:
         algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.properties().runs_in_rounds:
+        if algorithm and not algorithm.synchroniser.wait_rules().runs_in_rounds:
             if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            period = phase.training_properties().exchange_period
+            period = phase.exchange_scheme().exchange_period
             workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
@@ -177,17 +177,17 @@ def _predict_training_s(
     step_prediction: StepTimePrediction,
     steps: int,
     second_phase: SecondPhasePlan | None,
-    batch_samples: int,
-    workers: int,
+    global_batch_size: int,
+    worker_count: int,
 ) -> float:
     """Return the predicted virtual seconds of training for `steps` steps.
 
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
-    shares = split_proportionally(batch_samples, (1,) * workers)
+    shares = split_proportionally(global_batch_size, (1,) * worker_count)
     if second_phase is None:
         return step_prediction.training_s(steps, shares)
-    second_shares = [share for share in split_proportionally(batch_samples, second_phase.worker_weights) if share]
+    second_shares = [share for share in split_proportionally(global_batch_size, second_phase.worker_weights) if share]
     second_step = second_phase.planned_step
     if second_step is None:
         return max(step_prediction.training_s(steps, shares), second_phase.predicted.training_s(steps, second_shares))
@@ -195,13 +195,13 @@ def _predict_training_s(
     return step_prediction.training_s(second_step, shares) + second_s
 
 
-def _reply_bytes_by_worker(sent_bytes: BytesPerStep) -> dict[str, float]:
+def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]:
     """Return the payload bytes that each worker sends per step as replies to other workers, by node name."""
-    return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes.replies)}
+    return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.replies)}
 
 
-def _sent_bytes_by_node(sent_bytes: BytesPerStep, server_count: int) -> dict[str, float]:
+def _sent_bytes_by_node(sent_bytes_by_role: BytesPerStep, server_count: int) -> dict[str, float]:
     """Return the payload bytes that each node sends per step, by node name; 0 for servers that are not used."""
-    worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes.workers)}
-    server_bytes = sent_bytes.servers or (0,) * server_count
+    worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.workers)}
+    server_bytes = sent_bytes_by_role.servers or (0,) * server_count
     return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}

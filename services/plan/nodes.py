@@ -69,12 +69,12 @@ def _node_plan_link_fields(access_link: AccessLink) -> dict[str, Any]:
 
 def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     """Return the emulated network between all workers and servers."""
-    cluster, data_nodes = scenario.cluster, _data_network_nodes(nodes)
+    cluster, data_nodes = scenario.cluster, _workers_and_servers(nodes)
     access_links = {node.name: cluster.access_link(node.name) for node in data_nodes}
     return build_network(cluster.network, cluster.links, data_nodes, access_links)
 
 
-def collect_network_and_model_facts(
+def collect_network_and_model_sizes(
     scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost_model: CostModel
 ) -> NetworkAndModelSizes:
     """Return the facts about network and model from which a collective chooses its `auto` values.
@@ -83,7 +83,7 @@ def collect_network_and_model_facts(
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    groups = scenario.cluster.network.nearby_node_groups(_data_network_nodes(nodes))
+    groups = scenario.cluster.network.nearby_node_groups(_workers_and_servers(nodes))
     return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
@@ -92,7 +92,7 @@ def collect_network_and_model_facts(
     )
 
 
-def _data_network_nodes(nodes: Sequence[NodePlan]) -> list[NodePlan]:
+def _workers_and_servers(nodes: Sequence[NodePlan]) -> list[NodePlan]:
     """Return the nodes that exchange training data: all except the coordinator."""
     return [node for node in nodes if node.role != "coordinator"]
 

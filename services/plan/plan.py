@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from services.cluster.events import PlannedEvent
-from services.cluster.links.fluid_link import fluid_message_bytes
+from services.cluster.links.fluid_link import bytes_per_message
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
@@ -118,7 +118,7 @@ class Plan(FrozenRecord):
     @property
     def longest_message_bytes(self) -> int:
         """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
-        return fluid_message_bytes(self.vector_bytes)
+        return bytes_per_message(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:

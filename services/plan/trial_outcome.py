@@ -9,7 +9,7 @@ from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
 
 
-class ProbeMeasurement(FrozenRecord):
+class LinkMeasurement(FrozenRecord):
     """Declared value of a link's rate or delay, and the value that was measured before the run; virtual units."""
 
     declared: float
@@ -29,13 +29,13 @@ class LinkShapingRecord(FrozenRecord):
     downlink_bps: float | None = None  # declared
     read_back_uplink_bps: float | None = None  # enforced according to the kernel
     read_back_downlink_bps: float | None = None  # enforced according to the kernel
-    pipes_bps: dict[str, ProbeMeasurement] = Field(default={})  # limit -> declared rate, rate read back from the kernel
+    pipes_bps: dict[str, LinkMeasurement] = Field(default={})  # limit -> declared rate, rate read back from the kernel
     achieved_pipes_bps: dict[str, float] = Field(default={})  # limit -> rate of a flood before the run
     achieved_uplink_bps: float | None = None  # rate of a flood before the run, headers included, as tc counts
     achieved_downlink_bps: float | None = None
-    round_trip_s: dict[str, ProbeMeasurement] = Field(default={})  # peer -> echoes before the run
-    message_s: dict[str, ProbeMeasurement] = Field(default={})  # peer -> time of one message of the workload's size
-    flooded: dict[str, ProbeMeasurement] = Field(default={})  # uplink, downlink or limit -> rate expected and received
+    round_trip_s: dict[str, LinkMeasurement] = Field(default={})  # peer -> echoes before the run
+    message_s: dict[str, LinkMeasurement] = Field(default={})  # peer -> time of one message of the workload's size
+    flooded: dict[str, LinkMeasurement] = Field(default={})  # uplink, downlink or limit -> rate expected and received
     unproven: dict[str, str] = Field(default={})  # uplink, downlink or limit -> reason why no flood was sent through it
     queues: dict[str, dict[str, int]] = Field(default={})  # network device -> counters of its queue during the run
     changed_meanwhile: tuple[str, ...] = ()  # differences, after the run, between the kernel and what Ensayo had set

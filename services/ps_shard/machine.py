@@ -101,7 +101,7 @@ class ShardStateMachine:
         self._computing_workers = set(self._worker_clocks)
         self._step_timings = dict.fromkeys(self._worker_clocks, WorkerStepTiming(0.0, 0.0))
 
-    def resume_serving(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
+    def resume_serving(self, step_by_worker: Mapping[int, int], now_s: float = 0.0) -> None:
         """Start or continue to serve workers at the time `now_s`, each one from its own next step.
 
         Raises:
@@ -110,8 +110,8 @@ class ShardStateMachine:
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
             raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
-        self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
-        self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
+        self._worker_clocks, self._computing_workers = dict(step_by_worker), set(step_by_worker)
+        self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in step_by_worker}
         self._stopping_workers.clear()
         self._granted_steps.clear()
         self._is_asynchronous = False
@@ -132,7 +132,7 @@ class ShardStateMachine:
         self._worker_clocks[push.worker] += 1
         self.push_samples[push.worker] = push.samples
         self._step_timings[push.worker] = WorkerStepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
-        self._count_slow_windows(push)
+        self._count_slow_step_windows(push)
         asynchronous = push if push.is_asynchronous else None
         return [*self._accept_or_drop_push(push), *self._due_updates(asynchronous), *self._due_replies(now_s)]
 
@@ -156,34 +156,34 @@ class ShardStateMachine:
         """
         staleness = self.version - push.version
         is_accepted = self.synchroniser.accepts_staleness(staleness) and self.staleness.accepts_staleness(staleness)
-        if not (is_accepted and self.synchroniser.properties().replies_after_update):
+        if not (is_accepted and self.synchroniser.wait_rules().replies_after_update):
             self._pushes_awaiting_reply[push.worker] = push
         if is_accepted:
             self._gathered_pushes.append(push)
             return
         yield DropStalePush(push, self.version)
 
-    def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
+    def _due_updates(self, push_to_apply_alone: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
         """Yield the updates that can be made now: from an asynchronous push, and from enough gathered pushes.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.straggler_ranks)
-        if asynchronous_push in self._gathered_pushes:
-            self._gathered_pushes.remove(asynchronous_push)
-            yield self._make_update(asynchronous_push)
+        if push_to_apply_alone in self._gathered_pushes:
+            self._gathered_pushes.remove(push_to_apply_alone)
+            yield self._make_update(push_to_apply_alone)
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            may_be_asynchronous = self.synchroniser.properties().is_asynchronous_with_stragglers
+            may_be_asynchronous = self.synchroniser.wait_rules().is_asynchronous_with_stragglers
             self._is_asynchronous = may_be_asynchronous and bool(self.straggler_ranks)
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchroniser.properties().replies_after_update:
+        if self.synchroniser.wait_rules().replies_after_update:
             self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
         return ApplyUpdate(pushes, self.version)
 
@@ -199,13 +199,13 @@ class ShardStateMachine:
     @property
     def straggler_ranks(self) -> frozenset[int]:
         """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
-        if (watch := self.synchroniser.properties().straggler_criterion) is None:
+        if (watch := self.synchroniser.wait_rules().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
-    def _count_slow_windows(self, push: WorkerPush) -> None:
+    def _count_slow_step_windows(self, push: WorkerPush) -> None:
         """Count the consecutive windows of steps in which the worker of a push was slow compared with all workers."""
-        watch = self.synchroniser.properties().straggler_criterion
+        watch = self.synchroniser.wait_rules().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
         self._recent_pushes[push.worker] = (*self._recent_pushes.get(push.worker, ()), push)[-watch.window :]
@@ -223,7 +223,7 @@ class ShardStateMachine:
         for worker, push in sorted(self._pushes_awaiting_reply.items()):
             if self._may_start_step(worker, push.step + 1, now_s):
                 del self._pushes_awaiting_reply[worker]
-                pending_samples = self._pending_samples(push)
+                pending_samples = self._count_unapplied_samples(push)
                 self._computing_workers.add(worker)
                 if self.sample_budget is not None and self.samples + pending_samples >= self.sample_budget:
                     self._stopping_workers.add(worker)
@@ -237,22 +237,22 @@ class ShardStateMachine:
         if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker_rank, -1):
             return True
         slowest_workers = (rank for rank, clock in self._worker_clocks.items() if clock == slowest_clock)
-        slowest = max(slowest_workers, key=self._predicted_finish_s)
+        slowest = max(slowest_workers, key=self._predicted_step_finish_s)
         extra_steps = self.synchroniser.allowed_extra_steps(
             steps_ahead=step - slowest_clock,
             own_step_s=self._step_timings[worker_rank].step_s,
-            remaining_s=max(0.0, self._predicted_finish_s(slowest) - now_s),
+            slowest_due_in_s=max(0.0, self._predicted_step_finish_s(slowest) - now_s),
             slowest_step_s=self._step_timings[slowest].step_s,
         )
         self._granted_steps[worker_rank] = step + extra_steps - 1
         return extra_steps > 0
 
-    def _predicted_finish_s(self, worker_rank: int) -> float:
+    def _predicted_step_finish_s(self, worker_rank: int) -> float:
         """Return the time at which a worker finishes its step if the step takes as long as the previous step."""
         timing = self._step_timings[worker_rank]
         return timing.started_s + timing.step_s
 
-    def _pending_samples(self, replied_push: WorkerPush) -> int:
+    def _count_unapplied_samples(self, replied_push: WorkerPush) -> int:
         """Return the samples in pushes that wait for an update and in steps that workers are computing.
 
         A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.

@@ -10,7 +10,7 @@ import numpy as np
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import UpdateRule
 from services.ps_shard.runtime import ServerRuntime
-from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchState
+from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchReport
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
 from services.strategies import SinglePhaseStrategy
@@ -77,7 +77,7 @@ class StrategySwitchingServer:
         """Take part in a strategy switch, and return whether all nodes have committed it."""
         params, state = self.server.update_rule.params, self._current_optimiser_state
         deadline_s = self.time_limit.deadline_s
-        decision = await self.control.report_switch_state(self._node_state("stopped", params, state))
+        decision = await self.control.report_strategy_switch(self._shard_report("stopped", params, state))
         if decision.action == "load":
             decision, params, state = await self._transfer_shard(decision, params, state, deadline_s)
         if decision.action == "abort":
@@ -85,17 +85,17 @@ class StrategySwitchingServer:
         self._start_second_phase(decision, params, state)
         return True
 
-    def _node_state(self, stage: ReportStage, params: HostArray, state: OptimiserState) -> StrategySwitchState:
+    def _shard_report(self, stage: ReportStage, params: HostArray, opt_state: OptimiserState) -> StrategySwitchReport:
         """Return this server's report at one stage of a strategy switch, with the digests of its shard."""
         machine = self.server.machine
-        return StrategySwitchState(
+        return StrategySwitchReport(
             self.node_name,
             stage,
             version=machine.version,
             samples=machine.samples,
-            updates=state.update_count,
+            updates=opt_state.update_count,
             params_digests=(vectors_digest([params]),),
-            state_digests=(vectors_digest(state.slots, state.update_count),),
+            state_digests=(vectors_digest(opt_state.slots, opt_state.update_count),),
             is_server=True,
         )
 
@@ -105,20 +105,20 @@ class StrategySwitchingServer:
         """Receive or send this server's shard in a strategy switch, and return the next decision and the shard."""
         try:
             async with self.time_limit.enforce(deadline_s):
-                if self.switch.state_transfer.receivers == "servers":
+                if self.switch.model_transfer.receivers == "servers":
                     params, optimiser_state = await self._receive_shard(decision)
                 else:
                     await self._send_shard(params, optimiser_state)
         except NetworkError as error:
-            failure_report = StrategySwitchState(self.node_name, "loaded", failure=str(error), is_server=True)
-            return await self.control.report_switch_state(failure_report), params, optimiser_state
-        next_decision = await self.control.report_switch_state(self._node_state("loaded", params, optimiser_state))
+            failure_report = StrategySwitchReport(self.node_name, "loaded", failure=str(error), is_server=True)
+            return await self.control.report_strategy_switch(failure_report), params, optimiser_state
+        next_decision = await self.control.report_strategy_switch(self._shard_report("loaded", params, optimiser_state))
         return next_decision, params, optimiser_state
 
     async def _receive_shard(self, decision: StrategySwitchDecision) -> tuple[HostArray, OptimiserState]:
         """Receive this server's shard from a worker; return the parameters and the optimiser's state."""
         server = self.server
-        slot_count = len(self._current_optimiser_state.slots) if self.switch.state_transfer.includes_slots else 0
+        slot_count = len(self._current_optimiser_state.slots) if self.switch.model_transfer.includes_slots else 0
         vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
         sender = shard_sender(server.shard_number, self.shard_owners, server.worker_names)
         await receive_model_vectors(server.transport, sender, decision.first_step, vectors)
@@ -129,7 +129,7 @@ class StrategySwitchingServer:
 
         Messages after an abort have the worker's own next step. They would look old if the tags here had a later step.
         """
-        transfer = self.switch.state_transfer
+        transfer = self.switch.model_transfer
         slots = optimiser_state.slots if transfer.includes_slots else ()
         vectors = [*([params] if transfer.includes_params else ()), *slots]
         for rank, next_step in self.server.next_steps.items():

@@ -24,7 +24,7 @@ class EpochReport:
 
 
 @dataclass(frozen=True)
-class FinalState:
+class NodeEndState:
     """Final state that a node sends to the coordinator: for a server, the parameters of its shard."""
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
@@ -33,7 +33,7 @@ class FinalState:
 
 
 @dataclass(frozen=True)
-class EpochDecision:
+class StopOrSwitchDecision:
     """Decision of the coordinator after an epoch: the worker continues, stops or switches its strategy."""
 
     stop_reason: str = ""  # empty when the worker goes on
@@ -45,7 +45,7 @@ REPORT_STAGES: tuple[ReportStage, ...] = get_args(ReportStage)  # in their order
 
 
 @dataclass(frozen=True)
-class StrategySwitchState:
+class StrategySwitchReport:
     """State of a node at one stage of a strategy switch, as reported to the coordinator.
 
     The stage is `stopped` when the node has stopped between two steps, and `loaded` when it has taken over the vectors
@@ -96,7 +96,7 @@ class CoordinatorClient(ABC):
         """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
 
     @abstractmethod
-    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
+    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         """Report a finished epoch; the reply is the coordinator's decision to continue, stop or switch strategy."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class CoordinatorClient(ABC):
         """Wait until the coordinator starts a strategy switch; return false if the run ends without one."""
 
     @abstractmethod
-    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
         """Report a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
 
     @abstractmethod
@@ -112,5 +112,5 @@ class CoordinatorClient(ABC):
         """Wait until the coordinator stops the run, and return the reason."""
 
     @abstractmethod
-    async def leave(self, final_state: FinalState) -> None:
+    async def leave(self, final_state: NodeEndState) -> None:
         """Report that this node has finished its work, and send its final state."""

@@ -81,7 +81,7 @@ def select_device(device_choice: DeviceSelection) -> Device:
 
 def _select_gpu_or_cpu() -> Device:
     try:
-        return CudaDevice(_tested_gpu_model(), "auto: a GPU is usable")
+        return CudaDevice(_working_gpu_name(), "auto: a GPU is usable")
     except HostError as error:
         return CpuDevice(_cpu_model(), f"auto: {error}")
 
@@ -89,11 +89,11 @@ def _select_gpu_or_cpu() -> Device:
 _SELECTORS: dict[DeviceSelection, Callable[[], Device]] = {
     "auto": _select_gpu_or_cpu,
     "cpu": lambda: CpuDevice(_cpu_model(), "cpu was requested"),
-    "cuda": lambda: CudaDevice(_tested_gpu_model(), "cuda was requested"),
+    "cuda": lambda: CudaDevice(_working_gpu_name(), "cuda was requested"),
 }
 
 
-def _tested_gpu_model() -> str:
+def _working_gpu_name() -> str:
     """Run a test computation on the first GPU, and return the name of the GPU's model.
 
     A driver without a toolkit lists GPUs, and only a computation fails.

@@ -31,10 +31,10 @@ SINGLE_BUCKET = (1.0,)
 MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
-def is_deadline_missed(clock: Clock, late_s: float, step_phase_s: float, step_s: float) -> bool:
-    """Return whether a step phase that ended `late_s` virtual seconds too late counts as a missed deadline."""
+def is_deadline_missed(clock: Clock, lateness_s: float, phase_duration_s: float, step_s: float) -> bool:
+    """Return whether a step phase that ended `lateness_s` virtual seconds too late counts as a missed deadline."""
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
-    return late_s > max(max_late_s, MAX_LATE_PHASE_SHARE * step_phase_s, MAX_LATE_STEP_SHARE * step_s)
+    return lateness_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_duration_s, MAX_LATE_STEP_SHARE * step_s)
 
 
 class TimedComputeResult(NamedTuple, Generic[Result]):
@@ -46,14 +46,14 @@ class TimedComputeResult(NamedTuple, Generic[Result]):
     backward_s: float | None = None
 
 
-class StepDeadlines(NamedTuple):
+class ComputeDeadlines(NamedTuple):
     """Times at which an emulated device finishes the forward pass and each gradient bucket, in virtual seconds."""
 
     forward_s: float
     buckets_s: tuple[float, ...]  # when the gradient of each bucket is ready, the last layers' first
 
 
-class ComputePacer(ABC):
+class ComputeSpeedPacer(ABC):
     """Base class that runs a worker's compute at the speed of the host or of an emulated device."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class ComputePacer(ABC):
 
 
 @dataclass(frozen=True)
-class HostSpeedPacer(ComputePacer):
+class HostSpeedPacer(ComputeSpeedPacer):
     """Runs a worker's compute at the speed of this host; declared slowdowns stretch the measured time."""
 
     clock: Clock
@@ -82,19 +82,19 @@ class HostSpeedPacer(ComputePacer):
         await self.clock.run_compute(work)
 
 
-def constant_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
+def constant_step_time_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
     """Return 1.0: the duration of a step does not vary on a device of constant speed."""
     return 1.0
 
 
 @dataclass
-class DeviceSpeedPacer(ComputePacer):
+class EmulationPacer(ComputeSpeedPacer):
     """Runs a worker's compute exactly at the speed of the device that the scenario declares."""
 
     clock: Clock
     throughput: float  # samples per virtual second, in a step without variation and slowdowns
     slot: float  # time slot of this worker among the workers of the host, in [0, 1)
-    duration_factor: Callable[[int], float] = constant_duration_factor  # of a step
+    duration_factor: Callable[[int], float] = constant_step_time_factor  # of a step
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _mean_compute_s: float = field(default=0.0)  # running mean
     _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
@@ -105,7 +105,7 @@ class DeviceSpeedPacer(ComputePacer):
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
         start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
         compute_s = self.duration_factor(step) * sample_count / self.throughput
-        forward_end_s, buckets_s = self.step_deadlines(start_s, compute_s)
+        forward_end_s, buckets_s = self.compute_deadlines(start_s, compute_s)
         await self.clock.sleep_until(start_s + self._delay_before_compute_s(buckets_s[-1] - start_s))
         result = await self._run_and_time(work)
         await self.clock.sleep_until(buckets_s[-1])
@@ -116,23 +116,23 @@ class DeviceSpeedPacer(ComputePacer):
     async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self._run_and_time(work)
 
-    def step_deadlines(
-        self, start_s: float, compute_s: float, bucket_shares: tuple[float, ...] = SINGLE_BUCKET
-    ) -> StepDeadlines:
+    def compute_deadlines(
+        self, start_s: float, compute_s: float, bucket_work_shares: tuple[float, ...] = SINGLE_BUCKET
+    ) -> ComputeDeadlines:
         """Return when the emulated device would finish the forward pass and each gradient bucket of a step.
 
         Args:
             start_s: when the step begins.
             compute_s: duration of the compute without slowdowns.
-            bucket_shares: share of the backward pass' operations per bucket, in the order in which buckets become
+            bucket_work_shares: share of the backward pass' operations per bucket, in the order in which buckets become
                 ready; the sum is 1.
         """
         backward_s = compute_s * (1 - FORWARD_SHARE)
         forward_s = compute_s - backward_s
-        bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_shares[:-1])), compute_s]
+        bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_work_shares[:-1])), compute_s]
         completion_time = self.slowdowns.compute_end_s
         buckets_s = tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
-        return StepDeadlines(completion_time(start_s, forward_s), buckets_s)
+        return ComputeDeadlines(completion_time(start_s, forward_s), buckets_s)
 
     def _delay_before_compute_s(self, step_compute_s: float) -> float:
         """Return the seconds from the start of a step to the time slot in which this worker computes."""

@@ -34,7 +34,7 @@ class WorkerSlowdowns:
             now_s = change_s
         return now_s + compute_s * self._slowdown_factor_at(now_s)
 
-    def resume_time_s(self, now_s: float) -> float:
+    def pause_end_s(self, now_s: float) -> float:
         """Return when a paused worker may continue: the end of the pauses at `now_s`; without a pause `now_s`."""
         while self._slowdown_factor_at(now_s) == inf:
             pauses = (pause for pause in self.intervals if pause.factor == inf and pause.start_s <= now_s < pause.end_s)

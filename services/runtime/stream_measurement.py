@@ -9,12 +9,12 @@ RECEIVE_BUFFER_BYTES = 256 << 10
 Arrival: TypeAlias = tuple[float, int]  # monotonic seconds, bytes
 
 
-def arrival_rate_bytes_per_s(arrivals: Iterable[Arrival]) -> float:
+def arrival_rate_bytes_per_s(arrival_times_and_bytes: Iterable[Arrival]) -> float:
     """Return the bytes received per second from the first arrival to the last; 0 for fewer than two.
 
     The bytes of the first arrival are not counted, since they arrived before the measured time.
     """
-    ordered = sorted(arrivals, key=lambda arrival: arrival[0])
+    ordered = sorted(arrival_times_and_bytes, key=lambda arrival: arrival[0])
     if len(ordered) < 2 or ordered[-1][0] == ordered[0][0]:  # noqa: PLR2004 - a time has two ends
         return 0.0
     return sum(size_bytes for _, size_bytes in ordered[1:]) / (ordered[-1][0] - ordered[0][0])

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class PublishedSpeedups(FrozenRecord):
@@ -34,7 +34,7 @@ class PublishedCurve(FrozenRecord):
     def _check_unique_worker_counts(self) -> Self:
         worker_counts = [point.workers for point in self.points]
         raise_conflicts(
-            Conflict(
+            KeyConflict(
                 ("points", k, "workers"),
                 f"another point has {worker_count} workers; declare measured and predicted in one point",
             )
@@ -44,9 +44,9 @@ class PublishedCurve(FrozenRecord):
         return self
 
 
-def unknown_strategy_conflicts(curves: Sequence[PublishedCurve], strategy_labels: Sequence[str]) -> Iterator[Conflict]:
+def unknown_strategy_conflicts(curves: Sequence[PublishedCurve], known_labels: Sequence[str]) -> Iterator[KeyConflict]:
     """Yield a conflict for every published curve whose strategy is not in the scenario."""
     for k, curve in enumerate(curves):
-        if curve.strategy not in strategy_labels:
-            message = f"there is no strategy {curve.strategy}; strategies are {', '.join(strategy_labels)}"
-            yield Conflict(("published", k, "strategy"), message)
+        if curve.strategy not in known_labels:
+            message = f"there is no strategy {curve.strategy}; strategies are {', '.join(known_labels)}"
+            yield KeyConflict(("published", k, "strategy"), message)

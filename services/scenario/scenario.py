@@ -25,9 +25,9 @@ from services.scenario.sweep import (
 )
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, prefix_conflict_paths, raise_conflicts
+from services.schema.conflicts import KeyConflict, prefix_conflict_paths, raise_conflicts
 from services.schema.units import Duration
-from services.strategies import AnyStrategy, ScenarioProperties
+from services.strategies import AnyStrategy, ScenarioSizes
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -150,7 +150,7 @@ class Scenario(FrozenRecord):
         return self.cluster.worker_spec(rank)
 
     @property
-    def workers_without_throughput(self) -> tuple[str, ...]:
+    def host_speed_worker_names(self) -> tuple[str, ...]:
         """Names of the workers without a declared throughput; they compute as fast as this host can."""
         return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).samples_per_s)
 
@@ -160,9 +160,9 @@ class Scenario(FrozenRecord):
         Raises:
             pydantic.ValidationError: a combination of swept values has conflicts; only the first one is reported.
         """
-        return tuple(self.trial(choice) for choice in self.trial_choices())
+        return tuple(self.trial(choice) for choice in self.all_trial_settings())
 
-    def trial_choices(self) -> Iterator["TrialChoice"]:
+    def all_trial_settings(self) -> Iterator["TrialSettings"]:
         """Yield strategy label, swept values and repeat of every trial, in the order in which trials run.
 
         The baseline comes first, then the strategies in their order. For each of them all combinations of swept values
@@ -172,32 +172,32 @@ class Scenario(FrozenRecord):
         for label in ((None,) if self.baseline else ()) + tuple(self.strategies):
             for sweep_point in sweep_points(self._sweep_axes_of_strategy(label)):
                 for repeat in range(self.repeats):
-                    yield TrialChoice(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
+                    yield TrialSettings(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
-    def trial(self, trial_choice: "TrialChoice") -> "TrialSpec":
+    def trial(self, settings: "TrialSettings") -> "TrialSpec":
         """Return the trial with the given strategy, swept values and repeat.
 
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.swept_document(trial_choice))  # validates swept values, which may be anything
-        return TrialSpec.from_trial_choice(trial_choice, Scenario.decode(swept.single_trial_document(trial_choice)))
+        swept = Scenario.decode(self.swept_document(settings))  # validates swept values, which may be anything
+        return TrialSpec.from_trial_settings(settings, Scenario.decode(swept.single_trial_document(settings)))
 
-    def swept_document(self, trial_choice: "TrialChoice") -> ScenarioDocument:
+    def swept_document(self, trial_settings: "TrialSettings") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
-        return apply_sweep_point(self.sweep, trial_choice.sweep_point, self.encode())
+        return apply_sweep_point(self.sweep, trial_settings.sweep_point, self.encode())
 
-    def single_trial_document(self, trial_choice: "TrialChoice") -> ScenarioDocument:
+    def single_trial_document(self, settings: "TrialSettings") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists with a single trial: one strategy, one seed, no sweep.
 
         Nodes that the strategy does not use are left out, and so are published curves.
         """
         document = self.encode()
-        if trial_choice.label is None:
+        if settings.label is None:
             strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
         else:
-            strategies = {trial_choice.label: document["strategies"].get(trial_choice.label)}
-            workers, servers = self.cluster.workers, self.strategies[trial_choice.label].training_phases().server_count
+            strategies = {settings.label: document["strategies"].get(settings.label)}
+            workers, servers = self.cluster.workers, self.strategies[settings.label].training_phases().server_count
         cluster = self.cluster.restrict_to_cluster_size(workers, servers)
         events = restrict_events_to_nodes(self.events, cluster_node_names(workers, servers))
         return document | {
@@ -205,7 +205,7 @@ class Scenario(FrozenRecord):
             "sweep": {},
             "baseline": False,
             "repeats": 1,
-            "seed": self.seed + trial_choice.repeat,
+            "seed": self.seed + settings.repeat,
             "cluster": cluster.model_dump(mode="json"),
             "events": [event.model_dump(mode="json") for event in events],
             "published": [],
@@ -218,21 +218,21 @@ class Scenario(FrozenRecord):
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts((*self._sweep_conflicts(), *self._unknown_name_conflicts()))
-        raise_conflicts(() if self.sweep else self._conflicts_without_sweep())
+        raise_conflicts((*self._sweep_conflicts(), *self._unknown_nodes_or_strategies()))
+        raise_conflicts(() if self.sweep else self._single_trial_conflicts())
         return self
 
-    def _sweep_conflicts(self) -> Iterator[Conflict]:
+    def _sweep_conflicts(self) -> Iterator[KeyConflict]:
         document = self.encode()
         for name, axis in self.sweep.items():
             for path in axis.swept_key_paths(name):
                 if message := unsweepable_key_reason(path, document):
-                    yield Conflict(("sweep", name), message)
+                    yield KeyConflict(("sweep", name), message)
             if invalid_counts := [v for v in axis.values_of_key_path(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
                 message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
-                yield Conflict(("sweep", name), message)
+                yield KeyConflict(("sweep", name), message)
 
-    def _unknown_name_conflicts(self) -> Iterator[Conflict]:
+    def _unknown_nodes_or_strategies(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every name of a node or strategy that exists in no trial of the sweep."""
         workers = max(self._swept_node_counts(WORKERS_KEY_PATH), default=self.cluster.workers)
         server_counts = (strategy.training_phases().server_count for strategy in self.strategies.values())
@@ -251,23 +251,23 @@ class Scenario(FrozenRecord):
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
-    def _conflicts_without_sweep(self) -> Iterator[Conflict]:
+    def _single_trial_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            conflicts = strategy.conflicts(self._scenario_properties())
+            conflicts = strategy.conflicts(self._scenario_sizes())
             yield from prefix_conflict_paths("strategies", prefix_conflict_paths(label, conflicts))
         if self.workload.global_batch_size(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
-            yield Conflict(("workload", "batch"), message)
+            yield KeyConflict(("workload", "batch"), message)
         yield from self._missing_link_rate_conflicts()
-        yield from self._random_event_conflicts()
+        yield from self._missing_throughput_conflicts()
         yield from self._event_after_end_conflicts()
 
-    def _scenario_properties(self) -> ScenarioProperties:
+    def _scenario_sizes(self) -> ScenarioSizes:
         workers, workload = self.cluster.workers, self.workload
         layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
-        return ScenarioProperties(
+        return ScenarioSizes(
             workers=workers,
             steps=workload.total_steps(workers),
             steps_per_epoch=workload.steps_per_epoch(workers),
@@ -275,7 +275,7 @@ class Scenario(FrozenRecord):
             has_link_rates=self.cluster.has_link_rate_limits,
         )
 
-    def _missing_link_rate_conflicts(self) -> Iterator[Conflict]:
+    def _missing_link_rate_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that changes the rate of a link without a declared rate."""
         for k, event in enumerate(self.events):
             for key in ("uplink", "downlink"):
@@ -284,29 +284,29 @@ class Scenario(FrozenRecord):
                 unshaped = [name for name in event.of if getattr(self.cluster.access_link(name), key) is None]
                 if unshaped:
                     message = f"{unshaped[0]} has no declared {key} that the event could change; declare one in cluster"
-                    yield Conflict(("events", k, key), message)
+                    yield KeyConflict(("events", k, key), message)
 
-    def _random_event_conflicts(self) -> Iterator[Conflict]:
+    def _missing_throughput_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every random event if the duration of the trial cannot be predicted."""
-        unpaced = self.workers_without_throughput
+        unpaced = self.host_speed_worker_names
         for k, event in enumerate(self.events):
             if unpaced and event.at.random is not None:
                 message = (
                     f"random events need a predicted duration, and {unpaced[0]} has no throughput to predict it from; "
                     "declare a throughput for every worker, or use time, step or share instead of random"
                 )
-                yield Conflict(("events", k, "at", "random"), message)
+                yield KeyConflict(("events", k, "at", "random"), message)
 
-    def _event_after_end_conflicts(self) -> Iterator[Conflict]:
+    def _event_after_end_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that is declared at a step after the last training step."""
         steps = self.workload.total_steps(self.cluster.workers)
         for k, event in enumerate(self.events):
             if event.at.step is not None and event.at.step >= steps:
                 message = f"step {event.at.step} is after the end of training; the budget has steps 0 to {steps - 1}"
-                yield Conflict(("events", k, "at", "step"), message)
+                yield KeyConflict(("events", k, "at", "step"), message)
 
 
-class TrialChoice(FrozenRecord):
+class TrialSettings(FrozenRecord):
     """Strategy label, swept values and repeat, which identify one trial of a scenario."""
 
     index: int  # position in the list of trials
@@ -329,27 +329,27 @@ class TrialSpec(FrozenRecord):
     baseline: bool
 
     @classmethod
-    def from_trial_choice(cls, trial_choice: TrialChoice, scenario: Scenario) -> Self:
+    def from_trial_settings(cls, trial_settings: TrialSettings, scenario: Scenario) -> Self:
         """Return one trial; `scenario` must already be reduced to this trial's strategy, swept values and seed."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
         other_labels = {
             name: swept_value_label(value)
-            for name, value in trial_choice.sweep_point.items()
+            for name, value in trial_settings.sweep_point.items()
             if name not in {"workers", WORKERS_KEY_PATH}
         }
         other_parts = map(folder_name_part, other_labels.values())
-        id_parts = (f"{trial_choice.index:03}", label, f"w{workers}", *other_parts, f"r{trial_choice.repeat}")
+        id_parts = (f"{trial_settings.index:03}", label, f"w{workers}", *other_parts, f"r{trial_settings.repeat}")
         return cls(
-            index=trial_choice.index,
+            index=trial_settings.index,
             id="-".join(id_parts),
             label=label,
             strategy=strategy,
             scenario=scenario,
-            repeat=trial_choice.repeat,
+            repeat=trial_settings.repeat,
             seed=scenario.seed,
             labels={"workers": workers, **other_labels},
-            baseline=trial_choice.label is None,
+            baseline=trial_settings.label is None,
         )
 
 

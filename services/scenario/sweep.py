@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 
 ScenarioDocument: TypeAlias = dict[str, Any]  # a scenario in the types of YAML and JSON
 SweepPoint: TypeAlias = dict[str, Any]  # name of an axis -> one of its values, or the name of one of its cases
@@ -42,9 +42,9 @@ class SweepAxis(FrozenRecord):
     @model_validator(mode="after")
     def _check_values_or_cases(self) -> Self:
         if bool(self.values) == bool(self.cases):
-            raise_conflicts([Conflict((), "declare either values or cases, with at least one entry")])
+            raise_conflicts([KeyConflict((), "declare either values or cases, with at least one entry")])
         repeated = [value for k, value in enumerate(self.values) if value in self.values[:k]]
-        raise_conflicts(Conflict((), f"{value} is listed twice; list each value once") for value in repeated)
+        raise_conflicts(KeyConflict((), f"{value} is listed twice; list each value once") for value in repeated)
         return self
 
     @classmethod
@@ -99,7 +99,7 @@ def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioD
         for path, value in sweep[axis_name].values_by_key_path(axis_name, option).items():
             *parents, last = path.split(".")
             section = reduce(_value_at_key, parents, changed)
-            section[_key_or_list_index(section, last)] = deepcopy(value)
+            section[_parse_key_or_list_index(section, last)] = deepcopy(value)
     return changed
 
 
@@ -133,10 +133,10 @@ def _strategy_label_in_key_path(key_path: str) -> str | None:
 
 
 def _value_at_key(section: Any, key: str) -> Any:
-    return section[_key_or_list_index(section, key)]
+    return section[_parse_key_or_list_index(section, key)]
 
 
-def _key_or_list_index(section: Any, key: str) -> Any:
+def _parse_key_or_list_index(section: Any, key: str) -> Any:
     return int(key) if isinstance(section, list) else key
 
 

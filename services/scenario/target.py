@@ -59,9 +59,9 @@ class QualityTarget(FrozenRecord):
         """Metric value that the model has to reach: the declared `at_least` or `at_most`."""
         return float(getattr(self, METRIC_PROPERTIES[self.metric].bound_key))
 
-    def is_reached(self, metric_values: Mapping[str, float]) -> bool:
+    def is_reached(self, values_by_metric: Mapping[str, float]) -> bool:
         """Return whether the results of an evaluation (metric name -> value) reach this quality target."""
-        return self.is_reached_by(metric_values[self.metric])
+        return self.is_reached_by(values_by_metric[self.metric])
 
     def is_reached_by(self, metric_value: float) -> bool:
         """Return whether a value of the metric reaches this quality target; NaN never does."""

@@ -12,7 +12,7 @@ from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
 from services.scenario.target import METRIC_PROPERTIES, QualityTarget
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 
 Precision: TypeAlias = Literal["fp32", "fp64"]
 
@@ -35,20 +35,20 @@ class Workload(FrozenRecord):
         raise_conflicts(self._conflicts_between_keys())
         return self
 
-    def _conflicts_between_keys(self) -> Iterator[Conflict]:
+    def _conflicts_between_keys(self) -> Iterator[KeyConflict]:
         task, train_samples = learning_task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
-            yield Conflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
+            yield KeyConflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
         if max(self.batch or 0, self.batch_per_worker or 0) > train_samples:
-            yield Conflict(
+            yield KeyConflict(
                 ("batch",),
                 f"the batch is larger than the training set; {self.dataset.kind} has {train_samples} training samples",
             )
         if reason := self.model.unsupported_task_reason(task):
-            yield Conflict(("model",), reason)
+            yield KeyConflict(("model",), reason)
         if self.target and task.loss not in METRIC_PROPERTIES[self.target.metric].loss_functions:
             names = ", ".join(name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions)
-            yield Conflict(
+            yield KeyConflict(
                 ("target", "metric"),
                 f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {names}",
             )
@@ -66,7 +66,7 @@ class Workload(FrozenRecord):
         return self.epochs * self.steps_per_epoch(worker_count)
 
 
-class DatasetTask(NamedTuple):
+class TaskAndSampleCount(NamedTuple):
     """The learning task of a dataset, and the size of its training set."""
 
     task: LearningTask
@@ -74,7 +74,7 @@ class DatasetTask(NamedTuple):
 
 
 @cache
-def learning_task_of(dataset: Dataset) -> DatasetTask:
+def learning_task_of(dataset: Dataset) -> TaskAndSampleCount:
     """Return the learning task and the training set size of a dataset. The dataset is loaded at the first call."""
     data = dataset.load("float32")
-    return DatasetTask(data.task, len(data.train_x))
+    return TaskAndSampleCount(data.task, len(data.train_x))

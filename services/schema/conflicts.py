@@ -6,27 +6,27 @@ from typing import NamedTuple
 KeyPath = tuple[str | int, ...]  # keys and list positions, outermost first
 
 
-class Conflict(NamedTuple):
+class KeyConflict(NamedTuple):
     """A contradiction between fields of a record: the key to change, what is wrong, and what is allowed."""
 
     key_path: KeyPath  # of the key to change, relative to the record that found the conflict
     message: str  # what is wrong, and what is allowed
 
 
-class ConflictError(ValueError):
+class KeyConflictError(ValueError):
     """Error that contains all conflicts of one record. Pydantic stores it as the cause of a validation error."""
 
-    def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
+    def __init__(self, conflicts: tuple[KeyConflict, ...]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, key_path))}: {message}" for key_path, message in conflicts))
         self.conflicts = conflicts
 
 
-def raise_conflicts(conflicts: Iterable[Conflict]) -> None:
-    """Raise a ConflictError with all conflicts; do nothing if there are none."""
+def raise_conflicts(conflicts: Iterable[KeyConflict]) -> None:
+    """Raise a KeyConflictError with all conflicts; do nothing if there are none."""
     if found := tuple(conflicts):
-        raise ConflictError(found)
+        raise KeyConflictError(found)
 
 
-def prefix_conflict_paths(key: str | int, conflicts: Iterable[Conflict]) -> Iterator[Conflict]:
+def prefix_conflict_paths(key: str | int, conflicts: Iterable[KeyConflict]) -> Iterator[KeyConflict]:
     """Yield the conflicts of a nested record, with the key of that record added in front of each key path."""
-    return (Conflict((key, *key_path), message) for key_path, message in conflicts)
+    return (KeyConflict((key, *key_path), message) for key_path, message in conflicts)

@@ -41,12 +41,12 @@ class ShaperRequestHandler:
         self._delay_line: subprocess.Popen[str] | None = None
         self._receiver: probe.ProbeReceiver | None = None
         self._delay_line_lock = threading.Lock()
-        self._change_schedule = LinkChangeSchedule(self.set_delay_queues)
+        self._change_schedule = LinkChangeSchedule(self.set_queue_delays)
         self.handlers = {
             "script": self.run_shell_script,
             "forget": self._change_schedule.cancel_all_changes,
-            "delays": self.set_delay_queues,
-            "laws": self.read_delay_queues,
+            "delays": self.set_queue_delays,
+            "laws": self.read_queue_delays,
             "listen": self.start_probe_receiver,
             "echoes": lambda peers, count, gap_s: {"round_trips_s": probe.measure_round_trips(peers, count, gap_s)},
             "flood": self.send_flood,
@@ -55,7 +55,7 @@ class ShaperRequestHandler:
             "stop_receiver": self.stop_probe_receiver,
         }
 
-    def start_request(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:
+    def start_handling(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:
         """Start to handle a request, and return a function that waits for its response.
 
         A change of the link is scheduled before this returns.
@@ -78,7 +78,7 @@ class ShaperRequestHandler:
             raise RuntimeError(((process.stderr + process.stdout).strip().splitlines() or ["no message"])[-1])
         return {"said": process.stdout}
 
-    def set_delay_queues(self, delays: dict[str, Any]) -> Response:
+    def set_queue_delays(self, delays: dict[str, Any]) -> Response:
         """Send delay settings to the delay line (process that delays packets), and wait until they are applied.
 
         Raises:
@@ -87,7 +87,7 @@ class ShaperRequestHandler:
         self._query_delay_line(delays)
         return {}
 
-    def read_delay_queues(self, queues: list[str]) -> Response:
+    def read_queue_delays(self, queues: list[str]) -> Response:
         """Respond with the delay settings of the given packet queues; unknown queues are left out.
 
         Raises:
@@ -155,7 +155,7 @@ def main() -> int:
         arguments = json.loads(line)
         request_id, command = arguments.pop("id"), arguments.pop("do")
         try:
-            complete = handler.start_request(command, arguments)
+            complete = handler.start_handling(command, arguments)
         except Exception as error:  # noqa: BLE001 - reported in the response
             complete = partial(_raise_error, error)
         threading.Thread(target=_print_response, args=(request_id, complete), daemon=True).start()
@@ -166,9 +166,9 @@ def _raise_error(error: Exception) -> Response:
     raise error
 
 
-def _print_response(request_id: int, wait_for_response: Callable[[], Response]) -> None:
+def _print_response(request_id: int, get_response: Callable[[], Response]) -> None:
     try:
-        response = {"id": request_id, "ok": True, **wait_for_response()}
+        response = {"id": request_id, "ok": True, **get_response()}
     except Exception as error:  # noqa: BLE001 - reported in the response
         response = {"id": request_id, "ok": False, "why": f"{error}" or type(error).__name__}
     with _OUTPUT_LOCK:

@@ -31,13 +31,13 @@ class ScheduledLinkChange:
         self._processes = [(_start_program(command), input_text) for command, input_text in programs]
         self._delays = delays
 
-    def apply(self, send_queue_settings: Callable[[dict[str, Any]], object]) -> None:
+    def apply(self, send_to_delay_line: Callable[[dict[str, Any]], object]) -> None:
         """Wait for the time of this link change, apply it, and wait until its programs have ended."""
         while time.monotonic() < self.moment:
             pass
         try:
             if self._delays:
-                send_queue_settings(self._delays)
+                send_to_delay_line(self._delays)
             for process, input_text in self._processes:
                 _write_input(process, input_text)
             errors = [_wait_for_exit(process) for process, _ in self._processes]

@@ -71,9 +71,9 @@ def make_delay_queue(number: int, queue_description: dict[str, Any], wake_early_
     from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
     path, seed = NetworkPath.model_validate(queue_description["path"]), queue_description["seed"]
-    loss_draws = tuple(loss.sample_packet_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
+    loss_draws = tuple(loss.stream_loss_flags(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
     return PacketDelayQueue(
-        number, path.sample_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, queue_description
+        number, path.stream_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, queue_description
     )
 
 

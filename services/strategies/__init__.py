@@ -13,7 +13,7 @@ from pydantic import Field
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     Gradient,
-    ScenarioProperties,
+    ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
     Strategy,
@@ -40,7 +40,7 @@ __all__ = [
     "Gradient",
     "LocalSgd",
     "ParameterServer",
-    "ScenarioProperties",
+    "ScenarioSizes",
     "SinglePhaseStrategy",
     "SingleWorker",
     "StepResult",

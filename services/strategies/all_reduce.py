@@ -14,14 +14,14 @@ from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
+    ExchangeScheme,
     Gradient,
-    ScenarioProperties,
+    ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
-    TrainingProperties,
     WorkerAlgorithm,
     WorkerContext,
     WorkerState,
@@ -39,23 +39,23 @@ class AllReduce(SinglePhaseStrategy):
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.compress.init_state(1) is not None:
             why = "all_reduce adds vectors at every hop, so it needs a compressor without state"
-            yield Conflict((), f"{why}; compressor {self.compress.kind} has state")
-        elif reason := self.collective.unsupported_rank_count_reason(scenario_properties.workers):
-            yield Conflict((), reason)
-        if conflict := self.collective.array_size_conflict(scenario_properties.array_sizes):
+            yield KeyConflict((), f"{why}; compressor {self.compress.kind} has state")
+        elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
+            yield KeyConflict((), reason)
+        if conflict := self.collective.conflict_with_model_arrays(scenario_sizes.array_sizes):
             key, why = conflict
-            yield Conflict(("collective", key), why)
-        if self.collective.needs_link_rates and not scenario_properties.has_link_rates:
+            yield KeyConflict(("collective", key), why)
+        if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
             why = "auto compares predicted transfer times, but the scenario declares no link rate"
-            yield Conflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
+            yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
 
-    def resolve_auto_values(
-        self, trial_sizes: NetworkAndModelSizes, cost_model: CostModel
+    def resolve_auto_collective(
+        self, model_and_racks: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.candidate_collectives(trial_sizes)
+        collectives = self.collective.collectives_to_compare(model_and_racks)
         candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
         if len(candidates) == 1:
             return candidates[0], {}
@@ -64,8 +64,8 @@ class AllReduce(SinglePhaseStrategy):
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
-    def training_properties(self) -> TrainingProperties:
-        return TrainingProperties(compressor=self.compress)
+    def exchange_scheme(self) -> ExchangeScheme:
+        return ExchangeScheme(compressor=self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.collective.plan_transfers(worker_count)
@@ -87,15 +87,15 @@ class AllReduce(SinglePhaseStrategy):
         flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.rank_pairs}
         transfer_s = self.collective.predict_run_time_s(ranks, size_bytes, 0.0, _beta_s_per_byte(schedule, cost_model))
         waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._hidden_s(schedule, cost_model, transfer_s, waits_s)
+        hidden_s = self._hidden_latency_s(schedule, cost_model, transfer_s, waits_s)
         return StepTimePrediction(
-            compute_s=cost_model.kth_worker_compute_s(ranks),
+            compute_s=cost_model.kth_fastest_compute_s(ranks),
             exchange_s=transfer_s + waits_s - hidden_s,
             formula=f"t_c + {self.collective.run_time_formula}"
             + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _hidden_s(
+    def _hidden_latency_s(
         self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
     ) -> float:
         """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
@@ -103,7 +103,7 @@ class AllReduce(SinglePhaseStrategy):
             return 0.0
         ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
         piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
-        return self.collective.hidden_latency_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
+        return self.collective.overlapped_latency_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(worker_context, self.compress)
@@ -118,11 +118,11 @@ class AllReduceWorker(WorkerAlgorithm):
     def initial_state(self, params: Vector) -> WorkerState:
         return self.context.optimiser.init_state(params)
 
-    def state_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
+    def switched_worker_state(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
         """Return the worker's state after a strategy switch: its complete copy of the optimiser's state."""
         return optimiser_state
 
-    def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
+    def worker_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
         replicated: OptimiserState = worker_state
         return replicated
 
@@ -157,6 +157,6 @@ def _beta_s_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _bytes_by_flow(edge_load: Mapping[RankPair, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+def _bytes_by_flow(pair_bytes: Mapping[RankPair, int], nodes: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
     """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
-    return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in edge_load.items()))
+    return tuple(sorted(((nodes[source], nodes[target]), weight) for (source, target), weight in pair_bytes.items()))

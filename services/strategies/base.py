@@ -21,7 +21,7 @@ from services.runtime.run_log import StepTimes
 from services.runtime.transport import Transport
 from services.schema.arrays import Vector
 from services.schema.component import ScenarioComponent
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ IDENTITY_COMPRESSOR = IdentityCompressor()
 
 
 @dataclass(frozen=True)
-class ScenarioProperties:
+class ScenarioSizes:
     """Number of workers, steps and array sizes of a scenario, which decide whether a strategy can be used in it."""
 
     workers: int
@@ -128,13 +128,13 @@ class TrainingPhases:
 class Strategy(ScenarioComponent, ABC):
     """Base class of a strategy as declared in a scenario: validation, network-dependent values, training phases."""
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:  # noqa: ARG002 - most fit every scenario
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
         """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
         yield from ()
 
-    def resolve_auto_values(
+    def resolve_auto_collective(
         self,
-        trial_sizes: NetworkAndModelSizes,  # noqa: ARG002 - see below
+        model_and_racks: NetworkAndModelSizes,  # noqa: ARG002 - see below
         cost_model: CostModel,  # noqa: ARG002
     ) -> tuple[Self, dict[str, float]]:
         """Return this strategy with values such as collective `auto` replaced by the choice for this network and model.
@@ -150,7 +150,7 @@ class Strategy(ScenarioComponent, ABC):
 
 
 @dataclass(frozen=True)
-class TrainingProperties:
+class ExchangeScheme:
     """Properties of a training phase that are the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
@@ -165,9 +165,9 @@ class SinglePhaseStrategy(Strategy):
     def training_phases(self) -> TrainingPhases:
         return TrainingPhases(self)
 
-    def training_properties(self) -> TrainingProperties:
+    def exchange_scheme(self) -> ExchangeScheme:
         """Return the properties of this training phase that are the same on every cluster."""
-        return TrainingProperties()
+        return ExchangeScheme()
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
         """Return the optimiser with the learning rate of this training phase; by default the declared optimiser."""
@@ -210,17 +210,17 @@ class WorkerAlgorithm(ABC):
     def initial_state(self, params: Vector) -> WorkerState:
         """Return the state of this algorithm before the first step."""
 
-    def state_after_switch(self, params: Vector, params_version: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
+    def switched_worker_state(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
         """Return the state of this algorithm right after a strategy switch; by default the initial state.
 
         Args:
             params: the parameters, on the device.
-            params_version: number of updates that have been made to the parameters.
+            update_count: number of updates that have been made to the parameters.
             optimiser_state: state of the optimiser at the start of this phase; servers have their own.
         """
         return self.initial_state(params)
 
-    def replicated_optimiser_state(self, worker_state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
+    def worker_optimiser_state(self, worker_state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
         """Return the optimiser's state if every worker has a complete copy of it; None if servers own the state."""
         return None
 

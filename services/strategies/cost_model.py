@@ -41,9 +41,9 @@ class CostModel(FrozenRecord):
 
     def transfer_s(self, flow_bytes: Iterable[FlowBytes]) -> float:
         """Return the seconds in which flows that start together transfer their bytes: the time of the busiest link."""
-        return max(self.link_busy_s(flow_bytes).values(), default=0.0)
+        return max(self.busy_s_by_link(flow_bytes).values(), default=0.0)
 
-    def link_busy_s(self, flow_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
+    def busy_s_by_link(self, flow_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
         """Return, for each link, the seconds that it needs for the bytes of all flows over it."""
         link_bytes = defaultdict[LinkId, float](float)
         for (source, target), size_bytes in flow_bytes:
@@ -74,7 +74,7 @@ class CostModel(FrozenRecord):
     def _declared_compute_s(self) -> tuple[float, ...]:
         return self.worker_compute_s or (self.compute_s,) * len(self.workers)
 
-    def kth_worker_compute_s(self, kth: int, pause_between_steps_s: float = 0.0) -> float:
+    def kth_fastest_compute_s(self, kth: int, pause_between_steps_s: float = 0.0) -> float:
         """Return the expected seconds until the k-th fastest worker (k = `kth`) has computed its gradient of a step.
 
         All workers start together, except those for which the previous step did not wait: they start when they have
@@ -84,20 +84,20 @@ class CostModel(FrozenRecord):
         if not any(self.variations):
             return sorted(declared)[kth - 1]
         varied = list(zip(declared, self.variations, strict=True))
-        cdfs = {worker: _compute_time_cdf(*worker) for worker in varied}  # equal workers share one function
+        cdfs = {worker: _cdf_of_compute_time(*worker) for worker in varied}  # equal workers share one function
         return expected_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
 
-    def latency_s(self, flows: Collection[Flow]) -> float:
+    def latency_s(self, parallel_flows: Collection[Flow]) -> float:
         """Return the largest latency from sender to receiver of any flow, in seconds, with the host's own latency."""
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
-        return self.alpha_s + max((delays.get(flow, 0.0) for flow in flows), default=0.0)
+        return self.alpha_s + max((delays.get(flow, 0.0) for flow in parallel_flows), default=0.0)
 
 
-def _compute_time_cdf(mean_s: float, variation: AnyVariation | None) -> Cdf:
+def _cdf_of_compute_time(mean_s: float, distribution: AnyVariation | None) -> Cdf:
     """Return the cumulative distribution function of a worker's compute time."""
-    if variation is None:
+    if distribution is None:
         return lambda x: (x >= mean_s).astype(float)
-    return lambda x: variation.duration_factor_cdf(x / mean_s)
+    return lambda x: distribution.duration_factor_cdf(x / mean_s)
 
 
 class StepTimePrediction(FrozenRecord):
@@ -134,15 +134,15 @@ class StepTimePrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def training_s(self, step_count: int, batch_shares: Sequence[int]) -> float:
+    def training_s(self, step_count: int, worker_batch_shares: Sequence[int]) -> float:
         """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
 
-        Each worker computes its share of a batch, given by `batch_shares`. In asynchronous training a fast worker
+        Each worker computes its share, given by `worker_batch_shares`. In asynchronous training a fast worker
         computes more than its share.
         """
-        steps_s = self.steps_s or (self.step_s,) * len(batch_shares)
+        steps_s = self.steps_s or (self.step_s,) * len(worker_batch_shares)
         if not all(steps_s):
             return 0.0
-        shares_per_s = sum(share / step_s for share, step_s in zip(batch_shares, steps_s, strict=True))
-        batches_per_s = shares_per_s / sum(batch_shares)
+        shares_per_s = sum(share / step_s for share, step_s in zip(worker_batch_shares, steps_s, strict=True))
+        batches_per_s = shares_per_s / sum(worker_batch_shares)
         return step_count / (batches_per_s * self.counted)

@@ -17,9 +17,9 @@ from services.parameter_server.synchronisers import Asp, Bsp
 from services.parameter_server.update_rules import ElasticAveragingRule, elastic_averaging_move
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
-from services.schema.conflicts import Conflict
-from services.strategies.base import Gradient, ScenarioProperties, StepResult, TrainingProperties, WorkerContext
-from services.strategies.push_pull import PushPullWorker, ShardState
+from services.schema.conflicts import KeyConflict
+from services.strategies.base import ExchangeScheme, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.push_pull import PusherState, PushPullWorker
 from services.strategies.server_based import ServerBasedStrategy
 
 DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
@@ -40,17 +40,17 @@ class Easgd(ServerBasedStrategy):
         None, ge=0, lt=1, description="strength α of the coupling between worker and centre; default: 0.9 / workers"
     )
 
-    def training_properties(self) -> TrainingProperties:
-        return TrainingProperties(is_synchronous=False, exchange_period=self.period)
+    def exchange_scheme(self) -> ExchangeScheme:
+        return ExchangeScheme(is_synchronous=False, exchange_period=self.period)
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
-        yield from super().conflicts(scenario_properties)
-        if self.period > scenario_properties.steps:
-            yield Conflict(
-                ("period",), f"period ({self.period}) is longer than the run ({scenario_properties.steps} steps)"
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from super().conflicts(scenario_sizes)
+        if self.period > scenario_sizes.steps:
+            yield KeyConflict(
+                ("period",), f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps)"
             )
 
-    def invalid_fields_reason(self, worker_count: int) -> str | None:
+    def strategy_key_conflict(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
             return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
         if isinstance(self.synchrony, Bsp) and worker_count * self._moving_rate_or_default(worker_count) > 1:
@@ -58,7 +58,7 @@ class Easgd(ServerBasedStrategy):
                 f"moving_rate is too large: {worker_count} workers move the centre together; "
                 f"with synchrony bsp it may be at most 1/{worker_count}"
             )
-        return super().invalid_fields_reason(worker_count)
+        return super().strategy_key_conflict(worker_count)
 
     def _moving_rate_or_default(self, worker_count: int) -> float:
         """Return the moving rate α of elastic averaging: the declared one, or the default β/n for n workers."""
@@ -69,7 +69,7 @@ class Easgd(ServerBasedStrategy):
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
         moving_rate = self._moving_rate_or_default(len(worker_context.workers))
-        return EasgdWorker(worker_context, self.training_properties().compressor, self.period, moving_rate)
+        return EasgdWorker(worker_context, self.exchange_scheme().compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class EasgdState:
     """State of an EASGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
-    shard_states: tuple[ShardState, ...]  # by shard
+    shard_states: tuple[PusherState, ...]  # by shard
     centre: Vector  # after this worker's last exchange
     unsent_samples: int = 0  # of this worker, since its last exchange
     samples: int = 0  # of all workers, exchanged up to this worker's last exchange
@@ -107,13 +107,13 @@ class EasgdWorker(PushPullWorker):
             pending_samples=state.pending_samples if state.samples else state.pending_samples + other_samples,
         )
         if (step + 1) % self.period == 0:
-            return await self._couple_with_centre(step // self.period, params, local, step_times)
+            return await self._elastic_update(step // self.period, params, local, step_times)
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _couple_with_centre(self, number: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
+    async def _elastic_update(self, nth_push: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_and_await_replies(number, params, state.unsent_samples, state.shard_states, times)
+        replies = await self.push_and_await_replies(nth_push, params, state.unsent_samples, state.shard_states, times)
         with times.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_averaging_move(self.moving_rate, params, centre)
@@ -129,7 +129,7 @@ class EasgdWorker(PushPullWorker):
 
     async def exchange_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:
         if step % self.period:  # even without samples since the last exchange: servers expect every push number
-            await self._couple_with_centre(step // self.period, step_result.params, step_result.state, step_times)
+            await self._elastic_update(step // self.period, step_result.params, step_result.state, step_times)
 
     async def announce_leaving(self, step: int) -> None:
         await super().announce_leaving(-(-step // self.period))

@@ -16,15 +16,15 @@ from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     BytesPerStep,
+    ExchangeScheme,
     Gradient,
-    ScenarioProperties,
+    ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
-    TrainingProperties,
     WorkerAlgorithm,
     WorkerContext,
     average_bytes_per_step,
@@ -50,23 +50,23 @@ class LocalSgd(SinglePhaseStrategy):
         """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
-        yield from self._averaging_all_reduce.conflicts(scenario_properties)
-        steps = scenario_properties.steps_per_epoch
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from self._averaging_all_reduce.conflicts(scenario_sizes)
+        steps = scenario_sizes.steps_per_epoch
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
             why = f"period {self.period} does not divide the {steps} steps of an epoch; use one of {divisors}"
-            yield Conflict(("period",), why)
+            yield KeyConflict(("period",), why)
 
-    def resolve_auto_values(
-        self, trial_sizes: NetworkAndModelSizes, cost_model: CostModel
+    def resolve_auto_collective(
+        self, model_and_racks: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        resolved, exchange_s = self._averaging_all_reduce.resolve_auto_values(trial_sizes, cost_model)
+        resolved, exchange_s = self._averaging_all_reduce.resolve_auto_collective(model_and_racks, cost_model)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def training_properties(self) -> TrainingProperties:
-        return TrainingProperties(exchange_period=self.period, compressor=self.compress)
+    def exchange_scheme(self) -> ExchangeScheme:
+        return ExchangeScheme(exchange_period=self.period, compressor=self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_all_reduce.collective_schedule(worker_count)

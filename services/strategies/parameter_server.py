@@ -17,9 +17,9 @@ from services.parameter_server.staleness import AnyStalenessWeighting, UniformWe
 from services.parameter_server.update_rules import GradientUpdateRule
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
-from services.schema.conflicts import Conflict
-from services.strategies.base import Gradient, ScenarioProperties, StepResult, TrainingProperties, WorkerContext
-from services.strategies.push_pull import PushPullWorker, ShardState
+from services.schema.conflicts import KeyConflict
+from services.strategies.base import ExchangeScheme, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.push_pull import PusherState, PushPullWorker
 from services.strategies.server_based import ServerBasedStrategy
 
 
@@ -45,39 +45,39 @@ class ParameterServer(ServerBasedStrategy):
     def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
 
-    def training_properties(self) -> TrainingProperties:
-        is_synchronous = self.synchrony.properties().is_synchronous
-        return TrainingProperties(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
+    def exchange_scheme(self) -> ExchangeScheme:
+        is_synchronous = self.synchrony.wait_rules().is_synchronous
+        return ExchangeScheme(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
 
-    def invalid_fields_reason(self, worker_count: int) -> str | None:
-        if self._reduces_learning_rate(worker_count) and self.staleness.divides_learning_rate:
+    def strategy_key_conflict(self, worker_count: int) -> str | None:
+        if self._reduces_learning_rate(worker_count) and self.staleness.divides_rate_by_worker_count:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
                 "does so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
-        return super().invalid_fields_reason(worker_count)
+        return super().strategy_key_conflict(worker_count)
 
     def _reduces_learning_rate(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
-        algorithm, properties = self.server_algorithm(), self.synchrony.properties()
+        algorithm, properties = self.server_algorithm(), self.synchrony.wait_rules()
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.gradient_worker_count(worker_count)
 
-    def second_phase_conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+    def second_phase_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts that forbid this strategy as the second phase of a strategy switch.
 
         The switch determines the learning rate and may add servers, so other conditions hold than for a whole run.
         """
-        if reason := self._invalid_second_phase_reason(scenario_properties.workers):
-            yield Conflict((), reason)
-        yield from self.empty_shard_conflicts(scenario_properties)
+        if reason := self._invalid_second_phase_reason(scenario_sizes.workers):
+            yield KeyConflict((), reason)
+        yield from self._empty_shard_conflicts(scenario_sizes)
 
     def _invalid_second_phase_reason(self, worker_count: int) -> str | None:
-        reason = self.placement.node_conflict_after_switch(
-            worker_count, self.servers
-        ) or self.single_server_only_reason(worker_count)
+        reason = self.placement.strategy_switch_conflict(worker_count, self.servers) or self._single_server_only_reason(
+            worker_count
+        )
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
-        return reason or dedicated.invalid_fields_reason(self.placement.gradient_worker_count(worker_count))
+        return reason or dedicated.strategy_key_conflict(self.placement.gradient_worker_count(worker_count))
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         if self.rate == "as_given":
@@ -93,7 +93,7 @@ class ParameterServer(ServerBasedStrategy):
         rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
         """
         planned_gradients = None
-        if not (self.synchrony.properties().straggler_criterion and self.rate == "as_given"):
+        if not (self.synchrony.wait_rules().straggler_criterion and self.rate == "as_given"):
             planned_gradients = self.server_algorithm().gradients_per_update(worker_count)
         state = optimiser.init_state(params)
         return GradientUpdateRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
@@ -105,23 +105,23 @@ class ParameterServer(ServerBasedStrategy):
 class ParameterServerWorker(PushPullWorker):
     """Worker algorithm of the parameter server: pushes its gradient and continues with the replied parameters."""
 
-    def initial_state(self, params: Vector) -> tuple[ShardState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
+    def initial_state(self, params: Vector) -> tuple[PusherState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.initial_shard_states()
 
-    def state_after_switch(
+    def switched_worker_state(
         self,
         params: Vector,
-        params_version: int,
+        update_count: int,
         optimiser_state: OptimiserState,  # noqa: ARG002
-    ) -> tuple[ShardState, ...]:
+    ) -> tuple[PusherState, ...]:
         """Return the state that a worker keeps for each shard after a strategy switch, with new compressor states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
         """
-        return tuple(state._replace(version=params_version) for state in self.initial_state(params))
+        return tuple(state._replace(version=update_count) for state in self.initial_state(params))
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: tuple[ShardState, ...], step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, state: tuple[PusherState, ...], step_times: StepTimes
     ) -> StepResult:
         replies = await self.push_and_await_replies(step, gradient.mean, gradient.samples, state, step_times)
         params = self.context.device.to_device(replies.vector)

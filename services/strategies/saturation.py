@@ -21,14 +21,14 @@ def contended_step_s(alone_step_s: Sequence[float], link_busy_s: Sequence[Mappin
         link_busy_s: by worker, the seconds for which one step occupies each link.
     """
     links = {link for busy_s in link_busy_s for link in busy_s}
-    cycles_s = {link: link_cycle_s(alone_step_s, [busy_s.get(link, 0.0) for busy_s in link_busy_s]) for link in links}
+    cycles_s = {link: serve_cycle_s(alone_step_s, [busy_s.get(link, 0.0) for busy_s in link_busy_s]) for link in links}
     return tuple(
         max([own_s, *(cycles_s[link] for link, seconds in busy_s.items() if seconds)])
         for own_s, busy_s in zip(alone_step_s, link_busy_s, strict=True)
     )
 
 
-def link_cycle_s(alone_step_s: Sequence[float], link_busy_s: Sequence[float]) -> float:
+def serve_cycle_s(alone_step_s: Sequence[float], link_busy_s: Sequence[float]) -> float:
     """Return the seconds in which a saturated link serves each waiting worker once; 0 if no worker waits.
 
     The cycle time is the least T with Σ busy/max(own, T) <= 1. Workers whose own step takes longer than T do not wait

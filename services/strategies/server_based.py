@@ -14,8 +14,8 @@ from services.parameter_server.staleness import UNIFORM_WEIGHTING, AnyStalenessW
 from services.parameter_server.synchronisers import AnySynchroniser, Bsp
 from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
-from services.schema.conflicts import Conflict
-from services.strategies.base import BytesPerStep, ScenarioProperties, SinglePhaseStrategy, average_bytes_per_step
+from services.schema.conflicts import KeyConflict
+from services.strategies.base import BytesPerStep, ScenarioSizes, SinglePhaseStrategy, average_bytes_per_step
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
 
@@ -42,29 +42,29 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             placement=self.placement,
             synchroniser=self.synchrony,
             staleness_weighting=self._staleness_weighting,
-            compressor=self.training_properties().compressor,
+            compressor=self.exchange_scheme().compressor,
             make_update_rule=self._make_update_rule,
         )
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
-        if reason := self.invalid_fields_reason(scenario_properties.workers):
-            yield Conflict((), reason)
-        yield from self.empty_shard_conflicts(scenario_properties)
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if reason := self.strategy_key_conflict(scenario_sizes.workers):
+            yield KeyConflict((), reason)
+        yield from self._empty_shard_conflicts(scenario_sizes)
 
-    def invalid_fields_reason(self, workers: int) -> str | None:
+    def strategy_key_conflict(self, worker_count: int) -> str | None:
         """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
         reasons = (
-            self.synchrony.worker_count_conflict(workers),
-            self.placement.node_count_conflict(workers, self.servers),
+            self.synchrony.worker_count_conflict(worker_count),
+            self.placement.node_count_conflict(worker_count, self.servers),
         )
-        return next((reason for reason in reasons if reason), self.single_server_only_reason(workers))
+        return next((reason for reason in reasons if reason), self._single_server_only_reason(worker_count))
 
-    def single_server_only_reason(self, worker_count: int) -> str | None:
+    def _single_server_only_reason(self, worker_count: int) -> str | None:
         """Return why this strategy can't have several servers; None if it can, or if it has only one."""
         count = len(self.server_algorithm().shard_ranges(worker_count, entry_count=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
-        drops = self.synchrony.properties().is_asynchronous_with_stragglers and drops_stale
-        if count == 1 or not (drops or self.synchrony.properties().needs_one_server):
+        drops = self.synchrony.wait_rules().is_asynchronous_with_stragglers and drops_stale
+        if count == 1 or not (drops or self.synchrony.wait_rules().needs_one_server):
             return None
         policy = f"synchrony {self.synchrony.kind}"
         if drops:
@@ -74,19 +74,19 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             "could block each other's workers for ever"
         )
 
-    def empty_shard_conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+    def _empty_shard_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield a conflict if the model has too few parameters for the number of shards."""
         algorithm = self.server_algorithm()
-        shards = algorithm.shard_ranges(scenario_properties.workers, scenario_properties.parameter_count)
+        shards = algorithm.shard_ranges(scenario_sizes.workers, scenario_sizes.parameter_count)
         if any(not shard.size for shard in shards):
             why = (
-                f"the model has {scenario_properties.parameter_count} parameters, too few for {len(shards)} shards; "
+                f"the model has {scenario_sizes.parameter_count} parameters, too few for {len(shards)} shards; "
                 "every shard needs at least one parameter"
             )
-            yield Conflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
+            yield KeyConflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
 
     def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        algorithm, period = self.server_algorithm(), self.training_properties().exchange_period
+        algorithm, period = self.server_algorithm(), self.exchange_scheme().exchange_period
         nodes = range(worker_count + algorithm.dedicated_server_count)
         pushed, replied = [0] * len(nodes), [0] * len(nodes)
         owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
@@ -100,5 +100,5 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        period = self.training_properties().exchange_period
+        period = self.exchange_scheme().exchange_period
         return ServerStepTimeModel(self.server_algorithm(), period, cost_model).predict_step_time()

@@ -26,7 +26,7 @@ from math import inf
 
 import numpy as np
 
-from services.cluster.links.fluid_link import last_fluid_message_bytes
+from services.cluster.links.fluid_link import last_message_bytes
 from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
@@ -52,9 +52,9 @@ class ServerStepTimeModel:
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
             return replace(
-                self, algorithm=dedicated, cost_model=_cost_model_after_promotion(self.cost_model, computing)
+                self, algorithm=dedicated, cost_model=_turn_workers_into_servers(self.cost_model, computing)
             ).predict_step_time()
-        if self.algorithm.synchroniser.properties().runs_in_rounds:
+        if self.algorithm.synchroniser.wait_rules().runs_in_rounds:
             return self._predict_synchronous()
         return self._predict_asynchronous()
 
@@ -70,7 +70,7 @@ class ServerStepTimeModel:
         alone_s = max(_lone_exchange_s(worker, *_flows_of_worker(worker, *flows), cost) for worker in cost.workers)
         owners = {target for (_, target), _ in self._push_flows}
         own_links = {(direction, name) for direction in ("up", "down") for name in set(cost.workers) - owners}
-        busy_s = cost.link_busy_s([*self._push_flows, *self._reply_flows])
+        busy_s = cost.busy_s_by_link([*self._push_flows, *self._reply_flows])
         shared_s = max((seconds for link, seconds in busy_s.items() if link not in own_links), default=0.0)
         round_s = max(cost.expected_compute_s) * self.exchange_period + alone_s
         return len(cost.workers) * round_s / shared_s if shared_s else inf
@@ -80,7 +80,7 @@ class ServerStepTimeModel:
         gradients = self.algorithm.gradients_per_update(workers)
         exchange_s = _concurrent_exchange_s(self._push_flows, self._reply_flows, self.cost_model) / self.exchange_period
         return StepTimePrediction(
-            compute_s=self.cost_model.kth_worker_compute_s(gradients, exchange_s),
+            compute_s=self.cost_model.kth_fastest_compute_s(gradients, exchange_s),
             exchange_s=exchange_s,
             formula=self._formula_text(SYNCHRONOUS_FORMULA),
             counted=gradients / workers,
@@ -103,7 +103,7 @@ class ServerStepTimeModel:
         for compute_s, worker in zip(self.cost_model.expected_compute_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._push_flows, self._reply_flows)
             lone_s.append(self.exchange_period * compute_s + _lone_exchange_s(worker, pushes, replies, self.cost_model))
-            busy_s.append(self.cost_model.link_busy_s([*pushes, *replies]))
+            busy_s.append(self.cost_model.busy_s_by_link([*pushes, *replies]))
         return tuple(seconds / self.exchange_period for seconds in saturation.contended_step_s(lone_s, busy_s))
 
     def _formula_text(self, formula_template: str) -> str:
@@ -139,16 +139,16 @@ class ServerStepTimeModel:
         return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
-def _cost_model_after_promotion(cost_model: CostModel, computing_workers: int) -> CostModel:
+def _turn_workers_into_servers(cost_model: CostModel, computing_count: int) -> CostModel:
     """Return the cost model after the last workers have become servers: the other workers compute the whole batch."""
-    factor = len(cost_model.workers) / computing_workers
+    factor = len(cost_model.workers) / computing_count
     return cost_model.model_copy(
         update={
-            "workers": cost_model.workers[:computing_workers],
-            "servers": cost_model.workers[computing_workers:],
-            "compute_s": max(cost_model.worker_compute_s[:computing_workers], default=cost_model.compute_s) * factor,
-            "worker_compute_s": tuple(seconds * factor for seconds in cost_model.worker_compute_s[:computing_workers]),
-            "variations": cost_model.variations[:computing_workers],
+            "workers": cost_model.workers[:computing_count],
+            "servers": cost_model.workers[computing_count:],
+            "compute_s": max(cost_model.worker_compute_s[:computing_count], default=cost_model.compute_s) * factor,
+            "worker_compute_s": tuple(seconds * factor for seconds in cost_model.worker_compute_s[:computing_count]),
+            "variations": cost_model.variations[:computing_count],
         }
     )
 
@@ -177,13 +177,11 @@ def _lone_exchange_s(worker: str, pushes: Sequence[FlowBytes], replies: Sequence
     """
     if len(pushes) < 2:  # noqa: PLR2004 - there is no other shard
         return _concurrent_exchange_s(pushes, replies, cost)
-    busy_s = cost.link_busy_s(pushes)
+    busy_s = cost.busy_s_by_link(pushes)
     is_sequential = busy_s["up", worker] == max(busy_s.values())
     last_pieces = [
-        (flow, last_fluid_message_bytes(size, cost.vector_bytes))
-        for flow, size in pushes[1:]
-        if flow[1] not in cost.workers
+        (flow, last_message_bytes(size, cost.vector_bytes)) for flow, size in pushes[1:] if flow[1] not in cost.workers
     ]
-    early_s = cost.link_busy_s(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
+    early_s = cost.busy_s_by_link(last_pieces).get(("up", worker), 0.0) if is_sequential else 0.0
     max_early_s = cost.transfer_s(replies) - max(cost.transfer_s([load]) for load in replies)
     return _concurrent_exchange_s(pushes, replies, cost) - min(early_s, max_early_s)

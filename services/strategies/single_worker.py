@@ -5,11 +5,11 @@ from typing import Literal
 
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import Vector
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
     Gradient,
-    ScenarioProperties,
+    ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
     WorkerAlgorithm,
@@ -24,9 +24,9 @@ class SingleWorker(SinglePhaseStrategy):
 
     kind: Literal["none"] = "none"
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
-        if scenario_properties.workers != 1:
-            yield Conflict((), f"strategy none trains on one worker, but the cluster has {scenario_properties.workers}")
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if scenario_sizes.workers != 1:
+            yield KeyConflict((), f"strategy none trains on one worker, but the cluster has {scenario_sizes.workers}")
 
     def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))

@@ -11,8 +11,8 @@ from services.learning.data_order import RankWeights
 from services.learning.datasets import TrainTestData
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
-from services.runtime.control import CoordinatorClient, EpochDecision, EpochReport
-from services.runtime.pacing import ComputePacer, TimedComputeResult, is_deadline_missed
+from services.runtime.control import CoordinatorClient, EpochReport, StopOrSwitchDecision
+from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
@@ -23,7 +23,7 @@ WARM_UP_GRADIENTS = 3
 
 
 @dataclass
-class WorkerCounters:
+class LossAndStepCounters:
     """Counters of one worker: losses of the current epoch; steps and compute deadlines of the whole run."""
 
     loss_sum: float = 0.0
@@ -37,18 +37,18 @@ class WorkerCounters:
         self.loss_sum += mean_loss * sample_count
         self.loss_samples += sample_count
 
-    def next_epoch_counters(self) -> "WorkerCounters":
+    def next_epoch_counters(self) -> "LossAndStepCounters":
         """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
-        return WorkerCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
+        return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
-    def count_deadline(self, *, is_missed: bool) -> None:
+    def count_met_or_missed_deadline(self, *, is_missed: bool) -> None:
         """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
 
 
 @dataclass(frozen=True)
-class WorkerPhase:
+class WorkerTrainingPhase:
     """Training phase of one worker: algorithm and share of each batch; a run without strategy switch has one phase."""
 
     algorithm: WorkerAlgorithm
@@ -69,15 +69,15 @@ class WorkerRuntime:
 
     plan: Plan
     node: NodePlan
-    phase: WorkerPhase
+    phase: WorkerTrainingPhase
     data: TrainTestData
-    pacer: ComputePacer
+    pacer: ComputeSpeedPacer
     control: CoordinatorClient
     clock: Clock
     log: RunLog
     on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
     strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
-    counters: WorkerCounters = field(default_factory=WorkerCounters)
+    counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
 
     async def warm_up(self) -> None:
         """Compute a few gradients before training starts, and discard them.
@@ -104,11 +104,11 @@ class WorkerRuntime:
         while True:
             if self._is_strategy_switch_due(step, result) or (call_task.done() and call_task.result()):
                 step, result = await self._switch_strategy(step, result)
-            if not self._has_budget_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
+            if not self._has_sample_budget_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
             result = await self._run_step(step, result.params, result.state, step_log)
             step += 1
-            is_over = self.phase.is_synchronous and not self._has_budget_left(step, result)
+            is_over = self.phase.is_synchronous and not self._has_sample_budget_left(step, result)
             if is_over or step % self.plan.steps_per_epoch == 0:
                 verdict = await self._report_epoch_end(step, result)
                 if verdict.stop_reason:
@@ -138,7 +138,7 @@ class WorkerRuntime:
         """Resources that this worker's current algorithm uses, such as device, transport and optimiser."""
         return self.phase.algorithm.context
 
-    def _has_budget_left(self, step: int, step_result: StepResult) -> bool:
+    def _has_sample_budget_left(self, step: int, step_result: StepResult) -> bool:
         """Return whether the run's budget of samples allows this worker another step.
 
         A worker that only serves after a switch has none. In synchronous training all workers do the same number of
@@ -151,14 +151,14 @@ class WorkerRuntime:
             return False
         if self.phase.is_synchronous:
             return self._samples_before_step(step) < budget
-        return not step or step_result.samples + self._pending_samples(step, step_result) < budget
+        return not step or step_result.samples + self._others_pending_sample_count(step, step_result) < budget
 
     def _samples_before_step(self, step: int) -> int:
         """Return the number of samples that all workers of synchronous training use before `step`."""
         samples_before = self.plan.data_order.count_samples_before
         return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
-    def _pending_samples(self, step: int, step_result: StepResult) -> int:
+    def _others_pending_sample_count(self, step: int, step_result: StepResult) -> int:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
@@ -171,7 +171,7 @@ class WorkerRuntime:
 
         This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
         """
-        if all(phase.training_properties().is_synchronous for phase in self.plan.strategy.training_phases()):
+        if all(phase.exchange_scheme().is_synchronous for phase in self.plan.strategy.training_phases()):
             await asyncio.Event().wait()
         await self.control.await_run_stop()
 
@@ -192,7 +192,7 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.strategy_switch else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        samples = step_result.samples + self._pending_samples(step, step_result)
+        samples = step_result.samples + self._others_pending_sample_count(step, step_result)
         return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:
@@ -209,9 +209,9 @@ class WorkerRuntime:
         decision, step_result = await hand_over.run(step, step_result, samples)
         if decision.action == "commit":
             step = decision.first_step
-            self.phase = WorkerPhase(
+            self.phase = WorkerTrainingPhase(
                 hand_over.algorithm_after,
-                hand_over.switch.second.training_properties().is_synchronous,
+                hand_over.switch.second.exchange_scheme().is_synchronous,
                 hand_over.batch_weights,
                 step,
                 decision.samples,
@@ -240,7 +240,7 @@ class WorkerRuntime:
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
             is_missed = is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
-            self.counters.count_deadline(is_missed=is_missed)
+            self.counters.count_met_or_missed_deadline(is_missed=is_missed)
         step_log.add_row(
             (
                 step,
@@ -280,7 +280,7 @@ class WorkerRuntime:
         self.context.device.synchronize()
         return result
 
-    async def _report_epoch_end(self, finished_steps: int, step_result: StepResult) -> EpochDecision:
+    async def _report_epoch_end(self, finished_steps: int, step_result: StepResult) -> StopOrSwitchDecision:
         """Report the end of an epoch to the coordinator; its reply is to continue, stop or switch the strategy."""
         params = self.context.device.to_host(
             step_result.params if step_result.eval_params is None else step_result.eval_params

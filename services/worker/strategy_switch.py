@@ -8,16 +8,16 @@ import numpy as np
 from services.learning.data_order import RankWeights
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
-from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchState
+from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchReport
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, first_nested_error
 from services.strategies import StepResult, WorkerAlgorithm
 from services.strategies.switching.state_transfer import (
     StrategySwitchTimeout,
-    range_digests,
     receive_model_vectors,
     send_model_vectors,
+    vector_range_digests,
 )
 from services.strategies.switching.switch import PhaseSwitch, shard_sender
 
@@ -58,8 +58,8 @@ class WorkerStrategySwitch:
             for owner in context.shard_owners:
                 await context.transport.send(owner, Message(MessageTag(next_step, MessageKind.STRATEGY_SWITCH)))
         deadline_s = self.time_limit.deadline_s
-        state = replace(self._node_state("stopped", snapshot), next_step=next_step, version=next_step, samples=samples)
-        decision = await self.control.report_switch_state(state)
+        state = replace(self._make_report("stopped", snapshot), next_step=next_step, version=next_step, samples=samples)
+        decision = await self.control.report_strategy_switch(state)
         if decision.action == "load":
             decision, snapshot = await self._transfer_model(next_step, decision, snapshot, deadline_s)
         return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
@@ -67,7 +67,7 @@ class WorkerStrategySwitch:
     def _take_snapshot(self, next_step: int, step_result: StepResult) -> ModelSnapshot:
         """Return a copy of this worker's model; before the first update it includes the initial optimiser state."""
         context = self.algorithm_before.context
-        device, optimiser_state = context.device, self.algorithm_before.replicated_optimiser_state(step_result.state)
+        device, optimiser_state = context.device, self.algorithm_before.worker_optimiser_state(step_result.state)
         if optimiser_state is None and next_step == 0:
             optimiser_state = self.algorithm_after.context.optimiser.init_state(step_result.params)
         if optimiser_state is not None:
@@ -75,18 +75,18 @@ class WorkerStrategySwitch:
             optimiser_state = OptimiserState(optimiser_state.update_count, host_slots)
         return ModelSnapshot(device.to_host(step_result.params), optimiser_state)
 
-    def _node_state(self, stage: ReportStage, snapshot: ModelSnapshot) -> StrategySwitchState:
+    def _make_report(self, stage: ReportStage, snapshot: ModelSnapshot) -> StrategySwitchReport:
         """Return this worker's report at one stage of a strategy switch, with the digests of its model.
 
         An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
         those of all other nodes.
         """
         ranges, state = self._shard_ranges(snapshot), snapshot.optimiser_state
-        slots = () if state is None else range_digests(ranges, state.slots, state.update_count)
-        has_own_params = stage == "stopped" and not self.switch.first.training_properties().is_synchronous
-        params = () if has_own_params else range_digests(ranges, [snapshot.params])
+        slots = () if state is None else vector_range_digests(ranges, state.slots, state.update_count)
+        has_own_params = stage == "stopped" and not self.switch.first.exchange_scheme().is_synchronous
+        params = () if has_own_params else vector_range_digests(ranges, [snapshot.params])
         updates = state.update_count if state else 0
-        return StrategySwitchState(self.node_name, stage, updates=updates, params_digests=params, state_digests=slots)
+        return StrategySwitchReport(self.node_name, stage, updates=updates, params_digests=params, state_digests=slots)
 
     def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
         """Return the range of each shard in the parameter vector; without servers, one range for all of it."""
@@ -96,19 +96,21 @@ class WorkerStrategySwitch:
         self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot, deadline_s: float
     ) -> tuple[StrategySwitchDecision, ModelSnapshot]:
         """Send or receive shards of the model, report the outcome, and return the coordinator's next decision."""
-        failure_report: StrategySwitchState | None = None
+        failure_report: StrategySwitchReport | None = None
         try:
             async with self.time_limit.enforce(deadline_s):
                 snapshot = await self._exchange_shards(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failure_report = StrategySwitchState(self.node_name, "loaded", failure=str(first_nested_error(errors)))
-        return await self.control.report_switch_state(failure_report or self._node_state("loaded", snapshot)), snapshot
+            failure_report = StrategySwitchReport(self.node_name, "loaded", failure=str(first_nested_error(errors)))
+        return await self.control.report_strategy_switch(
+            failure_report or self._make_report("loaded", snapshot)
+        ), snapshot
 
     async def _exchange_shards(
         self, step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
         """Send shards of the model to servers, or receive the shards of all servers; return the model."""
-        if self.switch.state_transfer.receivers == "servers":
+        if self.switch.model_transfer.receivers == "servers":
             await self._send_shards(step, snapshot)
             return snapshot
         return await self._receive_shards(step, decision, snapshot)
@@ -116,7 +118,7 @@ class WorkerStrategySwitch:
     async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
         """Send each shard of the model that this worker has to send to the server that will own it."""
         context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
-        slots = optimiser_state.slots if optimiser_state and self.switch.state_transfer.includes_slots else ()
+        slots = optimiser_state.slots if optimiser_state and self.switch.model_transfer.includes_slots else ()
         vectors = [snapshot.params, *slots]
         async with asyncio.TaskGroup() as group:
             for number, (owner, shard) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
@@ -128,7 +130,7 @@ class WorkerStrategySwitch:
         self, step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
         """Receive the shards of all servers, and return the model that consists of them."""
-        context, transfer, size = self.algorithm_before.context, self.switch.state_transfer, snapshot.params.size
+        context, transfer, size = self.algorithm_before.context, self.switch.model_transfer, snapshot.params.size
         optimiser = self.algorithm_after.context.optimiser
         slot_count = len(optimiser.init_state(snapshot.params).slots) if transfer.includes_slots else 0
         params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
@@ -149,7 +151,7 @@ class WorkerStrategySwitch:
         state_after = self.switch.optimiser_state_after_switch(context.optimiser, snapshot.params, state_before)
         device_slots = tuple(device.to_device(slot) for slot in state_after.slots)
         params = device.to_device(snapshot.params)
-        state = self.algorithm_after.state_after_switch(
+        state = self.algorithm_after.switched_worker_state(
             params, decision.version, OptimiserState(state_after.update_count, device_slots)
         )
         return StepResult(params, state, samples=decision.samples, pending_samples=0)  # all workers have stopped

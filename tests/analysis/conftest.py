@@ -12,7 +12,7 @@ import pytest
 
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTable, TrialTable, read_trial
+from analysis.reading.run_table import RunTables, TrialTables, read_trial
 from services.cluster.addresses import InProcessAddresses
 from services.node.simulate import simulate_trial_to_folder
 from services.plan import make_plan
@@ -88,10 +88,10 @@ def stop_line() -> Callable[..., str]:
 
 
 @pytest.fixture
-def make_trial(tmp_path: Path) -> Callable[..., TrialTable]:
+def make_trial(tmp_path: Path) -> Callable[..., TrialTables]:
     """Writes plan, status and logs of one trial and reads them back: make_trial({"worker-0": [...]}, workers=2)."""
 
-    def make(logs: dict[str, list[str]], status: dict[str, Any] | None = None, **planned: Any) -> TrialTable:
+    def make(logs: dict[str, list[str]], status: dict[str, Any] | None = None, **planned: Any) -> TrialTables:
         folder = TrialFolder(tmp_path / "trials" / "000-t")
         (folder.path / "logs").mkdir(parents=True, exist_ok=True)
         plan = {"trial": "000-t", "label": "t", "workers": 1, "strategy": {"kind": "all_reduce"}} | planned
@@ -105,7 +105,7 @@ def make_trial(tmp_path: Path) -> Callable[..., TrialTable]:
 
 
 @pytest.fixture
-def run_simulated(tmp_path: Path) -> Callable[..., RunTable]:
+def run_simulated(tmp_path: Path) -> Callable[..., RunTables]:
     """Runs strategies in virtual time and returns the run that is read from their logs."""
 
     def run(
@@ -115,7 +115,7 @@ def run_simulated(tmp_path: Path) -> Callable[..., RunTable]:
         workload: dict[str, Any] | None = None,
         scenario_overrides: dict[str, Any] | None = None,
         **worker: Any,
-    ) -> RunTable:
+    ) -> RunTables:
         links = {"uplink": rate, "downlink": rate}
         document = {
             "name": "switching",

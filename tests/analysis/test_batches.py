@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_row_batches, rows_to_data_frame
+from analysis.reading.batches import read_logged_rows, rows_to_data_frame
 from analysis.reading.trial_record import _format_csv_rows
 
 NAMES = ("step", "start_s", "loss", "staleness")
@@ -24,7 +24,7 @@ def test_rows_are_read_by_column_name_in_any_column_order(
 ) -> None:
     lines = [_line({"columns": names, "rows": [list(row) for row in rows]}) for names, rows in batches]
 
-    values, problems = read_row_batches(mllog.parse_log_lines(lines), "rows", NAMES)
+    values, problems = read_logged_rows(mllog.parse_log_lines(lines), "rows", NAMES)
 
     expected = [[dict(zip(names, row, strict=True))[name] for name in NAMES] for names, rows in batches for row in rows]
     assert problems == ()
@@ -51,7 +51,7 @@ def test_csv_rows_equal_those_of_pandas(rows: list[tuple[float | None, ...]]) ->
 def test_one_bad_batch_does_not_affect_other_batches() -> None:
     lines = [_line({"columns": ["step"], "rows": rows}) for rows in ([[1]], [["two"]], [[3]])]
 
-    values, (bad_line,) = read_row_batches(mllog.parse_log_lines(lines), "rows", ("step",))
+    values, (bad_line,) = read_logged_rows(mllog.parse_log_lines(lines), "rows", ("step",))
 
     assert values.ravel().tolist() == [1.0, 3.0]
     assert (bad_line.line_number, bad_line.problem) == (2, "rows has a value that is not a number")
@@ -74,7 +74,7 @@ def test_one_bad_batch_does_not_affect_other_batches() -> None:
 def test_an_invalid_batch_is_reported_and_other_batches_are_read(rows: object, problem: str) -> None:
     lines = [_line({"columns": ["step"], "rows": batch_rows}) for batch_rows in ([[1]], rows, [], [[3]])]
 
-    values, (bad_line,) = read_row_batches(mllog.parse_log_lines(lines), "rows", ("step",))
+    values, (bad_line,) = read_logged_rows(mllog.parse_log_lines(lines), "rows", ("step",))
 
     assert values.ravel().tolist() == [1.0, 3.0]
     assert (bad_line.line_number, bad_line.problem) == (2, problem)

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from analysis.checks.host.host_cpu import check_host_cpu
-from analysis.checks.host.missed_deadlines import check_missed_deadlines
+from analysis.checks.host.missed_deadlines import check_missed_step_deadlines
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.training.exit_codes import check_exit_codes
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.verdict import VerdictLevel, degraded_verdict, invalid_verdict, valid_verdict, worst_verdict_level
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
-MakeTrial = Callable[..., TrialTable]
+MakeTrial = Callable[..., TrialTables]
 Line = Callable[..., str]
 Rows = list[list[float]]
 OrderedUpdates = Callable[..., Rows]
@@ -41,14 +41,14 @@ def test_more_than_one_percent_of_missed_deadlines_is_invalid(
         "worker-1": [stop_line("worker-1", deadlines=100, missed_deadlines=missed)],
     }
 
-    verdict = check_missed_deadlines(make_trial(logs, workers=2))
+    verdict = check_missed_step_deadlines(make_trial(logs, workers=2))
 
     assert verdict.level == level
     assert verdict.reason.startswith(f"{missed / 200:.1%} of the deadlines were missed")
 
 
 def test_unpaced_nodes_miss_no_deadlines(make_trial: MakeTrial, stop_line: Line) -> None:
-    assert check_missed_deadlines(make_trial({"worker-0": [stop_line("worker-0")]})).level == VerdictLevel.VALID
+    assert check_missed_step_deadlines(make_trial({"worker-0": [stop_line("worker-0")]})).level == VerdictLevel.VALID
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: L
 
 
 @pytest.fixture
-def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTable]:
+def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTables]:
     """A trial of three workers whose server made these updates."""
 
-    def make(rows: Rows, synchrony: dict[str, Any]) -> TrialTable:
+    def make(rows: Rows, synchrony: dict[str, Any]) -> TrialTables:
         strategy = {"kind": "parameter_server", "synchrony": synchrony}
         return make_trial({"server-0": [updates_line(rows)]}, workers=3, strategy=strategy)
 
@@ -128,7 +128,7 @@ def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..
 
 @pytest.mark.parametrize("order", ["012012012012", "001002001002", "0000"])
 def test_asynchronous_staleness_follows_from_the_order_of_updates(
-    trial_with_updates: Callable[..., TrialTable], ordered_updates: OrderedUpdates, order: str
+    trial_with_updates: Callable[..., TrialTables], ordered_updates: OrderedUpdates, order: str
 ) -> None:
     """For any mix of speeds; an update that is lost, doubled or answered late is found."""
     rows = ordered_updates(map(int, order))
@@ -145,7 +145,7 @@ def test_asynchronous_staleness_follows_from_the_order_of_updates(
 
 
 def test_staleness_that_contradicts_the_order_of_updates_is_reported(
-    trial_with_updates: Callable[..., TrialTable], ordered_updates: OrderedUpdates
+    trial_with_updates: Callable[..., TrialTables], ordered_updates: OrderedUpdates
 ) -> None:
     rows = ordered_updates((0, 1, 2, 0, 1, 2))
     rows[4][3] += 1
@@ -166,7 +166,7 @@ def test_staleness_that_contradicts_the_order_of_updates_is_reported(
     ],
 )
 def test_no_worker_may_exceed_its_staleness_bound(
-    trial_with_updates: Callable[..., TrialTable],
+    trial_with_updates: Callable[..., TrialTables],
     ordered_updates: OrderedUpdates,
     synchrony: dict[str, Any],
     order: str,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.strategy_comparison import check_samples_to_target, compare_strategies, explain_missing_baselines
-from analysis.reading.run_table import TrialTable
+from analysis.metrics.strategy_comparison import compare_needed_samples, compare_strategies, explain_missing_baselines
+from analysis.reading.run_table import TrialTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
 SEED_FACTORS = (0.8, 1.0, 1.3, 0.9, 1.1)
@@ -16,7 +16,7 @@ Repeats = Callable[..., list[TrialResult]]
 
 
 @pytest.fixture
-def repeats(make_trial: Callable[..., TrialTable]) -> Repeats:
+def repeats(make_trial: Callable[..., TrialTables]) -> Repeats:
     """repeats("ring", 4, seconds=5) returns five trials whose seeds have the same effect in every strategy."""
     trial = measure_trial(make_trial({}), [])
 
@@ -103,10 +103,13 @@ def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats
 def test_a_strategy_that_needs_far_fewer_samples_than_the_baseline_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    checks = check_samples_to_target(group_trials(trials))
+    checks = compare_needed_samples(group_trials(trials))
 
-    assert {name.split()[0]: check.advice for name, check in checks.items()} == {"magic": "check for a bug", "ring": ""}
-    assert check_samples_to_target(group_trials(repeats("ring", 4, 3))) == {}
+    assert {name.split()[0]: check.bug_hint for name, check in checks.items()} == {
+        "magic": "check for a bug",
+        "ring": "",
+    }
+    assert compare_needed_samples(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
@@ -115,8 +118,8 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     base = [replace(trial, **rounded_samples) for trial in repeats("baseline", 1, 10)[:2]]
     ring = [replace(trial, **rounded_samples | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
-    (rounded,) = check_samples_to_target(group_trials([*base, *ring])).values()
-    (exact,) = check_samples_to_target(
+    (rounded,) = compare_needed_samples(group_trials([*base, *ring])).values()
+    (exact,) = compare_needed_samples(
         group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])
     ).values()
 
@@ -129,8 +132,8 @@ def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
     other_trials = [trial for index in range(9) for trial in repeats(f"s{index}", 4, 3, samples=1000)]
 
-    (alone,) = check_samples_to_target(group_trials([*base, *ring])).values()
-    all_checks = check_samples_to_target(group_trials([*base, *ring, *other_trials]))
+    (alone,) = compare_needed_samples(group_trials([*base, *ring])).values()
+    all_checks = compare_needed_samples(group_trials([*base, *ring, *other_trials]))
 
     assert alone.is_suspicious
     assert all_checks[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
@@ -141,7 +144,7 @@ def test_one_baseline_checks_all_conditions_on_keys_that_it_lacks(repeats: Repea
     """A single worker has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (check,) = check_samples_to_target(group_trials([*repeats("baseline", 1, 10), *magic])).values()
+    (check,) = compare_needed_samples(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
     assert check.is_suspicious
 

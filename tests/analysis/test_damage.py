@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from analysis.reading.damage import FileDamage, find_run_file_damage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.report import report
 from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
@@ -272,7 +272,7 @@ def test_a_scenario_cut_off_within_published_results_is_reported(run: RunFolder,
 
         damages = [damage for damage in find_run_file_damage(run) if damage.file == "scenario.yaml"]
 
-        assert len(damages) == (not run.published_results)
+        assert len(damages) == (not run.published_speedups)
 
 
 @pytest.mark.parametrize("end", ["published:", "strat", "source: report", "points:", "measured: 0.95"])
@@ -366,7 +366,7 @@ def test_an_error_in_a_reader_is_reported_with_its_source_line(run: RunFolder) -
 def test_an_error_in_our_own_code_is_not_reported_as_damage(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the report with the trial's name; reported as damage it would hide a trial and never be fixed."""
 
-    def failing_checks(trial: TrialTable) -> None:
+    def failing_checks(trial: TrialTables) -> None:
         raise ValueError(trial.plan.label)
 
     monkeypatch.setattr("analysis.checks.fidelity.run_trial_checks", failing_checks)

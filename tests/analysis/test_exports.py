@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
-from analysis.exports.activities import ACTIVITY_ORDER, count_overlong_steps, split_steps_into_activities
+from analysis.exports.activities import ACTIVITY_ORDER, count_overlapping_steps, split_steps_into_activities
 from analysis.exports.chakra import reason_not_exportable
 from analysis.exports.export import export_run
 from analysis.exports.hta import HtaExporter
@@ -24,13 +24,13 @@ from analysis.exports.mlperf import system_name_of_trial
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.exports.system_description import describe_system
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.reading.plan_view import PlanView
+from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, read_json
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.reading.run_table import RunTables, TrialTables
 from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
-MakeTrial = Callable[..., TrialTable]
+MakeTrial = Callable[..., TrialTables]
 
 microseconds = st.integers(0, 10_000)
 
@@ -64,7 +64,7 @@ def test_activities_fill_a_step_in_order_and_never_overlap(phases: list[tuple[in
         assert (of_activity["end_ns"] - of_activity["begin_ns"]).sum() == pytest.approx(
             1000 * sum(durations[index] for durations in phases)
         )
-    assert count_overlong_steps(steps) == 0
+    assert count_overlapping_steps(steps) == 0
 
 
 @given(st.lists(st.floats(0, 1e-6), min_size=2, max_size=8))
@@ -76,14 +76,14 @@ def test_rounding_in_logs_never_makes_two_steps_overlap(errors: list[float]) -> 
     activities = split_steps_into_activities(perturbed)
 
     assert (activities["begin_ns"].to_numpy()[1:] >= activities["end_ns"].to_numpy()[:-1]).all()
-    assert count_overlong_steps(perturbed) == 0
+    assert count_overlapping_steps(perturbed) == 0
 
 
 def test_phases_that_are_longer_than_their_step_are_counted() -> None:
     """If an exchange overlapped with computing, the sum of the phases would extend into the next step."""
     steps = steps_of([[0, 1000, 0, 0, 0]] * 3, [0, 0, 0])
 
-    assert count_overlong_steps(steps.assign(exchange_s=[0.0005, 0.0, 0.0])) == 1
+    assert count_overlapping_steps(steps.assign(exchange_s=[0.0005, 0.0, 0.0])) == 1
 
 
 def test_mlcommons_checker_accepts_a_system_description(make_run: MakeRun, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_mlcommons_checker_rejects_an_invalid_system_description(make_run: MakeR
 
 def test_facts_that_were_not_recorded_are_exported_as_such() -> None:
     """The host of a run without a manifest is unknown."""
-    fields = describe_system({}, PlanView(trial="000", label="ring", workers=2), "a")
+    fields = describe_system({}, TrialPlan(trial="000", label="ring", workers=2), "a")
 
     assert fields["host_processor_model_name"] == "not recorded (one host for all nodes)"
     assert fields["host_networking"] == "emulated by the not recorded engine: not recorded"
@@ -304,7 +304,7 @@ def test_hta_finds_the_rank_that_others_wait_for(make_trial: MakeTrial, tmp_path
     fast = steps.assign(node="worker-0", rank=0, compute_s=0.05, wait_s=0.03, exchange_s=0.02)
     all_steps = pd.concat([fast, slow]).assign(epoch=1, samples=8, bytes_sent=1, loss=0.5)
     trial = replace(make_trial({}, workers=2), steps=all_steps)
-    omissions = list(HtaExporter().write(RunTable(RunFolder(tmp_path), (trial,)), tmp_path))
+    omissions = list(HtaExporter().write(RunTables(RunFolder(tmp_path), (trial,)), tmp_path))
 
     program = [sys.executable, "-c", STRAGGLERS, str(tmp_path / "000-t")]
     stragglers = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
@@ -323,6 +323,6 @@ print([int(rank) for rank in traces.get_potential_stragglers(num_candidates=1)])
 @pytest.mark.parametrize("kind", ["gossip", "strategy_switch"])
 def test_chakra_export_rejects_strategies_with_unsupported_messages(kind: str) -> None:
     """A trace without these messages would be replayed as if the network cost nothing."""
-    plan = PlanView(trial="000", label="g", workers=2, strategy={"kind": kind})
+    plan = TrialPlan(trial="000", label="g", workers=2, strategy={"kind": kind})
 
     assert reason_not_exportable(plan) == f"the messages of strategy {kind} are not supported by this export"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from analysis.checks import Check
-from analysis.checks.host.cpu_quota_speed import check_cpu_quota_speed
+from analysis.checks.host.cpu_quota_speed import check_speed_fits_cpu_quota
 from analysis.checks.host.cpu_throttling import check_cpu_throttling
-from analysis.checks.host.host_overhead import check_host_overhead
+from analysis.checks.host.host_overhead import check_host_added_step_time
 from analysis.checks.host.host_pressure import check_host_pressure
 from analysis.checks.host.time_dilation import check_time_dilation
 from analysis.checks.host.wakeup_delay import check_wakeup_delay
@@ -21,13 +21,13 @@ from analysis.checks.network.message_times import check_probe_message_times
 from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_event_coverage
-from analysis.checks.training.event_lateness import check_event_lateness
+from analysis.checks.training.event_horizon import check_random_events_span_trial
+from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.achieved_properties import achieved_properties
-from analysis.reading.run_table import TrialTable
+from analysis.metrics.achieved_properties import cluster_properties
+from analysis.reading.run_table import TrialTables
 
-MakeTrial = Callable[..., TrialTable]
+MakeTrial = Callable[..., TrialTables]
 Line = Callable[..., str]
 StepsLine = Callable[..., str]
 
@@ -333,7 +333,7 @@ def test_event_lateness_is_measured_by_the_clock_of_the_host(
     }
     event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
-    assert check_event_lateness(make_trial(logs, events=[event], dilation=dilation)).level == level
+    assert check_planned_event_lateness(make_trial(logs, events=[event], dilation=dilation)).level == level
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_an_event_that_was_due_must_have_been_applied(
     }
     event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
-    assert check_event_lateness(make_trial(logs, events=[event])).level == level
+    assert check_planned_event_lateness(make_trial(logs, events=[event])).level == level
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_an_event_at_a_step_is_due_when_the_nodes_that_begin_it_reach_the_step(
     event = {"number": 0, "time_s": None, "step": 10, "change": change}
     logs = {f"worker-{rank}": [steps_line([{}] * done, f"worker-{rank}")] for rank, done in enumerate(steps)}
 
-    verdict = check_event_lateness(make_trial(logs, events=[event], nodes=NODES))
+    verdict = check_planned_event_lateness(make_trial(logs, events=[event], nodes=NODES))
 
     assert verdict.level == level
     assert verdict.level == INVALID or "its workers did not reach its step" in verdict.reason
@@ -389,7 +389,7 @@ def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, li
     logs = {"worker-0": [line("event_applied", value | {"by": "worker-0"}, 11.0, "worker-0")]}
     event = {"number": 0, "time_s": 1.0, "step": None, "change": PAUSE}
 
-    assert check_event_lateness(make_trial(logs, events=[event])).level == INVALID
+    assert check_planned_event_lateness(make_trial(logs, events=[event])).level == INVALID
 
 
 @pytest.mark.parametrize(("ratio", "level"), [(0.46, VALID), (0.44, INVALID), (None, DEGRADED)])
@@ -400,7 +400,7 @@ def test_a_device_with_a_cpu_quota_must_compute_at_its_share_of_a_core(
     facts = {} if ratio is None else {"speed_ratio": ratio}
     logs = {"worker-0": [line("node_start", facts, node="worker-0"), stop_line("worker-0")]}
 
-    assert check_cpu_quota_speed(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
+    assert check_speed_fits_cpu_quota(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
 
 
 @pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (25.0 - 1e-12, VALID), (10.0, INVALID)])
@@ -422,8 +422,8 @@ def test_a_dilation_below_the_demand_of_the_trial_is_invalid(
         check_measured_link_rates,
         check_round_trips,
         check_queue_drops,
-        check_event_lateness,
-        check_cpu_quota_speed,
+        check_planned_event_lateness,
+        check_speed_fits_cpu_quota,
     ],
 )
 def test_checks_pass_for_a_trial_that_declares_nothing(make_trial: MakeTrial, check: Check) -> None:
@@ -456,7 +456,7 @@ def test_steps_much_longer_than_predicted_are_degraded_as_host_overhead(
     logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
     predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4, "formula": "a + b"}, "nodes": NODES, "workers": 2}
 
-    assert check_host_overhead(make_trial(logs, **(predicted | planned))).level == level
+    assert check_host_added_step_time(make_trial(logs, **(predicted | planned))).level == level
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_a_trial_longer_than_its_random_events_is_degraded(
     """After the last random event the cluster would look calm."""
     trial = make_trial({})
 
-    verdict = check_random_event_coverage(
+    verdict = check_random_events_span_trial(
         replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
     )
 
@@ -483,7 +483,7 @@ def test_properties_enforced_by_our_own_code_hold_by_construction(make_trial: Ma
     fluid = {"rung": "fluid", "rungs": dict.fromkeys(("pipes", "delay", "loss"), "fluid")}
 
     trial = make_trial({}, {"shaping": {"worker-1": fluid}}, network={"paths": [path], "shared_links": [pipe]})
-    rows = [(row.what, row.declared, row.achieved, row.how) for row in achieved_properties(trial)]
+    rows = [(row.what, row.declared, row.achieved, row.how) for row in cluster_properties(trial)]
 
     assert rows == [
         (kind, pytest.approx(declared), pytest.approx(declared), "by construction")

@@ -20,15 +20,15 @@ from analysis.figures.drawing.style import PALETTE
 from analysis.figures.efficiency import draw_parallel_efficiency
 from analysis.figures.laws import draw_scaling_laws
 from analysis.figures.learning import MAX_COLOURED_STRATEGIES, draw_learning_curves
-from analysis.figures.predicted import draw_predicted_steps
+from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.predicted_speedup import draw_predicted_speedup
 from analysis.figures.quality import draw_final_model_quality
 from analysis.figures.speedup import describe_speedup_bases, draw_speedup
 from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.reading.plan_view import PlanView
+from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTable
+from analysis.reading.run_table import RunTables
 from analysis.report import report
 from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
@@ -141,7 +141,7 @@ def test_the_closed_form_of_asynchronous_workers_is_compared_with_the_median_ste
         trial.plan_path.write_text(json.dumps(planned))
     table, numbers = analyse_run(folder)
 
-    drawing = draw_predicted_steps(AnalysedRun(table, numbers))
+    drawing = draw_predicted_step_times(AnalysedRun(table, numbers))
 
     assert drawing is not None
     assert list(drawing.data["predicted_step_s"]) == [trial.predicted_step_seconds for trial in numbers.trials]
@@ -443,7 +443,7 @@ def test_three_sizes_are_too_few_to_fit_laws(make_run: Callable[..., RunFolder])
     assert draw_scaling_laws(analysed) is None
 
 
-def test_the_fitted_exchange_separates_message_costs_from_link_rates(run_simulated: Callable[..., RunTable]) -> None:
+def test_the_fitted_exchange_separates_message_costs_from_link_rates(run_simulated: Callable[..., RunTables]) -> None:
     """A ring whose links have a delay of 1 ms at both ends, which its closed form ignores."""
     table = run_simulated(
         {"ring": {"kind": "all_reduce"}}, scenario_overrides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms"
@@ -461,9 +461,9 @@ def test_the_fitted_exchange_separates_message_costs_from_link_rates(run_simulat
     assert values["links' stretch"] == pytest.approx(1, rel=0.1)  # pieces hide some of it
 
 
-def without_delays(plan: PlanView) -> PlanView:
+def without_delays(plan: TrialPlan) -> TrialPlan:
     """The plan with a prediction that ignores link delays."""
     predicted = plan.predicted.model_copy(
-        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.longest_message_chain}
+        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.sequential_message_count}
     )
     return plan.model_copy(update={"predicted": predicted})

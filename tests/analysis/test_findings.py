@@ -9,7 +9,7 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.metrics.strategy_switch import StrategySwitchResult
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.report.findings import FINDING_FUNCTIONS, main_finding
 from analysis.report.headline import headline_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
@@ -21,7 +21,7 @@ REACHED = {"target": "loss ≤ 0.2", "samples_to_target": 1000}
 
 
 @pytest.fixture
-def trial(make_trial: Callable[..., TrialTable]) -> Trials:
+def trial(make_trial: Callable[..., TrialTables]) -> Trials:
     """trial("ring", 4, 2.0) returns a trial of 1000 samples in 2 s and ten steps."""
     blank = measure_trial(make_trial({}), [])
 

@@ -8,8 +8,8 @@ import pytest
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.worker_choice import chosen_worker_counts
-from analysis.reading.run_table import TrialTable
+from analysis.metrics.worker_choice import choose_worker_counts_of_curve
+from analysis.reading.run_table import TrialTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
@@ -20,7 +20,7 @@ ONCE = "Each trial ran once: differences of a few percent mean nothing yet."
 
 
 @pytest.fixture
-def trial(make_trial: Callable[..., TrialTable]) -> Trials:
+def trial(make_trial: Callable[..., TrialTables]) -> Trials:
     """trial("ring", 4, 2.0) returns a trial of 1000 samples in 2 s, with 100 ms of compute per step unless changed."""
     blank = measure_trial(make_trial({}), [])
 
@@ -37,7 +37,7 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
 def summary(*trials: TrialResult) -> RunSummary:
     """The numbers of a run of these trials."""
     curves = list(speedup_curves(group_trials(trials)))
-    picks = [pick for curve in curves for pick in chosen_worker_counts(curve)]
+    picks = [pick for curve in curves for pick in choose_worker_counts_of_curve(curve)]
     verdict, results = VerdictLevel.VALID, list(trials)
     return RunSummary(
         SUMMARY_SCHEMA, "s", "simulated", 1.0, verdict, "success", results, curves, picks, "r", "", {}, []

@@ -13,13 +13,13 @@ from analysis.metrics.progress import final_metrics, samples_done, samples_per_s
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import step_phase_seconds, step_time_statistics, typical_step_s
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.reading.run_table import RunTables, TrialTables
 from analysis.statistics.bootstrap import percentile_interval, resample_olympic_means
 from analysis.statistics.centre import olympic_mean
 
-MakeTrial = Callable[..., TrialTable]
+MakeTrial = Callable[..., TrialTables]
 Line = Callable[..., str]
-RunSimulated = Callable[..., RunTable]
+RunSimulated = Callable[..., RunTables]
 
 
 ACCURATE = {"metric": "accuracy", "at_least": 0.9}

@@ -9,22 +9,22 @@ import pytest
 from analysis.checks import fidelity
 from analysis.checks.fidelity import list_remedies, read_trial_remedies, run_trial_checks
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.achieved_properties import achieved_properties
+from analysis.metrics.achieved_properties import cluster_properties
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
-MakeTrial = Callable[..., TrialTable]
+MakeTrial = Callable[..., TrialTables]
 MISSED_DEADLINES = {"worker-0": {"deadlines": 10, "missed_deadlines": 9, "steps": 0}}
 WORKER: dict[str, Any] = {"name": "worker-0", "role": "worker"}
 LOSSY = {"paths": [{"source": "server-0", "target": "worker-0", "losses": [{"kind": "independent", "share": 0.1}]}]}
 WRONG_RATE = {"rung": "tc-htb", "uplink_bps": 1e8, "read_back_uplink_bps": 5e7}
 
 
-def remedies_of(trial: TrialTable) -> list[str]:
+def remedies_of(trial: TrialTables) -> list[str]:
     return list_remedies(trial, run_trial_checks(trial))
 
 
-def trial_with_missed_deadlines(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialTable:
+def trial_with_missed_deadlines(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialTables:
     return make_trial({"worker-0": [stop_line("worker-0", **MISSED_DEADLINES["worker-0"])]}, status, nodes=[WORKER])
 
 
@@ -71,6 +71,6 @@ def test_every_remedy_of_a_run_is_listed_once(
     trial = trial_with_missed_deadlines(make_trial, stop_line)
     folder = RunFolder(tmp_path)
 
-    fidelity.write_fidelity_json(folder.trial_folders[0], trial, run_trial_checks(trial), achieved_properties(trial))
+    fidelity.write_fidelity_json(folder.trial_folders[0], trial, run_trial_checks(trial), cluster_properties(trial))
 
     assert read_trial_remedies(folder) == [SLOW_HOST_REMEDY]

@@ -81,7 +81,7 @@ def test_steps_csv_has_a_row_per_rank_and_step(reported_run: RunFolder) -> None:
 
 
 def test_fidelity_json_lists_every_check(reported_run: RunFolder) -> None:
-    content = json.loads(reported_run.trial_folders[0].fidelity_verdict_path.read_text())
+    content = json.loads(reported_run.trial_folders[0].fidelity_json_path.read_text())
 
     assert content["verdict"] == "valid"
     assert set(content["checks"]) == set(CHECKS)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from analysis.metrics.speedup import speedup_curves
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
-from analysis.statistics.worker_count_rules import last_efficient_size_index, least_cost_size_index, speedup_knee_index
+from analysis.statistics.worker_count_rules import last_efficient_index, least_cost_index, speedup_knee_index
 
-MakeTrial = Callable[..., TrialTable]
+MakeTrial = Callable[..., TrialTables]
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
 def test_the_efficiency_rule_stops_where_efficiency_first_falls_below_half(
     speedup: list[float], index: int | None
 ) -> None:
-    assert last_efficient_size_index(WORKERS, np.array(speedup)) == index
+    assert last_efficient_index(WORKERS, np.array(speedup)) == index
 
 
 @pytest.mark.parametrize(("speedup", "index"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])
@@ -145,7 +145,7 @@ def test_two_points_have_no_knee() -> None:
 def test_the_least_cost_rule_requires_a_speedup_of_root_two_per_doubling(
     speedup: list[float], index: int | None
 ) -> None:
-    assert least_cost_size_index(WORKERS, np.array(speedup)) == index
+    assert least_cost_index(WORKERS, np.array(speedup)) == index
 
 
 def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialResult]) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
-from analysis.metrics.worker_choice import chosen_worker_counts
-from analysis.reading.run_table import TrialTable
+from analysis.metrics.worker_choice import choose_worker_counts_of_curve
+from analysis.reading.run_table import TrialTables
 from analysis.report.summary_text import fastest_strategies, summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
@@ -19,7 +19,7 @@ Trials = Callable[..., TrialResult]
 
 
 @pytest.fixture
-def trial(make_trial: Callable[..., TrialTable]) -> Trials:
+def trial(make_trial: Callable[..., TrialTables]) -> Trials:
     """trial("ring", 4, 2.0, 0) returns the first repeat of a trial that takes 2 s for 1000 samples."""
     blank = measure_trial(make_trial({}), [])
 
@@ -40,7 +40,7 @@ def trial(make_trial: Callable[..., TrialTable]) -> Trials:
 
 def summary(*trials: TrialResult, damage: tuple[str, ...] = ()) -> RunSummary:
     curves = list(speedup_curves(group_trials(trials)))
-    picks = [pick for curve in curves for pick in chosen_worker_counts(curve)]
+    picks = [pick for curve in curves for pick in choose_worker_counts_of_curve(curve)]
     numbers = RunSummary(
         SUMMARY_SCHEMA,
         "s",
@@ -131,7 +131,7 @@ def test_a_winner_is_reported_with_its_p_value_adjusted_for_all_pairs(trial: Tri
 
     (pair,) = (
         difference
-        for difference in numbers.strategy_differences
+        for difference in numbers.time_differences
         if {difference.faster.strategy, difference.slower.strategy} == {"ring", "ps"}
     )
     assert win.p_value == pair.p_adjusted > pair.comparison.p_value
@@ -219,7 +219,7 @@ def test_sentence_and_significance_test_use_the_same_time_metric(trial: Trials) 
         )
     )
 
-    (win,), (pair,) = fastest_strategies(numbers, ""), numbers.strategy_differences
+    (win,), (pair,) = fastest_strategies(numbers, ""), numbers.time_differences
 
     assert (win.time_metric, pair.time_metric) == ("time_to_samples", "time_to_samples")
     assert "by time for the same samples" in summary_sentences(numbers)[0]

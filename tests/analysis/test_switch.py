@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.checks.host.host_overhead import check_host_overhead
+from analysis.checks.host.host_overhead import check_host_added_step_time
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.verdict import VerdictLevel
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.figures import AnalysedRun
-from analysis.figures.predicted import draw_predicted_steps
-from analysis.figures.switch import draw_time_saved_by_switch
+from analysis.figures.predicted import draw_predicted_step_times
+from analysis.figures.switch import draw_strategy_switch_savings
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
@@ -24,10 +24,10 @@ from analysis.metrics.strategy_switch import (
     describe_switch_outcomes,
     measure_strategy_switch,
 )
-from analysis.metrics.strategy_switch_verdict import FinalModelQualities, final_model_qualities, judge_strategy_switch
+from analysis.metrics.strategy_switch_verdict import FinalModelQualities, judge_strategy_switch, switch_pair_qualities
 from analysis.reading.damage import FileDamage
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTable, TrialTable
+from analysis.reading.run_table import RunTables, TrialTables
 from analysis.reading.training_phases import training_phases
 from analysis.report.headline import headline_sentences
 from analysis.report.report import render_report_page
@@ -41,10 +41,10 @@ STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}
 RING_TO_ASP = {"kind": "strategy_switch", "when": {"kind": "at", "fraction": 0.5}}
 
-RunSimulated = Callable[..., RunTable]
+RunSimulated = Callable[..., RunTables]
 
 
-def summary_of(run: RunTable) -> RunSummary:
+def summary_of(run: RunTables) -> RunSummary:
     return analyse_run(run.folder)[1]
 
 
@@ -97,7 +97,7 @@ def test_a_switch_that_ruins_the_model_did_not_pay_although_batches_are_faster(
     assert f", but {missed}{quality_sentence}" in headline
     assert "the switch did not pay: a batch takes" in headline
     assert "the switch paid" not in headline
-    drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
+    drawing = draw_strategy_switch_savings(AnalysedRun(run, summary))
     assert drawing is not None
     assert "did not pay" in drawing.title
     assert drawing.data["verdict"].tolist() == ["quality was lost"]
@@ -125,7 +125,7 @@ def test_a_trial_whose_rule_never_switched_is_the_synchronous_reference(run_simu
 
     for trial in early:
         assert trial.switch is not None
-        model_qualities = final_model_qualities([(trial, synchronous)])
+        model_qualities = switch_pair_qualities([(trial, synchronous)])
         assert model_qualities is not None
         assert trial.switch.has_lost_model_quality == model_qualities.is_worse_with_switch
         assert trial.switch.verdict in ("paid", "quality was lost")
@@ -173,7 +173,7 @@ def test_a_target_missed_without_the_switch_too_is_not_lost_by_the_switch(
     trial = replace(trial, time_to_target_s=None, final={"accuracy": accuracy})
     ring = replace(ring, time_to_target_s=without_switch_s, final={"accuracy": 0.94})
 
-    judged = judge_strategy_switch(trial, ring, final_model_qualities([(trial, ring)]))
+    judged = judge_strategy_switch(trial, ring, switch_pair_qualities([(trial, ring)]))
 
     assert judged.verdict == verdict
     assert ("accuracy ≥ 0.999 was missed" in judged.quality) == (verdict != "paid")
@@ -218,7 +218,7 @@ def test_checks_accept_workers_that_became_servers(run_simulated: RunSimulated, 
 
     assert check_model_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
-    assert [phase.promoted_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
+    assert [phase.server_only_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
     switch = measure_strategy_switch(trial)
     assert switch is not None
     assert switch.gain is not None
@@ -309,7 +309,7 @@ def test_a_switch_that_never_happened_is_reported_as_such(run_simulated: RunSimu
     assert summary.trials[0].switch is not None
     assert summary.trials[0].switch.outcome == "never switched"
     assert any("never switched" in sentence for sentence in headline_sentences(summary))
-    drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
+    drawing = draw_strategy_switch_savings(AnalysedRun(run, summary))
     assert drawing is not None
     assert "never switched" in drawing.title
 
@@ -328,7 +328,7 @@ def test_a_damaged_switch_record_is_not_reported_as_never_switched(run_simulated
     run = run_with_edited_log(tmp_path, lambda text: "".join(line[:40] + "\n" for line in text.splitlines()))
 
     assert run.summary.trials[0].switch is None
-    assert draw_time_saved_by_switch(run) is None
+    assert draw_strategy_switch_savings(run) is None
     assert not any("never switched" in sentence for sentence in headline_sentences(run.summary))
 
 
@@ -343,7 +343,7 @@ def test_a_switch_recorded_only_by_workers_is_damage(run_simulated: RunSimulated
 
     (damage,) = run.summary.damage[-1:]
     assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in damage
-    assert draw_time_saved_by_switch(run) is None
+    assert draw_strategy_switch_savings(run) is None
 
 
 @pytest.mark.parametrize("key", ["step", "samples", "seconds", "loaded"])
@@ -375,7 +375,7 @@ def test_the_table_prints_the_mean_step_that_is_compared_with_the_prediction(run
     for trial in summary.trials:
         assert trial.measured_step_seconds is not None
         assert trial.predicted_step_seconds is not None
-        assert trial.unpredicted_step_share == pytest.approx(
+        assert trial.unpredicted_step_time_share == pytest.approx(
             trial.measured_step_seconds / trial.predicted_step_seconds - 1
         )
         assert f"{format_milliseconds(trial.measured_step_seconds)}<small>mean</small>" in text
@@ -396,7 +396,7 @@ def test_checks_judge_both_phases_of_a_switch(
     strategy = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.5}}
     (trial,) = run_simulated({"switch": strategy}).trials
 
-    verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree, check_host_overhead)]
+    verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree, check_host_added_step_time)]
 
     assert [verdict.level for verdict in verdicts] == [VerdictLevel.VALID] * 3, verdicts
     assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
@@ -436,7 +436,7 @@ def test_bytes_of_an_aborted_hand_over_are_not_an_error(run_simulated: RunSimula
     ],
 )
 def test_an_aborted_hand_over_may_send_no_more_bytes_than_planned(
-    make_trial: Callable[..., TrialTable],
+    make_trial: Callable[..., TrialTables],
     line: Callable[..., str],
     steps_line: Callable[..., str],
     stop_line: Callable[..., str],
@@ -465,7 +465,7 @@ def test_every_phase_is_compared_with_its_own_closed_form(run_simulated: RunSimu
     """One median over both would compare a ring's steps with a server's form."""
     run = run_simulated({"switch": RING_TO_ASP})
 
-    drawing = draw_predicted_steps(AnalysedRun(run, summary_of(run)))
+    drawing = draw_predicted_step_times(AnalysedRun(run, summary_of(run)))
 
     assert drawing is not None
     assert list(drawing.data["phase"]) == ["before", "after"]
@@ -545,7 +545,7 @@ def test_the_cost_of_staleness_is_the_time_of_extra_samples_to_the_target(run_si
     extra_samples = trial.samples_to_target - ring.samples_to_target
     assert extra_samples != 0
     assert extra_s == pytest.approx(extra_samples / run.trials[0].plan.batch * switch.after.batch_s)
-    drawing = draw_time_saved_by_switch(AnalysedRun(run, summary))
+    drawing = draw_strategy_switch_savings(AnalysedRun(run, summary))
     assert drawing is not None
     assert drawing.data["stale_s"].tolist() == [switch.stale_s]
 

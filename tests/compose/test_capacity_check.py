@@ -9,7 +9,7 @@ import pytest
 
 from compose.calibration.capacity import HostCapacity, HostFingerprint, assumed_capacity, load_capacity, save_capacity
 from compose.engines import create_engine
-from compose.host.capacity_check import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_plans
+from compose.host.capacity_check import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_host_can_run
 from compose.host.compute_speed import ComputeSpeed, measure_gradient_s, measure_update_s
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
@@ -60,7 +60,7 @@ def make_plans(scenario: Scenario) -> list[Plan]:
 
 
 def check_scenario(scenario: Scenario, **capacity_changes: float) -> CapacityCheck:
-    return check_plans(scenario, make_plans(scenario), host_capacity(**capacity_changes), COMPUTE_1_MS)
+    return check_host_can_run(scenario, make_plans(scenario), host_capacity(**capacity_changes), COMPUTE_1_MS)
 
 
 def test_links_that_this_host_can_shape_need_no_dilation() -> None:
@@ -74,8 +74,8 @@ def test_a_link_is_slowed_to_the_rate_that_this_host_can_shape() -> None:
 
     assert check.dilation == 32
     assert check.most_demanding_trial is not None
-    assert check.most_demanding_trial.bottleneck_need == "worker-0's uplink of 25 Gbit/s"
-    assert check.most_demanding_trial.needs[check.most_demanding_trial.bottleneck_need] == pytest.approx(25)
+    assert check.most_demanding_trial.bottleneck_text == "worker-0's uplink of 25 Gbit/s"
+    assert check.most_demanding_trial.needs[check.most_demanding_trial.bottleneck_text] == pytest.approx(25)
 
 
 def test_a_link_that_no_peers_can_fill_counts_with_the_arriving_rate() -> None:
@@ -92,7 +92,7 @@ def test_the_total_rate_of_all_links_counts() -> None:
     (demand,) = check_scenario(make_scenario(workers=8, dilation="auto", worker=GIGABIT), total_bps=1e9).demands
 
     assert max(demand.needs.values()) == pytest.approx(8 * 1448 / 1514)
-    assert demand.bottleneck_need.startswith("all links together")
+    assert demand.bottleneck_text.startswith("all links together")
 
 
 def test_a_server_receives_at_most_the_rate_of_its_link() -> None:
@@ -165,7 +165,7 @@ def test_compute_of_all_workers_must_fit_into_forty_percent_of_the_cores() -> No
 
     assert (demand.messages, demand.cpu_s) == (112, pytest.approx(0.120))
     assert max(demand.needs.values()) == pytest.approx(0.120 / (0.4 * 2 * 0.016))
-    assert demand.required_dilation == 12
+    assert demand.min_time_dilation == 12
 
 
 def test_auto_dilation_limits_the_cost_of_messages_to_a_tenth_of_the_step() -> None:
@@ -173,9 +173,9 @@ def test_auto_dilation_limits_the_cost_of_messages_to_a_tenth_of_the_step() -> N
     (auto_demand,) = check_scenario(make_scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
     (declared_demand,) = check_scenario(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert max(auto_demand.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
-    assert auto_demand.required_dilation == 48
-    assert declared_demand.required_dilation == 12  # a user who declares a dilation may accept less precision
+    assert max(auto_demand.time_dilations.values()) == pytest.approx(0.056 / 0.0016)
+    assert auto_demand.min_time_dilation == 48
+    assert declared_demand.min_time_dilation == 12  # a user who declares a dilation may accept less precision
 
 
 def test_compute_must_fit_into_the_device_time_and_not_only_into_the_step() -> None:
@@ -189,7 +189,7 @@ def test_compute_must_fit_into_the_device_time_and_not_only_into_the_step() -> N
 
     compute_need = "1 ms of compute in 1 ms on one of 2 workers"
     assert fast_demand.needs[compute_need] == pytest.approx(2.5 / (1 + 10 * fast_plan.predicted.step_s))
-    assert fast_demand.required_dilation == 3
+    assert fast_demand.min_time_dilation == 3
     assert slow_demand.needs[compute_need] < 1, "the lateness is small against a step of seconds"
 
 
@@ -272,7 +272,7 @@ def demands_on(
 ) -> tuple[TrialHostDemand, ...]:
     """Return the demands of the scenario's trials on a host with this number of cores, with `dilation: auto`."""
     capacity = host_capacity().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
-    return check_plans(
+    return check_host_can_run(
         scenario.model_copy(update={"dilation": "auto"}), make_plans(scenario), capacity, compute_speed
     ).demands
 
@@ -308,7 +308,7 @@ def test_the_error_for_a_too_small_dilation_names_a_sufficient_one() -> None:
         "which this host provides from dilation 9.4 on (not calibrated: made up). "
         "Write dilation: 12 or dilation: auto, or use --engine simulated"
     )
-    assert check_scenario(scenario.model_copy(update={"dilation": 12.0})).demands[0].required_dilation == 12
+    assert check_scenario(scenario.model_copy(update={"dilation": 12.0})).demands[0].min_time_dilation == 12
 
 
 def test_a_trial_that_no_dilation_makes_possible_is_rejected() -> None:
@@ -324,7 +324,7 @@ def test_all_trials_of_a_run_use_the_dilation_of_the_most_demanding_trial() -> N
 
     check = check_scenario(swept_scenario)
 
-    assert [demand.required_dilation for demand in check.demands] == [1, 2, 48]
+    assert [demand.min_time_dilation for demand in check.demands] == [1, 2, 48]
     assert check.dilation == 48
 
 
@@ -375,7 +375,7 @@ def test_predictions_include_the_cost_of_messages_only_where_it_was_measured() -
     measured_host = host_capacity(alpha_s=0.016).model_copy(update={"calibrated": "2026-01-01"})
     scenario = make_scenario(dilation=16.0)
     assumed_check, measured_check = (
-        check_plans(scenario, make_plans(scenario), capacity, COMPUTE_1_MS)
+        check_host_can_run(scenario, make_plans(scenario), capacity, COMPUTE_1_MS)
         for capacity in (host_capacity(alpha_s=0.016), measured_host)
     )
     (trial,) = scenario.trials()
@@ -398,8 +398,8 @@ def test_shipped_scenarios_need_no_change_on_a_host_with_two_cores() -> None:
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
         scenario = load_scenario(find_scenario(name))
         plans = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in scenario.trials()]
-        check = check_plans(scenario, plans, two_cores, slow_compute)
-        assert not any(demand.exceeds_declared_dilation for demand in check.demands)
+        check = check_host_can_run(scenario, plans, two_cores, slow_compute)
+        assert not any(demand.needs_more_time_dilation for demand in check.demands)
 
 
 def gradient_s_on_a_slow_core(_: AnyDataset, model: AnyModel, __: str, samples: int) -> float:

@@ -46,7 +46,7 @@ def test_the_doctor_reports_an_engine_that_does_not_limit_swap(
     info = {"CpuCfsQuota": True, "MemoryLimit": True, "SwapLimit": False} | reported_limits
     monkeypatch.setattr(doctor, "command_output", lambda *_: json.dumps(info))
 
-    assert doctor.check_container_limits().ok is ok
+    assert doctor.check_cpu_and_memory_limits().ok is ok
 
 
 def test_a_missing_kernel_feature_names_its_cost_and_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_the_capacity_of_veth_pairs_names_its_source(
     )
     monkeypatch.setattr(doctor, "known_capacity", lambda _: capacity)
 
-    finding = doctor.check_calibration()
+    finding = doctor.check_link_calibration()
 
     assert source in finding.found
     assert "2.5 Gbit/s" in finding.found

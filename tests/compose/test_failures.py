@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from compose.engines import EngineChoice
-from compose.engines.base import Engine, EventObserver
+from compose.engines import ChosenEngine
+from compose.engines.base import Engine, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun, ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail, TrialFailed, TrialNodes, TrialSupervisor
@@ -85,7 +85,7 @@ class ScriptedEngine(Engine):
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
         return InProcessAddresses()
 
-    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         errors = self.errors.get(self.started_trials, {})
         self.started_trials += 1
         if "run" in errors:
@@ -122,7 +122,7 @@ class RunObserverStub:
 def run_smoke_scenario(engine: Engine, runs: Path) -> FinishedRun:
     path = find_scenario("smoke")
     source = ScenarioFile(load_scenario(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
-    return run_scenario(source, EngineChoice(engine, "asked for"), runs, RunObserverStub(engine))
+    return run_scenario(source, ChosenEngine(engine, "asked for"), runs, RunObserverStub(engine))
 
 
 @pytest.mark.parametrize("call", ["start", "shape", "start_training", "exit_codes", "stop", "run"])
@@ -161,7 +161,7 @@ def test_only_an_interrupt_ends_a_run(tmp_path: Path) -> None:
     """The interrupted trial is recorded as aborted."""
 
     class InterruptedEngine(ScriptedEngine):
-        def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+        def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
             if self.started_trials == 1:
                 raise KeyboardInterrupt
             return super().run_trial(plan, trial_folder, observer)
@@ -186,7 +186,7 @@ def test_a_network_that_cannot_be_removed_costs_its_addresses_and_no_trial(tmp_p
             self.address_requests += 1
             return super().choose_addresses(run_name, node_count)
 
-        def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+        def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
             kept_networks = ("network of the first",) if self.started_trials == 0 else ()
             return super().run_trial(plan, trial_folder, observer).model_copy(update={"kept": kept_networks})
 

@@ -12,7 +12,7 @@ from compose.shaping.probes import (
     RateProbe,
     expected_round_trips,
     group_concurrent_probes,
-    plan_message_probe,
+    plan_message_time_probe,
     plan_rate_probes,
 )
 from services.cluster.network import ExpectedRoundTripTime
@@ -198,7 +198,7 @@ def test_round_trips_have_an_absolute_and_a_relative_tolerance() -> None:
 
 
 def test_the_slowest_rate_on_the_path_decides_the_time_of_a_message() -> None:
-    message = plan_message_probe(
+    message = plan_message_time_probe(
         make_test_plan(2, LINKS_100_MBIT, {"links": [{"nodes": ["worker-0", "worker-1"], "rate": "50mbit"}]})
     )
 

@@ -272,7 +272,7 @@ def test_an_event_changes_a_class_and_replaces_no_queue() -> None:
     plan = ring_plan(events=[change])
     node = plan.node_plan("worker-0")
 
-    ((command, commands),) = link_scripts(plan).link_change_programs(
+    ((command, commands),) = link_scripts(plan).link_change_commands(
         "eth0", [link_state_of(plan, node)], link_state_of(plan, node, _event_changes(plan))
     )
 
@@ -288,7 +288,7 @@ def test_both_sides_of_a_partition_drop_packets_of_the_other_side() -> None:
 
     assert states["worker-0"].partitioned_nodes == ("worker-1", "worker-2", "worker-3")
     assert states["worker-2"].partitioned_nodes == ("worker-0",)
-    ((command, rules),) = link_scripts(plan).link_change_programs(
+    ((command, rules),) = link_scripts(plan).link_change_commands(
         "eth0", [link_state_of(plan, plan.node_plan("worker-0"))], states["worker-0"]
     )
     assert command == ["iptables-nft-restore", "--noflush"]

@@ -15,7 +15,7 @@ import yaml
 
 from analysis.checks.fidelity import run_trial_checks
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTable, read_trial
+from analysis.reading.run_table import TrialTables, read_trial
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.host.host_facts import available_core_count
@@ -59,7 +59,7 @@ CLUSTER_WITH_RACKS = SCENARIO["cluster"] | {
     "links": [{"nodes": ["worker-0", "worker-1"], "rate": "60mbit", "delay": "1ms"}],
 }
 HALVE_UPLINK_COMMAND = "tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit"
-RunSabotagedTrial = Callable[..., TrialTable]
+RunSabotagedTrial = Callable[..., TrialTables]
 
 
 class Saboteur:
@@ -78,7 +78,7 @@ class Saboteur:
 def run_sabotaged_trial(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotagedTrial:
     """Return `run_sabotaged_trial(sabotage)`, which calls `sabotage(plan)` during a trial of two seconds."""
 
-    def run(sabotage: Callable[[Plan], None], **scenario_keys: Any) -> TrialTable:
+    def run(sabotage: Callable[[Plan], None], **scenario_keys: Any) -> TrialTables:
         (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO | scenario_keys))
         (trial,) = load_scenario(tmp_path / "sabotage.yaml").trials()
         run_name = f"sabotage-{time.time_ns():x}"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.strategy_switch_search import earliest_good_fraction_result, find_switch_fraction_key, search_fractions
+from ensayo.strategy_switch_search import earliest_lossless_switch, find_switching_strategy, search_switch_fractions
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
@@ -33,9 +33,11 @@ baseline: false
 @given(knee=st.floats(0.0, 1.0), tries=st.integers(1, 10))
 def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: float, tries: int) -> None:
     """Where quality jumps at one fraction, halving the interval finds it: 2⁻ᵏ after k tries."""
-    tried = list(search_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries))
+    tried = list(
+        search_switch_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries)
+    )
 
-    best = earliest_good_fraction_result(tried)
+    best = earliest_lossless_switch(tried)
     assert len(tried) == 1 + tries
     assert best.is_good_enough
     assert best.fraction >= knee
@@ -44,7 +46,7 @@ def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: flo
 
 def test_the_search_tries_the_sequence_of_the_paper() -> None:
     """50, 25, 12.5 and 6.25 % when every switch is good enough: Sync-Switch's published runs."""
-    fractions = [tried.fraction for tried in search_fractions(lambda fraction: (1.0, fraction), 0.01, 4)]
+    fractions = [tried.fraction for tried in search_switch_fractions(lambda fraction: (1.0, fraction), 0.01, 4)]
 
     assert fractions == [1.0, 0.5, 0.25, 0.125, 0.0625]
 
@@ -52,9 +54,9 @@ def test_the_search_tries_the_sequence_of_the_paper() -> None:
 @pytest.mark.parametrize("quality", [float("nan"), float("-inf")])
 def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     """Not a number compares with nothing."""
-    tried = list(search_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
+    tried = list(search_switch_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
 
-    assert earliest_good_fraction_result(tried).fraction == 1.0
+    assert earliest_lossless_switch(tried).fraction == 1.0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_a_scenario_without_a_fraction_is_rejected(strategy: dict[str, str], mes
     scenario = Scenario.decode({"name": "it", "workload": work, "strategies": {"it": strategy}})
 
     with pytest.raises(UserError, match=message.replace("{", r"\{").replace("}", r"\}")):
-        find_switch_fraction_key(scenario)
+        find_switching_strategy(scenario)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Text about a trial on a terminal."""
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from ensayo.terminal_text import auto_choice_lines, format_sweep_labels
+from ensayo.terminal_text import chosen_collective_lines, format_sweep_labels
 from services.cluster.addresses import InProcessAddresses
 from services.plan import make_plan
 
@@ -27,7 +27,7 @@ def test_the_choice_of_auto_is_printed_with_the_times_of_the_alternatives() -> N
         if trial.label in {"ring", "auto"}
     ]
 
-    first, *other_lines = auto_choice_lines(plans)
+    first, *other_lines = chosen_collective_lines(plans)
 
     assert len(other_lines) == 3  # sizes and workers; nothing of those whose collective is given
     assert first.startswith(

@@ -36,7 +36,7 @@ from services.collectives import (
 )
 from services.collectives.execution.executor import UNCOMPRESSED, all_reduce
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
-from services.collectives.folding import unfolded_ranks
+from services.collectives.folding import ranks_not_folded
 from services.collectives.grouped import RankGroupCollective, RankGroups
 from services.collectives.pairwise_exchange import PairwiseExchange
 from services.collectives.rendezvous import RendezvousCollective
@@ -305,9 +305,9 @@ def test_bytes_and_messages_equal_those_of_the_literature(collective: Collective
 @pytest.mark.parametrize("ranks", [2, 4, 7, 8])
 def test_partners_swap_only_when_both_are_ready(collective: Collective, ranks: int) -> None:
     """Otherwise an early rank would use the link of a late one, and delays would amplify each other."""
-    for rank in unfolded_ranks(ranks):
+    for rank in ranks_not_folded(ranks):
         operations = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
-        folded_partners = {rank - 1, rank + 1} - set(unfolded_ranks(ranks))
+        folded_partners = {rank - 1, rank + 1} - set(ranks_not_folded(ranks))
         for number, operation in enumerate(operations):
             if operation.is_send and operation.kind == "token":
                 receives = {k for k, earlier in enumerate(operations[:number]) if not earlier.is_send}

@@ -133,7 +133,7 @@ def test_initial_parameters_have_the_size_of_the_layout(model: Model, task: Lear
     """Shards and payloads are computed from the size of the layout."""
     params = model.init_parameters(task, 0, "float32")
 
-    assert params.shape == (model.parameter_layout(task).size,)
+    assert params.shape == (model.parameter_layout(task).parameter_count,)
 
 
 @every_model
@@ -178,7 +178,7 @@ def test_empty_batch_gives_zero_loss_and_zero_gradient(model: Model, task: Learn
     loss, grad = model.loss_and_grad(task, params, x, y)
 
     assert loss == 0
-    assert grad.shape == (model.parameter_layout(task).size,)
+    assert grad.shape == (model.parameter_layout(task).parameter_count,)
     assert not grad.any()
 
 

@@ -238,7 +238,7 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
     """Virtual time needs no processes, so 64 workers take seconds; synchronous ones have the loss of one worker."""
     phases = strategy.training_phases()
     steps = (
-        1 if phases.first.training_properties().is_synchronous and not phases.switch else 2
+        1 if phases.first.exchange_scheme().is_synchronous and not phases.switch else 2
     )  # all synchronous steps are alike
     trial, serial = LargeTrial.of(strategy, steps), LargeTrial.of(SingleWorker(), steps)
 

@@ -43,7 +43,7 @@ def test_losses_and_gradients_equal_those_of_pytorch(
     case: str, model: Model, task: LearningTask, recorded: dict[str, HostArray], device: Device
 ) -> None:
     """Finite differences show that the gradient fits our loss; this test shows that the loss is the usual one."""
-    params = device.to_device(0.1 * sines(model.parameter_layout(task).size))
+    params = device.to_device(0.1 * sines(model.parameter_layout(task).parameter_count))
     x, y = device.to_device(sines(4, *task.inputs)), device.to_device(TARGETS[task.loss])
 
     loss, grad = model.loss_and_grad(task, params, x, y)

@@ -26,7 +26,7 @@ from services.collectives import (
 )
 from services.collectives.double_tree import _tree_edges
 from services.collectives.execution.executor import all_reduce
-from services.collectives.folding import unfolded_ranks
+from services.collectives.folding import ranks_not_folded
 from services.plan import Plan, make_plan
 from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.scenario.scenario import Scenario
@@ -251,7 +251,7 @@ def test_an_inner_rank_of_one_of_two_trees_is_a_leaf_of_the_other(ranks: int) ->
 @pytest.mark.parametrize("ranks", range(1, 34))
 def test_the_number_of_unfolded_ranks_is_the_largest_power_of_two(ranks: int) -> None:
     """Every other rank directly follows an unfolded rank."""
-    members = unfolded_ranks(ranks)
+    members = ranks_not_folded(ranks)
 
     assert len(members) == 1 << (ranks.bit_length() - 1)
     assert set(members) | {rank + 1 for rank in members[: ranks - len(members)]} == set(range(ranks))

@@ -40,7 +40,7 @@ def test_pack_reverses_unpack(device: Device) -> None:
 
     arrays = LAYOUT.unpack(vector)
 
-    assert LAYOUT.size == 10
+    assert LAYOUT.parameter_count == 10
     assert {name: array.shape for name, array in arrays.items()} == dict(LAYOUT.arrays)
     np.testing.assert_array_equal(device.to_host(LAYOUT.pack(arrays)), device.to_host(vector))
 

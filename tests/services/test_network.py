@@ -159,7 +159,7 @@ def test_delays_have_the_declared_mean_and_deviation(
     jitter_law = jitter.model_validate({"deviation": Duration(relative * mean_s)})
     path = NetworkPath(source="a", target="b", delay_s=mean_s, jitters=(jitter_law,))
 
-    mean, deviation = mean_and_deviation(path.sample_delays_s(Random(seed)), 4000)
+    mean, deviation = mean_and_deviation(path.stream_delays_s(Random(seed)), 4000)
 
     assert mean == pytest.approx(mean_s, rel=5 * relative / 4000**0.5)
     assert deviation == pytest.approx(relative * mean_s, rel=0.1)
@@ -171,7 +171,7 @@ def test_jitters_along_a_path_are_independent() -> None:
     other = NormalJitter(deviation=Duration("4ms"))
 
     mean, deviation = mean_and_deviation(
-        NetworkPath(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).sample_delays_s(Random(1))
+        NetworkPath(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).stream_delays_s(Random(1))
     )
 
     assert (mean, deviation) == (pytest.approx(0.05, rel=0.01), pytest.approx(5 * MS, rel=0.03))
@@ -188,7 +188,7 @@ def test_jitters_along_a_path_are_independent() -> None:
 )
 def test_losses_have_the_declared_share(loss: AnyPacketLoss, mean: float) -> None:
     """This is the mean over a long time; a burst of three counts as three losses."""
-    lost = fmean(islice(loss.sample_packet_losses(Random(1)), 300_000))
+    lost = fmean(islice(loss.stream_loss_flags(Random(1)), 300_000))
 
     assert loss.lost_packet_share == pytest.approx(mean)
     assert lost == pytest.approx(mean, rel=0.05)
@@ -196,7 +196,7 @@ def test_losses_have_the_declared_share(loss: AnyPacketLoss, mean: float) -> Non
 
 def test_gilbert_elliott_losses_come_in_bursts() -> None:
     """The mean length of a burst is one over the probability to recover."""
-    samples = list(islice(GilbertElliottPacketLoss(to_bad=0.01, to_good=0.25).sample_packet_losses(Random(1)), 200_000))
+    samples = list(islice(GilbertElliottPacketLoss(to_bad=0.01, to_good=0.25).stream_loss_flags(Random(1)), 200_000))
 
     burst_count = sum(now and not before for before, now in pairwise(samples))
     assert sum(samples) / burst_count == pytest.approx(4.0, rel=0.05)

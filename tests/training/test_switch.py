@@ -13,7 +13,7 @@ from replay import replay
 
 from services.cluster.links.fluid_link import goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import StrategySwitchState
+from services.runtime.control import StrategySwitchReport
 from services.schema.errors import ProtocolError
 from services.strategies.switching.state_transfer import receive_model_vectors
 
@@ -192,14 +192,14 @@ def test_all_nodes_have_bitwise_equal_parameters_at_the_hand_over(
     simulate: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers and workers compute their own digests of their parameters, so errors in the transfer are detected."""
-    states: list[StrategySwitchState] = []
-    report_switch_state = CoordinatorRuntime.report_switch_state
+    states: list[StrategySwitchReport] = []
+    report_strategy_switch = CoordinatorRuntime.report_strategy_switch
 
-    async def record_state(runtime: CoordinatorRuntime, state: StrategySwitchState) -> Any:
+    async def record_state(runtime: CoordinatorRuntime, state: StrategySwitchReport) -> Any:
         states.append(state)
-        return await report_switch_state(runtime, state)
+        return await report_strategy_switch(runtime, state)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", record_state)
+    monkeypatch.setattr(CoordinatorRuntime, "report_strategy_switch", record_state)
     trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=LINKS)
 
     expected = trial.value("coordinator", "switch_committed")["params_sha256"]
@@ -429,17 +429,17 @@ def test_wrongly_loaded_model_aborts_the_switch_and_changes_nothing(
 
 def test_different_replicas_abort_the_switch(simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch would hide the difference, since servers have only one model."""
-    report_switch_state = CoordinatorRuntime.report_switch_state
+    report_strategy_switch = CoordinatorRuntime.report_strategy_switch
 
-    async def report_other_digest(runtime: CoordinatorRuntime, state: StrategySwitchState) -> Any:
+    async def report_other_digest(runtime: CoordinatorRuntime, state: StrategySwitchReport) -> Any:
         changed = (
-            StrategySwitchState(state.node_name, state.stage, state.next_step, params_digests=("other",))
+            StrategySwitchReport(state.node_name, state.stage, state.next_step, params_digests=("other",))
             if state.node_name == "worker-1"
             else state
         )
-        return await report_switch_state(runtime, changed)
+        return await report_strategy_switch(runtime, changed)
 
-    monkeypatch.setattr(CoordinatorRuntime, "report_switch_state", report_other_digest)
+    monkeypatch.setattr(CoordinatorRuntime, "report_strategy_switch", report_other_digest)
     trial = simulate(switch("ring", "asp", at_rule(step=4)), 3)
 
     assert "replicas differ" in trial.value("coordinator", "switch_aborted")["reason"]

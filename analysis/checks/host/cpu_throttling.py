@@ -2,10 +2,10 @@
 
 from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_cpu_throttling(trial: TrialTable) -> CheckVerdict:
+def check_cpu_throttling(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if a CPU quota throttled a node for too large a share of the run.
 
     The limit is a threshold of the trial. The share is of time, not of scheduling periods, because the kernel counts

@@ -2,10 +2,10 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_host_cpu(trial: TrialTable) -> CheckVerdict:
+def check_host_cpu(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if the host's CPU was busier than the trial's threshold.
 
     Times may then be those of the host and not of the cluster. The verdict is never invalid,

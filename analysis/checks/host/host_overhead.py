@@ -2,32 +2,32 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
-def check_host_overhead(trial: TrialTable) -> CheckVerdict:
+def check_host_added_step_time(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if this host made the median training step longer than predicted.
 
     The excess over the prediction is compared with a threshold: it is what this host's cores need for messages.
     Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps
     are valid, because some predictions are upper bounds. Steps without a prediction are valid.
     """
-    if reason := _explain_unpredicted_step(trial):
+    if reason := _explain_no_step_prediction(trial):
         return valid_verdict(f"the step time is not predicted: {reason}")
     synchronous = [phase for phase in training_phases(trial) if phase.synchrony == "synchronous"]
     if not synchronous:
         return valid_verdict("the step time is not predicted: workers do not wait for each other")
-    verdicts = (_check_phase_overhead(trial, phase) for phase in synchronous)
+    verdicts = (_check_added_step_time(trial, phase) for phase in synchronous)
     return max(verdicts, key=lambda verdict: list(VerdictLevel).index(verdict.level))
 
 
-def _check_phase_overhead(trial: TrialTable, phase: TrainingPhase) -> CheckVerdict:
-    measured_s, predicted_s = float(phase.steps["step_s"].astype(float).median()), phase.predicted.step_s
-    if phase.steps.empty or not predicted_s:
+def _check_added_step_time(trial: TrialTables, train_phase: TrainingPhase) -> CheckVerdict:
+    measured_s, predicted_s = float(train_phase.steps["step_s"].astype(float).median()), train_phase.predicted.step_s
+    if train_phase.steps.empty or not predicted_s:
         return valid_verdict("the step time is not predicted, or no step was logged")
     excess, limit = measured_s / predicted_s - 1, trial.plan.fidelity.host_share
-    when = f" {phase.name} the switch" if phase.name else ""
+    when = f" {train_phase.name} the switch" if train_phase.name else ""
     times = (
         f"the median step{when} took {measured_s * 1e3:.3g} ms; the declared links and devices need "
         f"{predicted_s * 1e3:.3g} ms"
@@ -37,7 +37,7 @@ def _check_phase_overhead(trial: TrialTable, phase: TrainingPhase) -> CheckVerdi
     return degraded_verdict(f"{times}: this host added {excess:.0%} (limit {limit:.0%}); raise the dilation")
 
 
-def _explain_unpredicted_step(trial: TrialTable) -> str:
+def _explain_no_step_prediction(trial: TrialTables) -> str:
     """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]

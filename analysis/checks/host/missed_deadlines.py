@@ -1,10 +1,10 @@
 """Check that workers whose compute time is set by the scenario were not slower than declared."""
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_missed_deadlines(trial: TrialTable) -> CheckVerdict:
+def check_missed_step_deadlines(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if too large a share of the deadlines of all workers was missed.
 
     A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.

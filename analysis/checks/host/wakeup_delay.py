@@ -2,14 +2,14 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_wakeup_delay(trial: TrialTable) -> CheckVerdict:
+def check_wakeup_delay(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if the canary thread woke later than the trial's threshold at the 99th percentile.
 
     The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which
-    `check_missed_deadlines` finds.
+    `check_missed_step_deadlines` finds.
     """
     if ran_in_virtual_time(trial):
         return valid_verdict("virtual time does not depend on the host")

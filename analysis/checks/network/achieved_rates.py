@@ -7,26 +7,26 @@ from typing import Any
 from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from analysis.report.wording import shorten_list
 
 LINK_DIRECTIONS = ("uplink", "downlink")
 MAX_NAMED_LINKS = 2  # number of links that a reason lists by name; of more links it names only one
 
 
-def check_measured_link_rates(trial: TrialTable) -> CheckVerdict:
+def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
     """Compare the measured rate of a probe flow over each link with the declared rate of the link.
 
     Invalid if a rate is off by more than the threshold, degraded if a link was not probed. If all other
     nodes together cannot fill a link, the flow is compared with the rate at which they can send.
     """
-    links = [link for link in product(trial.plan.nodes, LINK_DIRECTIONS) if _rate_bps(*link)]
+    links = [link for link in product(trial.plan.nodes, LINK_DIRECTIONS) if _declared_rate_bps(*link)]
     members = [node for node in trial.plan.nodes if node.role not in ("coordinator", "")]
     if not links or len(members) == 1:
         return valid_verdict("no declared link rate is used")
     if not has_kernel_shaped_links(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
-    link_errors = {_link_name(node, direction): probe_rate_error(trial, node, direction) for node, direction in links}
+    link_errors = {_link_name(node, direction): probed_rate_error(trial, node, direction) for node, direction in links}
     errors = {link: error for link, error in link_errors.items() if error is not None}
     limit = trial.plan.fidelity.rate_error
     worst = max(errors, key=lambda link: abs(errors[link]), default=None)
@@ -43,18 +43,18 @@ def check_measured_link_rates(trial: TrialTable) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def probe_rate_error(trial: TrialTable, node: PlannedNode, link_direction: str) -> float | None:
+def probed_rate_error(trial: TrialTables, node: PlannedNode, link_direction: str) -> float | None:
     """Return the relative error of the rate of a probe flow over a link; None if no probe flow was sent."""
     achieved = _shaping_record(trial, node).get(f"achieved_{link_direction}_bps")
     return None if achieved is None else float(achieved) / _expected_flow_rate_bps(trial, node, link_direction) - 1
 
 
-def can_peers_fill_link(trial: TrialTable, node: PlannedNode, link_direction: str) -> bool:
+def can_peers_fill_link(trial: TrialTables, node: PlannedNode, link_direction: str) -> bool:
     """Return whether all other nodes together can send as fast as the link's declared rate."""
-    return _expected_flow_rate_bps(trial, node, link_direction) >= _rate_bps(node, link_direction)
+    return _expected_flow_rate_bps(trial, node, link_direction) >= _declared_rate_bps(node, link_direction)
 
 
-def _rate_bps(node: PlannedNode, link_direction: str) -> float:
+def _declared_rate_bps(node: PlannedNode, link_direction: str) -> float:
     """Return the declared rate of a link in bit/s; zero if none is declared."""
     return float(getattr(node, f"{link_direction}_bps") or 0.0)
 
@@ -63,14 +63,14 @@ def _link_name(node: PlannedNode, link_direction: str) -> str:
     return f"{node.name} {link_direction}"
 
 
-def _expected_flow_rate_bps(trial: TrialTable, node: PlannedNode, link_direction: str) -> float:
+def _expected_flow_rate_bps(trial: TrialTables, node: PlannedNode, link_direction: str) -> float:
     """Return the rate expected of a probe flow: the link's rate, or the rate of all sending nodes if that is lower."""
-    declared_bps = _rate_bps(node, link_direction)
+    declared_bps = _declared_rate_bps(node, link_direction)
     flooded = (_shaping_record(trial, node).get("flooded") or {}).get(link_direction) or {}
     return min(declared_bps, float(flooded.get("declared", declared_bps)))
 
 
-def _describe_unprobed_link(trial: TrialTable, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
+def _describe_unprobed_link(trial: TrialTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
     """Return the name of one link that was not probed, with the recorded reason if there is one."""
     reasons = [
         (node, direction, (_shaping_record(trial, node).get("unproven") or {}).get(direction))
@@ -80,6 +80,6 @@ def _describe_unprobed_link(trial: TrialTable, unprobed_links: list[tuple[Planne
     return f"such as {_link_name(node, direction)}" + (f": {reason}" if reason else "")
 
 
-def _shaping_record(trial: TrialTable, node: PlannedNode) -> Mapping[str, Any]:
+def _shaping_record(trial: TrialTables, node: PlannedNode) -> Mapping[str, Any]:
     """Return the shaping of a node's link as recorded in status.json; empty if none is recorded."""
     return (trial.status.get("shaping") or {}).get(node.name) or {}

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_probe_message_times(trial: TrialTable) -> CheckVerdict:
+def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
 
     A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
@@ -16,7 +16,7 @@ def check_probe_message_times(trial: TrialTable) -> CheckVerdict:
     """
     if not has_kernel_shaped_links(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
-    messages = list(_probe_message_times(trial))
+    messages = list(_times_of_probe_messages(trial))
     if not messages:
         return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
     path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
@@ -28,7 +28,7 @@ def check_probe_message_times(trial: TrialTable) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def _probe_message_times(trial: TrialTable) -> Iterator[tuple[str, float, float]]:
+def _times_of_probe_messages(trial: TrialTables) -> Iterator[tuple[str, float, float]]:
     """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():

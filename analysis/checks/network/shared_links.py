@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from analysis.checks.engine_kind import has_kernel_shaped_links
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 READ_BACK_METHOD = "read back"
 
@@ -24,7 +24,7 @@ class SharedLinkRate(NamedTuple):
         return None if self.achieved_bps is None else self.achieved_bps / self.declared_bps - 1
 
 
-def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
+def check_shared_link_rates(trial: TrialTables) -> CheckVerdict:
     """Compare the achieved rate of each shared link with its declared rate.
 
     The achieved rate is that of probe flows, else the rate read back from the kernel. Invalid if it is off by more than
@@ -48,7 +48,7 @@ def check_shared_link_rates(trial: TrialTable) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def shared_link_rates(trial: TrialTable) -> Iterator[SharedLinkRate]:
+def shared_link_rates(trial: TrialTables) -> Iterator[SharedLinkRate]:
     """Yield the declared and achieved rate of every shared link: probed with flows, else read back from the kernel."""
     shaping = (trial.status.get("shaping") or {}).values()
     probed_bps = {name: rate for link in shaping for name, rate in (link.get("achieved_pipes_bps") or {}).items()}

@@ -1,10 +1,10 @@
 """Check that random events were drawn for the whole duration of the trial."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_random_event_coverage(trial: TrialTable) -> CheckVerdict:
+def check_random_events_span_trial(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if random events were drawn for a shorter time than the trial lasted."""
     horizon_s = trial.plan.horizon_s
     if horizon_s is None:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 from services.cluster.events import PlannedEvent
 
 LATENESS_QUANTILE = 0.99
 
 
-def check_event_lateness(trial: TrialTable) -> CheckVerdict:
+def check_planned_event_lateness(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if a planned event was not applied, or was applied too late.
 
     The 99th percentile of their lateness is compared with the threshold. Lateness is logged in virtual time and
@@ -17,7 +17,7 @@ def check_event_lateness(trial: TrialTable) -> CheckVerdict:
     """
     if not trial.plan.events:
         return valid_verdict("no event is planned")
-    if missing := list(describe_overdue_events(trial)):
+    if missing := list(overdue_planned_events(trial)):
         return invalid_verdict(f"planned events were due but never applied: {', '.join(missing)}")
     failed = trial.events[trial.events["lateness_s"].isna()]
     if count := len(failed):
@@ -34,21 +34,21 @@ def check_event_lateness(trial: TrialTable) -> CheckVerdict:
     return invalid_verdict(f"{measured} ({limit}); raise the dilation, or use the engine simulated", SLOW_HOST_REMEDY)
 
 
-def describe_overdue_events(trial: TrialTable) -> Iterator[str]:
+def overdue_planned_events(trial: TrialTables) -> Iterator[str]:
     """Yield a text such as `slowdown 2 begin` for each event that was due before the trial ended but not applied."""
     plan, applied = trial.plan, trial.events
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
     for event in plan.events:
         changes = applied[applied["number"] == event.number]
         begins, lasts_s = changes[changes["phase"] == "begin"], event.change.lasts
-        if begins.empty and _was_event_due(trial, event, end_s):
+        if begins.empty and _was_planned_event_due(trial, event, end_s):
             yield f"{event.change.kind} {event.number} begin"
         all_ended = (changes["phase"] == "end").sum() == len(begins)
         if lasts_s is not None and not all_ended and float(begins["applied_s"].max()) + lasts_s < end_s:
             yield f"{event.change.kind} {event.number} end"
 
 
-def _was_event_due(trial: TrialTable, event: PlannedEvent, trial_end_s: float) -> bool:
+def _was_planned_event_due(trial: TrialTables, event: PlannedEvent, trial_end_s: float) -> bool:
     """Return whether a planned event should have begun before the end of the trial.
 
     An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes

@@ -1,10 +1,10 @@
 """Check that all workers of a synchronous strategy have equal model parameters after the same step."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_model_replicas_agree(trial: TrialTable) -> CheckVerdict:
+def check_model_replicas_agree(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if workers of a synchronous strategy report different parameters after the same step.
 
     Sums are computed in a fixed order, so replicas must be equal bit by bit.
@@ -25,11 +25,11 @@ def check_model_replicas_agree(trial: TrialTable) -> CheckVerdict:
     return valid_verdict(f"replicas agree at all {len(by_step)} compared steps")
 
 
-def _count_replicas(trial: TrialTable, step: int) -> int:
+def _count_replicas(trial: TrialTables, step: int) -> int:
     """Return how many workers have model parameters after a step: a strategy switch may turn workers into servers."""
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers
     if step <= int(switch_record.committed["step"]):
         return trial.plan.workers
-    return trial.plan.workers - len(after.promoted_workers)
+    return trial.plan.workers - len(after.server_only_workers)

@@ -5,10 +5,10 @@ import pandas as pd
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
 from analysis.metrics.staleness import staleness_statistics
-from analysis.reading.run_table import TrialTable
+from analysis.reading.run_table import TrialTables
 
 
-def check_gradient_staleness(trial: TrialTable) -> CheckVerdict:
+def check_gradient_staleness(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if a gradient's staleness contradicts the order of updates or exceeds the bound.
 
     Without waiting, a worker reads the parameters right after its own update. The staleness of its next gradient is the
@@ -25,25 +25,25 @@ def check_gradient_staleness(trial: TrialTable) -> CheckVerdict:
         return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
     if synchrony.get("kind") == "asp" and not _may_drop_gradients(trial):
-        return _check_staleness_by_order(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
+        return _check_logged_staleness(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
     if synchrony.get("kind") in ("ssp", "dssp"):
         bound = int(synchrony.get("staleness", synchrony.get("high", 0)))
         return _check_staleness_bound(bound, updates, f"{mean}, at most {found['max']}")
     return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchronisation_policy_kind}")
 
 
-def _may_drop_gradients(trial: TrialTable) -> bool:
+def _may_drop_gradients(trial: TrialTables) -> bool:
     """Return whether the strategy may drop gradients that servers have received."""
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 
 
-def _check_staleness_by_order(logged_updates: pd.DataFrame, staleness_text: str) -> CheckVerdict:
+def _check_logged_staleness(logged_updates: pd.DataFrame, staleness_summary: str) -> CheckVerdict:
     """Compare the logged staleness of gradients with the staleness that follows from the order of updates."""
     read_version = logged_updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
     expected = logged_updates["version"] - 1 - read_version
     differing = logged_updates[logged_updates["staleness"] != expected]
     if differing.empty:
-        return valid_verdict(staleness_text)
+        return valid_verdict(staleness_summary)
     first = differing.iloc[0]
     return invalid_verdict(
         f"update {first['version']:.0f} used a gradient of staleness {first['staleness']:.0f}; "
@@ -51,7 +51,7 @@ def _check_staleness_by_order(logged_updates: pd.DataFrame, staleness_text: str)
     )
 
 
-def _check_staleness_bound(staleness_bound: int, logged_updates: pd.DataFrame, staleness_text: str) -> CheckVerdict:
+def _check_staleness_bound(staleness_bound: int, logged_updates: pd.DataFrame, staleness_summary: str) -> CheckVerdict:
     """Return an invalid verdict if a gradient was more steps ahead of the slowest worker than the bound allows."""
     worker, step = (logged_updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(logged_updates), np.inf)
@@ -60,5 +60,5 @@ def _check_staleness_bound(staleness_bound: int, logged_updates: pd.DataFrame, s
         steps_done = np.searchsorted(own, np.arange(own[-1] + 1))  # updates by this worker before each update
         slowest[: own[-1] + 1] = np.minimum(slowest[: own[-1] + 1], steps_done)
     ahead = int((step - slowest).max(initial=0))
-    reason = f"{staleness_text}; at most {ahead} steps ahead of the slowest worker (limit {staleness_bound})"
+    reason = f"{staleness_summary}; at most {ahead} steps ahead of the slowest worker (limit {staleness_bound})"
     return valid_verdict(reason) if ahead <= staleness_bound else invalid_verdict(reason)

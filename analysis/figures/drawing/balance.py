@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
-from analysis.metrics.worker_choice import WorkerChoice
+from analysis.metrics.worker_choice import WorkerCountChoice
 from analysis.statistics.worker_count_rules import WORKER_COUNT_RULES
 
 # rule -> hollow marker and its size in points
@@ -24,15 +24,15 @@ BALANCE_LEGEND = "Balance points: {}.".format(
 )
 
 
-def mark_points_chosen_by_rules(
-    axes: Axes, curve: SpeedupCurve, balance_points: Sequence[WorkerChoice], y_of_point: Callable[[SpeedupPoint], float]
+def mark_chosen_worker_counts(
+    axes: Axes, curve: SpeedupCurve, choices: Sequence[WorkerCountChoice], y_of_point: Callable[[SpeedupPoint], float]
 ) -> None:
     """Draw a hollow mark around each point of a speedup curve whose number of workers is chosen by a rule.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
     for point in curve.points:
-        for rule in _rules_choosing_point(curve, point, balance_points):
+        for rule in _worker_rule_names(curve, point, choices):
             marker, size_points = RULE_MARKERS[rule]
             axes.plot(
                 [point.workers], [y_of_point(point)], linestyle="none", marker=marker, markersize=size_points,
@@ -40,14 +40,14 @@ def mark_points_chosen_by_rules(
             )  # fmt: skip
 
 
-def format_rules_choosing_point(
-    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, choices: Sequence[WorkerChoice]
+def format_worker_count_rules(
+    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, chosen_counts: Sequence[WorkerCountChoice]
 ) -> str:
     """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
-    return "; ".join(_rules_choosing_point(speedup_curve, speedup_point, choices))
+    return "; ".join(_worker_rule_names(speedup_curve, speedup_point, chosen_counts))
 
 
-def _rules_choosing_point(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerChoice]) -> Iterator[str]:
+def _worker_rule_names(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerCountChoice]) -> Iterator[str]:
     for choice in choices:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule

@@ -20,19 +20,19 @@ def spread_label_positions(label_positions: Sequence[float] | Floats, min_gap: f
         blocks.append([float(position)])
         while len(blocks) > 1 and _label_blocks_touch(blocks[-2], blocks[-1], min_gap):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    placed = [_lowest_position(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))]
+    placed = [_block_bottom(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))]
     return [placed[int(rank)] for rank in np.argsort(order, kind="stable")]
 
 
 def _label_blocks_touch(lower_labels: list[float], upper_labels: list[float], min_gap: float) -> bool:
-    return _lowest_position(upper_labels, min_gap) < _highest_position(lower_labels, min_gap) + min_gap
+    return _block_bottom(upper_labels, min_gap) < _block_top(lower_labels, min_gap) + min_gap
 
 
-def _lowest_position(label_block: list[float], min_gap: float) -> float:
+def _block_bottom(label_block: list[float], min_gap: float) -> float:
     return float(np.mean(label_block)) - min_gap * (len(label_block) - 1) / 2
 
 
-def _highest_position(label_block: list[float], min_gap: float) -> float:
+def _block_top(label_block: list[float], min_gap: float) -> float:
     return float(np.mean(label_block)) + min_gap * (len(label_block) - 1) / 2
 
 

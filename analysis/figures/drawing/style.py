@@ -223,7 +223,7 @@ def format_run_footer(run_summary: RunSummary) -> str:
             for link_property, mechanisms in run_summary.rungs.items()
             if not expected.issuperset(mechanisms)
         ),
-        format_runs_per_point(run_summary),
+        format_repeats_per_point(run_summary),
         f"dilation {run_summary.dilation:g}",
         f"{run_summary.scenario} {run_summary.run}",
         "MLPerf-style; not an MLPerf result",
@@ -240,7 +240,7 @@ def _join_into_lines(text_parts: Iterable[str], separator: str, max_characters: 
     return "\n".join(lines)
 
 
-def format_runs_per_point(run_summary: RunSummary) -> str:
+def format_repeats_per_point(run_summary: RunSummary) -> str:
     """Return how many repeated runs each point of a figure stands for, as text: "5 runs each" or "1 to 5 runs each"."""
     counts = sorted({len(group.trials) for group in run_summary.trial_groups})
     if not counts:

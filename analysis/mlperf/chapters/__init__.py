@@ -3,11 +3,11 @@
 `CHAPTERS` lists these functions in the order of the report.
 """
 
-from analysis.mlperf.chapters.balance import balance_points_chapter
+from analysis.mlperf.chapters.balance import accelerator_choice_chapter
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, ChapterWriter, TableColumn
-from analysis.mlperf.chapters.clusters import clusters_chapter
+from analysis.mlperf.chapters.clusters import system_clusters_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
-from analysis.mlperf.chapters.factors import efficiency_factors_chapter
+from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
 from analysis.mlperf.chapters.families import accelerator_families_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.chapters.scaling import speedup_chapter
@@ -18,10 +18,10 @@ from analysis.mlperf.chapters.unanswered import unanswered_questions_chapter
 CHAPTERS: tuple[ChapterWriter, ...] = (
     systems_chapter,
     speedup_chapter,
-    clusters_chapter,
+    system_clusters_chapter,
     accelerator_families_chapter,
-    efficiency_factors_chapter,
-    balance_points_chapter,
+    scaling_efficiency_chapter,
+    accelerator_choice_chapter,
     scaling_laws_chapter,
     extrapolation_chapter,
     sources_chapter,
@@ -32,10 +32,10 @@ SHIPPED_SERIES_NEED = "series with enough sizes, for example the shipped ones, w
 CHAPTER_NEEDS: dict[
     ChapterWriter, tuple[str, str]
 ] = {  # chapter that may be absent -> its title and the data that it needs
-    clusters_chapter: ("Clusters", "four different systems of one workload"),
+    system_clusters_chapter: ("Clusters", "four different systems of one workload"),
     accelerator_families_chapter: ("Families of accelerators", "two sizes of one kind of accelerator"),
-    efficiency_factors_chapter: ("Hardware and learning", SAMPLES_NEED),
-    balance_points_chapter: ("Balance points", SAMPLES_NEED),
+    scaling_efficiency_chapter: ("Hardware and learning", SAMPLES_NEED),
+    accelerator_choice_chapter: ("Balance points", SAMPLES_NEED),
     scaling_laws_chapter: ("Scaling laws", SHIPPED_SERIES_NEED),
     extrapolation_chapter: ("Extrapolation", SHIPPED_SERIES_NEED),
 }

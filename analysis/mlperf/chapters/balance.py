@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.laws import BestBatchLaw, LawFit
+from analysis.laws import BestBatchTimeLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import fit_law_to_all_sizes
 from analysis.mlperf.reading.run_samples import find_scaling_series
@@ -14,8 +14,8 @@ from analysis.statistics.worker_count_rules import (
     MIN_EFFICIENCY,
     TIME_EXPONENT,
     WORKER_COUNT_RULES,
-    WorkerCountByRule,
-    choose_worker_counts,
+    ChosenWorkerCount,
+    worker_counts_by_rule,
 )
 
 GRID_POINTS = 49  # sizes from smallest to largest: steps of about a fifth over a factor of 1000
@@ -33,7 +33,7 @@ RULE_TEXT = (
     f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. "
     "Base: the smallest "
     "system of the series. Among systems that were built, intervals come from resampled runs; with few sizes they "
-    f"often contain a single one. Between them, N is computed from the law {BestBatchLaw.formula}, "
+    f"often contain a single one. Between them, N is computed from the law {BestBatchTimeLaw.formula}, "
     "fitted to all sizes of "
     "the series; its intervals are those of the fit and include the differences between systems. The knee depends on "
     "the largest size of the series; the other two rules do not, as long as their points lie inside the series. ≥: the "
@@ -47,27 +47,27 @@ AT_LEAST_SIGN, AT_MOST_SIGN, ABOUT_SIGN = "≥ ", "≤ ", "≈ "
 _, KNEE_RULE, COST_RULE = WORKER_COUNT_RULES
 
 
-def balance_points_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
+def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     """Return the chapter with the number of accelerators that each of three rules chooses per workload, if any."""
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
-    fits = fit_law_to_all_sizes(series, BestBatchLaw())
-    rows = pd.DataFrame([row for each in series for row in _balance_point_rows(each, fits[each.benchmark])])
+    fits = fit_law_to_all_sizes(series, BestBatchTimeLaw())
+    rows = pd.DataFrame([row for each in series for row in _accelerator_count_rows(each, fits[each.benchmark])])
     rows = rows.astype({"built": "Int64", "between": "Int64"})  # integers, although a rule may have no balance point
     finding = (
         "The balance point depends on its rule: for one workload the largest is "
-        f"{_format_ratio_between_rules(rows, 'built')} times the smallest among systems that were built, "
-        f"{_format_ratio_between_rules(rows, 'between')} times between them by the law."
+        f"{_format_chosen_count_ratio(rows, 'built')} times the smallest among systems that were built, "
+        f"{_format_chosen_count_ratio(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_relative_size_grid_step, series))))
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_accelerator_grid_step, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
 
-def _format_ratio_between_rules(balance_point_table: pd.DataFrame, column_name: str) -> str:
+def _format_chosen_count_ratio(chosen_count_table: pd.DataFrame, column_name: str) -> str:
     """Format the ratio of the largest to the smallest number of accelerators that rules choose, over all workloads."""
-    balance_points = balance_point_table.dropna(subset=[column_name]).groupby("workload", sort=False)[column_name]
+    balance_points = chosen_count_table.dropna(subset=[column_name]).groupby("workload", sort=False)[column_name]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
     return low if low == high else f"{low} to {high}"
@@ -77,62 +77,62 @@ def _format_ratio(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _relative_size_grid_step(series: ScalingSeries) -> float:
+def _accelerator_grid_step(series: ScalingSeries) -> float:
     """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
-def _balance_point_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
-    built = _choices_by_rule(_choose_among_built_sizes(scaling_series))
-    between = _choices_by_rule(_choose_among_sizes_by_law(scaling_series, law_fit))
+def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
+    built = _index_counts_by_rule(_choose_built_accelerators(scaling_series))
+    between = _index_counts_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
     return [
         {"benchmark": scaling_series.benchmark, "workload": scaling_series.name, "rule": rule}
-        | _balance_point_cells("built", built.get(rule))
-        | _balance_point_cells("between", between.get(rule))
+        | _accelerator_count_cells("built", built.get(rule))
+        | _accelerator_count_cells("between", between.get(rule))
         | {
-            "built_told": _format_balance_point(built.get(rule), scaling_series),
-            "between_told": _format_balance_point(between.get(rule), scaling_series, ABOUT_SIGN),
+            "built_told": _format_chosen_count(built.get(rule), scaling_series),
+            "between_told": _format_chosen_count(between.get(rule), scaling_series, ABOUT_SIGN),
         }
         for rule in WORKER_COUNT_RULES
     ]
 
 
-def _choose_among_built_sizes(series: ScalingSeries) -> tuple[WorkerCountByRule, ...]:
-    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_factors()])
-    return choose_worker_counts(counts, counts[0], speedup, series.simulated_speedups())
+def _choose_built_accelerators(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
+    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_by_size()])
+    return worker_counts_by_rule(counts, counts[0], speedup, series.simulated_speedups())
 
 
-def _choose_among_sizes_by_law(series: ScalingSeries, fit: LawFit) -> tuple[WorkerCountByRule, ...]:
+def _choose_accelerators_by_law(series: ScalingSeries, fit: LawFit) -> tuple[ChosenWorkerCount, ...]:
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
     counts = np.unique(np.geomspace(first, last, GRID_POINTS).round()).astype(int)
     at = {"workers": counts.astype(float)}
     seconds, draws = fit.law.predict_output(fit.parameters, at), fit.law.predict_output(fit.parameter_draws, at)
-    return choose_worker_counts(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
+    return worker_counts_by_rule(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
 
 
-def _format_balance_point(choice: WorkerCountByRule | None, series: ScalingSeries, sign_between_ends: str = "") -> str:
+def _format_chosen_count(count_by_rule: ChosenWorkerCount | None, series: ScalingSeries, about_sign: str = "") -> str:
     """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes, where it may lie beyond.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """
-    if choice is None:
+    if count_by_rule is None:
         return NO_VALUE
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
-    sign = "" if choice.workers in (first, last) else sign_between_ends
-    if choice.workers == last and choice.rule != KNEE_RULE:
+    sign = "" if count_by_rule.workers in (first, last) else about_sign
+    if count_by_rule.workers == last and count_by_rule.rule != KNEE_RULE:
         sign = AT_LEAST_SIGN
-    if choice.workers == first and choice.rule == COST_RULE:
+    if count_by_rule.workers == first and count_by_rule.rule == COST_RULE:
         sign = AT_MOST_SIGN
-    return f"{sign}{choice.workers:,}"
+    return f"{sign}{count_by_rule.workers:,}"
 
 
-def _choices_by_rule(rule_choices: tuple[WorkerCountByRule, ...]) -> dict[str, WorkerCountByRule]:
-    return {pick.rule: pick for pick in rule_choices}
+def _index_counts_by_rule(chosen_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
+    return {pick.rule: pick for pick in chosen_counts}
 
 
-def _balance_point_cells(column_name: str, rule_choice: WorkerCountByRule | None) -> dict[str, object]:
-    interval = _format_interval(*rule_choice.interval) if rule_choice and rule_choice.interval else NO_VALUE
-    return {column_name: rule_choice.workers if rule_choice else None, f"{column_name}_interval": interval}
+def _accelerator_count_cells(column_name: str, count_by_rule: ChosenWorkerCount | None) -> dict[str, object]:
+    interval = _format_interval(*count_by_rule.interval) if count_by_rule and count_by_rule.interval else NO_VALUE
+    return {column_name: count_by_rule.workers if count_by_rule else None, f"{column_name}_interval": interval}
 
 
 def _format_interval(low: int, high: int) -> str:

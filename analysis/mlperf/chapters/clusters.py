@@ -39,7 +39,7 @@ RULE_TEXT = (
 WorkloadClusterings = list[tuple[WorkloadResults, Clustering]]
 
 
-def clusters_chapter(study: MlperfStudy) -> Chapter | None:
+def system_clusters_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
     clusterings = [(workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems))]
     if not clusterings:

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.factors import draw_efficiency_factors
+from analysis.mlperf.figures.factors import draw_scaling_efficiency
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
@@ -32,12 +32,12 @@ RULE_TEXT = (
 )
 
 
-def efficiency_factors_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
+def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     """Return the chapter that splits scaling efficiency into hardware x statistical; None without samples to target."""
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
-    rows = pd.DataFrame([row for each in series for row in _efficiency_factor_rows(each)])
+    rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
     hardware_claim = f"hardware costs more of E' than learning in {len(last) - len(learning)} of {len(last)} workloads"
@@ -45,11 +45,11 @@ def efficiency_factors_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     finding = f"On the largest systems {hardware_claim}{learning_claim}."
     brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
-    figure = draw_efficiency_factors(series, finding.removesuffix("."))
+    figure = draw_scaling_efficiency(series, finding.removesuffix("."))
     return Chapter("Hardware and learning", finding, (RULE_TEXT,), (brief, whole), (figure,))
 
 
-def _efficiency_factor_rows(series: ScalingSeries) -> list[dict[str, object]]:
+def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
     draws = series.simulated_speedups()
     return [
         {
@@ -68,6 +68,6 @@ def _efficiency_factor_rows(series: ScalingSeries) -> list[dict[str, object]]:
             "unit": size.unit,
             "batch": round(size.batch),
         }
-        for index, (size, size_factors) in enumerate(zip(series.sizes, series.efficiency_factors(), strict=True))
+        for index, (size, size_factors) in enumerate(zip(series.points, series.efficiency_by_size(), strict=True))
         if index
     ]

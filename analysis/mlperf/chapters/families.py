@@ -31,10 +31,10 @@ RULE_TEXT = (
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter on scaling efficiency within each family of accelerators; None if no family has two sizes."""
-    comparisons = [(workload, members) for workload in study.workloads for members in compare_family_results(workload)]
+    comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
         return None
-    larger = [each for _, members in comparisons for each in members if each.relative_size > 1]
+    larger = [each for _, members in comparisons for each in members if each.device_ratio > 1]
     above = sum(each.efficiency > 1 for each in larger)
     study_result_by_id = {id(each.result): each for workload in study.workloads for each in workload.systems}
     above_in_study = sum(study_result_by_id[id(each.result)].efficiency > 1 for each in larger)
@@ -48,7 +48,7 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     return Chapter("Families of accelerators", finding, (RULE_TEXT,), (table,), (figure,))
 
 
-def compare_family_results(workload: WorkloadResults) -> list[tuple[ComparedResult, ...]]:
+def compare_within_families(workload: WorkloadResults) -> list[tuple[ComparedResult, ...]]:
     """Compare systems with the reference system of their accelerator family; families of a single size are left out."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
@@ -58,17 +58,17 @@ def compare_family_results(workload: WorkloadResults) -> list[tuple[ComparedResu
 
 
 def _family_row(
-    workload: WorkloadResults, family_results: tuple[ComparedResult, ...], study_result_by_id: dict[int, ComparedResult]
+    workload: WorkloadResults, family_results: tuple[ComparedResult, ...], result_by_object: dict[int, ComparedResult]
 ) -> dict[str, object]:
-    base, top = family_results[0].reference, max(family_results, key=lambda each: (each.relative_size, each.speedup))
+    base, top = family_results[0].reference, max(family_results, key=lambda each: (each.device_ratio, each.speedup))
     return {
         "workload": workload.name,
         "family": accelerator_family(base.accelerator),
         "reference": f"{base.submitter} {base.system}",
         "reference_accelerators": base.accelerator_count,
         "reference_minutes": base.minutes,
-        "systems": sum(each.relative_size > 1 for each in family_results),
+        "systems": sum(each.device_ratio > 1 for each in family_results),
         "largest": top.result.accelerator_count,
         "efficiency": top.efficiency,
-        "study_efficiency": study_result_by_id[id(top.result)].efficiency,
+        "study_efficiency": result_by_object[id(top.result)].efficiency,
     }

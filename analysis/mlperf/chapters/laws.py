@@ -133,36 +133,36 @@ def _law_fit_row(scaling_series: ScalingSeries, law_name: str, law_fit: LawFit) 
         "law": law_name,
         "fitted_to": law_fit.size_range[1],
         "parameters": "; ".join(parameters),
-        "aicc": law_fit.akaike_criterion if has_comparable_akaike(law_fit) else None,
+        "aicc": law_fit.akaike_criterion if has_akaike_of_times_only(law_fit) else None,
         "unidentified": ", ".join(law_fit.unidentified_parameters) or NO_VALUE,
     }
 
 
-def has_comparable_akaike(law_fit: LawFit) -> bool:
+def has_akaike_of_times_only(law_fit: LawFit) -> bool:
     """Return whether a fit's information criterion (AICc) can be compared with that of laws fitted only to times."""
     return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
 
 def _samples_and_step_time_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
     samples, step = fit_law_to_all_sizes(series, CriticalBatchLaw()), fit_law_to_all_sizes(series, StepTimeLaw())
-    return [_samples_and_step_time_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
+    return [_fitted_laws_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
 
 
-def _samples_and_step_time_row(series: ScalingSeries, samples_fit: LawFit, step_fit: LawFit) -> dict[str, object]:
-    noise = samples_fit.parameter_interval("B_noise")
-    ratios = step_fit.parameter_draws[:, 0] / step_fit.parameter_draws[:, 1]
-    fixed_s, sample_s = step_fit.parameters
+def _fitted_laws_row(series: ScalingSeries, sample_count_fit: LawFit, step_time_fit: LawFit) -> dict[str, object]:
+    noise = sample_count_fit.parameter_interval("B_noise")
+    ratios = step_time_fit.parameter_draws[:, 0] / step_time_fit.parameter_draws[:, 1]
+    fixed_s, sample_s = step_time_fit.parameters
     return {
         "workload": series.name,
-        "noise_batch": float(samples_fit.parameters[1]),
+        "noise_batch": float(sample_count_fit.parameters[1]),
         "noise_interval": _format_interval(*noise)
-        if "B_noise" not in samples_fit.unidentified_parameters
+        if "B_noise" not in sample_count_fit.unidentified_parameters
         else "not identified",
-        "needs_more": float(1 + series.law_fit_columns["batch"].max() / samples_fit.parameters[1]),
+        "needs_more": float(1 + series.scaling_law_columns["batch"].max() / sample_count_fit.parameters[1]),
         "fixed": float(fixed_s / sample_s),
         "fixed_interval": _format_interval(*np.percentile(ratios, [2.5, 97.5])),
-        "residual": float(np.sqrt((step_fit.log_residuals**2).mean())),
-        "local_batches": ", ".join(f"{value:g}" for value in series.law_fit_columns["local_batch"]),
+        "residual": float(np.sqrt((step_time_fit.log_residuals**2).mean())),
+        "local_batches": ", ".join(f"{value:g}" for value in series.scaling_law_columns["local_batch"]),
     }
 
 

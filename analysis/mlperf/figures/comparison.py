@@ -27,10 +27,10 @@ CAPTION = (
 def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadResults) -> Drawing:
     """Draw speedup and scaling efficiency by number of accelerators, one panel each and one mark per system."""
     present = {_accelerator_family_of_system(each) for each in workload.systems}
-    key = {kind: tint for kind, tint in frame.family_colours(mlperf_study).items() if kind in present}
+    key = {kind: tint for kind, tint in frame.accelerator_colours(mlperf_study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_speedup_title(workload)
-    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.family_markers(mlperf_study))
+    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.accelerator_marks(mlperf_study))
     _draw_systems(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
     _draw_systems(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
@@ -49,7 +49,7 @@ def make_speedup_table(workload: WorkloadResults) -> pd.DataFrame:
             "family": _accelerator_family_of_system(each),
             "accelerator_count": each.result.accelerator_count,
             "minutes": each.result.minutes,
-            "size": each.relative_size,
+            "size": each.device_ratio,
             "speedup": each.speedup,
             "efficiency": each.efficiency,
         }
@@ -73,7 +73,7 @@ def _format_speedup_title(workload: WorkloadResults) -> str:
 
 
 def _draw_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
-    tint, shape = frame.family_colours(study), frame.family_markers(study)
+    tint, shape = frame.accelerator_colours(study), frame.accelerator_marks(study)
     for each, height in zip(systems, y_values, strict=True):
         count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)
         axes.plot(count, height, color=tint[kind], marker=shape[kind], markersize=6, **frame.MARK_STYLE)

@@ -25,24 +25,24 @@ CAPTION = (
 )
 
 
-def draw_efficiency_factors(series: Sequence[ScalingSeries], title: str) -> Drawing:
+def draw_scaling_efficiency(series: Sequence[ScalingSeries], title: str) -> Drawing:
     """Draw scaling efficiency and its hardware and statistical factors by number of accelerators, per workload."""
     rows = -(-len(series) // PANEL_COLUMNS)
     figure, panels = style.create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
     style.add_title_and_footer(figure, title, NOT_OFFICIAL_NOTICE)
     for axes, each in zip(panels, series, strict=False):
-        _draw_factor_curves_panel(axes, each)
+        _draw_efficiency_panel(axes, each)
     for axes in panels[len(series) :]:
         axes.remove()
     style.apply_layout(figure)  # fixes the axis limits that the curve names are placed by
     for axes, each in zip(panels, series, strict=False):
-        ends = {name: (values[-1], STYLES[name][0]) for name, values in _efficiency_factor_curves(each).items()}
+        ends = {name: (values[-1], STYLES[name][0]) for name, values in _scaling_efficiency_curves(each).items()}
         draw_right_edge_labels(axes, ends, font_points=8)
     return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
 
 
-def _efficiency_factor_curves(scaling_series: ScalingSeries) -> dict[str, list[float]]:
-    factors = scaling_series.efficiency_factors()
+def _scaling_efficiency_curves(scaling_series: ScalingSeries) -> dict[str, list[float]]:
+    factors = scaling_series.efficiency_by_size()
     return {
         "E'": [each.efficiency for each in factors],
         "hardware": [each.hardware for each in factors],
@@ -50,10 +50,10 @@ def _efficiency_factor_curves(scaling_series: ScalingSeries) -> dict[str, list[f
     }
 
 
-def _draw_factor_curves_panel(axes: Axes, series: ScalingSeries) -> None:
+def _draw_efficiency_panel(axes: Axes, series: ScalingSeries) -> None:
     counts = series.accelerator_counts
     axes.axhline(1, color=style.BASELINE_GREY, linestyle="--", linewidth=1)
-    for name, values in _efficiency_factor_curves(series).items():
+    for name, values in _scaling_efficiency_curves(series).items():
         tint, shape, dash = STYLES[name]
         axes.plot(counts, values, color=tint, marker=shape, linestyle=dash, markersize=4.5, linewidth=1.4)
     axes.set_yscale("log", base=2)
@@ -68,6 +68,6 @@ def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:
         {"benchmark": each.benchmark, "accelerators": count, "batch": size.batch, **vars(size_factors)}
         for each in series
         for count, size, size_factors in zip(
-            each.accelerator_counts, each.sizes, each.efficiency_factors(), strict=True
+            each.accelerator_counts, each.points, each.efficiency_by_size(), strict=True
         )
     )

@@ -27,10 +27,10 @@ def draw_efficiency_by_family(mlperf_study: MlperfStudy, comparisons: FamilyComp
     """Draw scaling efficiency by number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
-    key = {kind: tint for kind, tint in frame.family_colours(mlperf_study).items() if kind in kinds}
+    key = {kind: tint for kind, tint in frame.accelerator_colours(mlperf_study).items() if kind in kinds}
     rows = -(-len(workloads) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, min(PANEL_COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.family_markers(mlperf_study))
+    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.accelerator_marks(mlperf_study))
     for axes, name in zip(panels, workloads, strict=False):
         _draw_family_panel(axes, mlperf_study, [members for workload, members in comparisons if workload.name == name])
         axes.set_title(name)
@@ -39,10 +39,10 @@ def draw_efficiency_by_family(mlperf_study: MlperfStudy, comparisons: FamilyComp
     return Drawing("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
 
 
-def _draw_family_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[ComparedResult, ...]]) -> None:
-    tints, shapes = frame.family_colours(study), frame.family_markers(study)
+def _draw_family_panel(axes: Axes, study: MlperfStudy, family_results: Sequence[tuple[ComparedResult, ...]]) -> None:
+    tints, shapes = frame.accelerator_colours(study), frame.accelerator_marks(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
-    for members in families:
+    for members in family_results:
         reference, kind = members[0].reference, accelerator_family(members[0].result.accelerator)
         counts = [each.result.accelerator_count for each in members]
         efficiencies = [each.efficiency for each in members]
@@ -56,7 +56,7 @@ def _draw_family_panel(axes: Axes, study: MlperfStudy, families: Sequence[tuple[
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("efficiency E'")
-    counts = [each.result.accelerator_count for members in families for each in members]
+    counts = [each.result.accelerator_count for members in family_results for each in members]
     frame.set_up_accelerator_count_axis(axes, counts)
 
 

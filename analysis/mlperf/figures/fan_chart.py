@@ -71,16 +71,16 @@ def _draw_forecast_panel(axes: Axes, series: ScalingSeries, law_evaluation: LawE
     set_up_accelerator_count_axis(axes, series.accelerator_counts)
 
 
-def _shade_sizes_beyond_fit(axes: Axes, law_fit: LawFit, largest_count: float) -> None:
-    axes.axvspan(law_fit.size_range[1], 2 * largest_count, color=style.FAINT_GREY, alpha=0.35, linewidth=0)
+def _shade_sizes_beyond_fit(axes: Axes, law_fit: LawFit, largest_accelerator_count: float) -> None:
+    axes.axvspan(law_fit.size_range[1], 2 * largest_accelerator_count, color=style.FAINT_GREY, alpha=0.35, linewidth=0)
 
 
-def _draw_prediction_bands(axes: Axes, law_fit: LawFit, counts: np.ndarray) -> None:
-    at, cost = {"workers": counts}, counts / SECONDS_PER_MINUTE
+def _draw_prediction_bands(axes: Axes, law_fit: LawFit, workers: np.ndarray) -> None:
+    at, cost = {"workers": workers}, workers / SECONDS_PER_MINUTE
     for level, strength in ((90, 0.15), (50, 0.25)):
         band = law_fit.prediction_band(at, level)
-        axes.fill_between(counts, cost * band.low, cost * band.high, color=BAND_COLOUR, alpha=strength, linewidth=0)
-    axes.plot(counts, cost * _predict_training_seconds(law_fit, counts), color=BAND_COLOUR, linewidth=1.4)
+        axes.fill_between(workers, cost * band.low, cost * band.high, color=BAND_COLOUR, alpha=strength, linewidth=0)
+    axes.plot(workers, cost * _predict_training_seconds(law_fit, workers), color=BAND_COLOUR, linewidth=1.4)
 
 
 def _predict_training_seconds(law_fit: LawFit, accelerator_counts: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def _predict_training_seconds(law_fit: LawFit, accelerator_counts: np.ndarray) -
 
 
 def _draw_observed_times(axes: Axes, scaling_series: ScalingSeries, largest_fitted_size: float) -> None:
-    cost = [size.accelerators * size.minutes for size in scaling_series.sizes]
+    cost = [size.accelerators * size.minutes for size in scaling_series.points]
     for count, each in zip(scaling_series.accelerator_counts, cost, strict=True):
         shape, size = ("o", 5) if count <= largest_fitted_size else ("*", 10)
         axes.plot(count, each, shape, color=style.FOREGROUND, markersize=size, zorder=4, **EDGE_STYLE)

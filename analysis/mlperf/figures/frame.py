@@ -47,13 +47,13 @@ def accelerator_families_by_frequency(mlperf_study: MlperfStudy) -> list[str]:
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 
-def family_colours(mlperf_study: MlperfStudy) -> dict[str, str]:
+def accelerator_colours(mlperf_study: MlperfStudy) -> dict[str, str]:
     """Return the colour of each family of accelerators, the same for all workloads."""
     families = accelerator_families_by_frequency(mlperf_study)
     return {kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families)}
 
 
-def family_markers(mlperf_study: MlperfStudy) -> dict[str, str]:
+def accelerator_marks(mlperf_study: MlperfStudy) -> dict[str, str]:
     """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
     families = accelerator_families_by_frequency(mlperf_study)
     return {kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)] for index, kind in enumerate(families)}

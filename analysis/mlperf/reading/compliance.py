@@ -21,7 +21,7 @@ class LoggedValueRule(NamedTuple):
     description: str
     predicate: Callable[[Any], bool]
 
-    def is_value_comparable(self, logged_value: Any) -> bool:
+    def can_test_value(self, logged_value: Any) -> bool:
         """Return whether the predicate can be computed for a value: a numeric bound needs a number."""
         try:
             self.predicate(logged_value)
@@ -108,8 +108,8 @@ def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule
     return any_value | {key: LogKeyRule(rule) for key, rule in value_rules.items()}
 
 
-def _rule_for_accuracy_lines(metadata_name: str) -> dict[str, LogKeyRule]:
-    return {"eval_accuracy": LogKeyRule(occurrence="at least once", metadata_names=(metadata_name,))}
+def _rule_for_eval_accuracy(required_metadata_name: str) -> dict[str, LogKeyRule]:
+    return {"eval_accuracy": LogKeyRule(occurrence="at least once", metadata_names=(required_metadata_name,))}
 
 
 def _logged_accuracies(log: NodeLog) -> list[Any]:
@@ -155,18 +155,18 @@ class WorkloadComplianceRules:
         for key, key_rule in self.key_rules.items():
             yield from _find_key_violations(key, key_rule, by_key.get(key, []))
         yield from (f"has neither {a} nor {b}" for a, b in REQUIRED_PAIRS if not {a, b} & by_key.keys())
-        yield from _find_block_violations(by_key.get("block_start", []))
+        yield from _find_block_start_violations(by_key.get("block_start", []))
         yield from _find_event_order_violations(log.events)
-        yield from self._find_target_violations(log)
+        yield from self._find_evaluation_violations(log)
 
-    def _find_target_violations(self, log: NodeLog) -> Iterator[str]:
+    def _find_evaluation_violations(self, log: NodeLog) -> Iterator[str]:
         evaluations = self.read_evaluations(log)
         if len(evaluations) < self.min_evaluations:
             yield f"has {len(evaluations) or 'no'} evaluations, needed are {self.min_evaluations}"
         for each in evaluations:
             if not self.evaluation_rule.accepts(each):
                 yield f"has an evaluation that is not {self.evaluation_rule.description}"
-        if not all(self.target.is_value_comparable(each) for each in evaluations):
+        if not all(self.target.can_test_value(each) for each in evaluations):
             yield "has an eval_accuracy that is no number"
         if not self.has_reached_target(log):
             yield f"has no eval_accuracy {self.target.description}"
@@ -185,7 +185,7 @@ def _find_key_violations(key: str, key_rule: LogKeyRule, key_events: Sequence[Lo
             yield f"has {key} without {' or '.join(key_rule.metadata_names)}"
 
 
-def _find_block_violations(block_start_events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_block_start_violations(block_start_events: Sequence[LogEvent]) -> Iterator[str]:
     for event in block_start_events:
         metadata = event.metadata
         epochs_valid = "epoch_count" not in metadata or (
@@ -206,17 +206,17 @@ def _find_event_order_violations(log_events: Sequence[LogEvent]) -> Iterator[str
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
         yield from (f"has {event.key} after {key}" for key in forbidden if key in first_time_ms)
         init_ms = event.time_ms - first_time_ms.get("init_start", -math.inf)
-        if event.key == "init_stop" and not init_ms < _initialisation_limit_ms(first_time_ms):
+        if event.key == "init_stop" and not init_ms < _max_initialisation_ms(first_time_ms):
             yield f"initialises for {INIT_LIMIT_MS // 60_000} minutes or more, or before it logs submission_division"
         first_time_ms[event.key] = min(event.time_ms, first_time_ms.get(event.key, math.inf))
 
 
-def _initialisation_limit_ms(first_time_ms_by_key: Mapping[str, float]) -> float:
+def _max_initialisation_ms(first_time_ms_by_key: Mapping[str, float]) -> float:
     """Return the time limit of initialisation in milliseconds; 0 before the log line that names the MLPerf division."""
     return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_key else 0
 
 
-def _rule_half_open_range(low: float, high: float) -> LoggedValueRule:
+def _rule_right_open_range(low: float, high: float) -> LoggedValueRule:
     return LoggedValueRule(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
 
 
@@ -238,8 +238,8 @@ DETECTION_RULES = WorkloadComplianceRules(
         opt_learning_rate_warmup_epochs=rule_at_least(0),
         opt_learning_rate_warmup_factor=rule_at_least(0),
     )
-    | _rule_for_accuracy_lines("epoch_num"),
-    _rule_half_open_range(0.34, 1),
+    | _rule_for_eval_accuracy("epoch_num"),
+    _rule_right_open_range(0.34, 1),
 )
 GRAPH_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
@@ -248,8 +248,8 @@ GRAPH_RULES = WorkloadComplianceRules(
         opt_name=rule_one_of("adam"),
         opt_base_learning_rate=rule_at_least(0),
     )
-    | _rule_for_accuracy_lines("epoch_num"),
-    _rule_half_open_range(0.72, 1),
+    | _rule_for_eval_accuracy("epoch_num"),
+    _rule_right_open_range(0.72, 1),
 )
 WORKLOAD_RULES = {  # by submission_benchmark
     "bert": WorkloadComplianceRules(
@@ -258,8 +258,8 @@ WORKLOAD_RULES = {  # by submission_benchmark
             "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
             "opt_lamb_weight_decay_rate"
         )
-        | _rule_for_accuracy_lines("epoch_num"),
-        _rule_half_open_range(0.72, 1),
+        | _rule_for_eval_accuracy("epoch_num"),
+        _rule_right_open_range(0.72, 1),
     ),
     "ssd": DETECTION_RULES,
     "retinanet": replace(DETECTION_RULES, common_rules=COMMON_RULES_5_0),
@@ -271,7 +271,7 @@ WORKLOAD_RULES = {  # by submission_benchmark
             "opt_adamw_weight_decay gradient_accumulation_steps lora_alpha",
             lora_rank=rule_one_of(16),
         )
-        | _rule_for_accuracy_lines("samples_count"),
+        | _rule_for_eval_accuracy("samples_count"),
         _rule_left_open_range(0.925, 0),
     ),
     "stable_diffusion": WorkloadComplianceRules(
@@ -311,7 +311,7 @@ WORKLOAD_RULES = {  # by submission_benchmark
             gradient_accumulation_steps=rule_greater_than(0),
             init_checkpoint_step=rule_greater_than(0),
         )
-        | _rule_for_accuracy_lines("epoch_num"),
+        | _rule_for_eval_accuracy("epoch_num"),
         _rule_left_open_range(2.69, 2.6),
     ),
     "dlrm_dcnv2": WorkloadComplianceRules(
@@ -327,7 +327,7 @@ WORKLOAD_RULES = {  # by submission_benchmark
             opt_learning_rate_decay_steps=rule_one_of(0),
             eval_samples=rule_one_of(89137319),
         )
-        | _rule_for_accuracy_lines("epoch_num"),
+        | _rule_for_eval_accuracy("epoch_num"),
         _rule_closed_range(0.80275, 1),
     ),
     "unet3d": WorkloadComplianceRules(
@@ -340,7 +340,7 @@ WORKLOAD_RULES = {  # by submission_benchmark
             train_samples=rule_one_of(168),
             eval_samples=rule_one_of(42),
         )
-        | _rule_for_accuracy_lines("epoch_num"),
+        | _rule_for_eval_accuracy("epoch_num"),
         rule_at_least(0.908),
     ),
 }

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, check_run_log, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, read_run_and_validity, score_runs
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -42,7 +42,7 @@ class PublishedLogFolder:
         return self.path.parent.name
 
     @property
-    def description_path(self) -> Path:
+    def system_json_path(self) -> Path:
         """Path of the JSON file in which the submitter describes the system."""
         return self.path.parents[2] / "systems" / f"{self.system}.json"
 
@@ -52,7 +52,7 @@ class PublishedLogFolder:
         return sorted(self.path.glob("result_*.txt"))
 
     @property
-    def relative_path(self) -> str:
+    def path_in_round(self) -> str:
         """Path of the folder relative to the root of the round, for messages."""
         return str(self.path.relative_to(self.round_root))
 
@@ -79,14 +79,14 @@ def read_round_folder(round_root: Path) -> MlperfResults:
     omissions: list[str] = []
     folder_by_run_times: dict[RunTimes, str] = {}
     for log_folder in log_folders:
-        runs = [check_run_log(mllog.read_log(path)) for path in log_folder.log_paths]
+        runs = [read_run_and_validity(mllog.read_log(path)) for path in log_folder.log_paths]
         run_times = frozenset((run.start_ms, run.stop_ms) for run in runs)
         try:
             _check_not_duplicate_runs(run_times, folder_by_run_times)
             rows.append(_make_mlperf_result(log_folder, runs))
-            folder_by_run_times[run_times] = log_folder.relative_path
+            folder_by_run_times[run_times] = log_folder.path_in_round
         except NoScoreError as error:
-            omissions.append(f"{log_folder.relative_path}: {error}")
+            omissions.append(f"{log_folder.path_in_round}: {error}")
     if not rows:
         problem = f"{round_root}: none of {len(log_folders)} log folders has runs that can be scored"
         raise UserError("\n".join([problem, *omissions]))
@@ -106,10 +106,10 @@ def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
 
 
 def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> MlperfResult:
-    description = _read_json_object(log_folder.description_path)
+    description = _read_json_object(log_folder.system_json_path)
     if (division := str(description.get("division", "closed")).lower()) != "closed":
         raise NoScoreError(f"division {division}")
-    factor = _read_scaling_factor(log_folder.path / "scaling.json")
+    factor = _read_score_factor(log_folder.path / "scaling.json")
     score = _score_log_folder(log_folder, runs, factor)
     score_columns = {"minutes": score.minutes, "runs": score.runs, "runs_not_counted": score.runs_not_counted}
     try:
@@ -117,27 +117,27 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
             **_make_description_columns(description, log_folder),
             **score_columns,
             rcp_scaling_factor=factor,
-            source=f"{log_folder.relative_path}/result_*.txt",
+            source=f"{log_folder.path_in_round}/result_*.txt",
             note=_format_rejection_note(log_folder, runs),
         )
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         allowed = MlperfResult.model_fields[name].description
-        file_name = log_folder.description_path.name
+        file_name = log_folder.system_json_path.name
         raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the description") from None
 
 
-def _score_log_folder(log_folder: PublishedLogFolder, runs: list[MlperfRun], scaling_factor: float) -> MlperfScore:
+def _score_log_folder(log_folder: PublishedLogFolder, runs: list[MlperfRun], score_factor: float) -> MlperfScore:
     """Return the score of a folder's runs. A NoScoreError lists each rejected log with the reason."""
     try:
-        return score_runs(runs, scaling_factor, log_folder.benchmark)
+        return score_runs(runs, score_factor, log_folder.benchmark)
     except NoScoreError as error:
         raise NoScoreError("; ".join([str(error), *_list_rejected_logs(log_folder, runs)])) from None
 
 
 def _make_description_columns(system_description: Mapping[str, Any], log_folder: PublishedLogFolder) -> dict[str, Any]:
     """Return the columns of the result table that come from the folder names and the system's description."""
-    nodes = _parse_description_count(system_description, "number_of_nodes", log_folder)
+    nodes = _parse_hardware_count(system_description, "number_of_nodes", log_folder)
     key_by_column = {"accelerator": "accelerator_model_name", "framework": "framework", "system_name": "system_name"}
     text_columns = {column: str(system_description.get(key, "")).strip() for column, key in key_by_column.items()}
     return text_columns | {
@@ -146,7 +146,7 @@ def _make_description_columns(system_description: Mapping[str, Any], log_folder:
         "system": log_folder.system,
         "availability": str(system_description.get("status", "")).strip(),
         "nodes": nodes,
-        "accelerator_count": nodes * _parse_description_count(system_description, "accelerators_per_node", log_folder),
+        "accelerator_count": nodes * _parse_hardware_count(system_description, "accelerators_per_node", log_folder),
     }
 
 
@@ -171,7 +171,7 @@ def _read_json_object(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _read_scaling_factor(scaling_json_path: Path) -> float:
+def _read_score_factor(scaling_json_path: Path) -> float:
     """Read the factor that multiplies the score of a result from `scaling.json`; 1 if the file does not exist.
 
     A result without the file did not converge faster than the reference allows.
@@ -184,9 +184,9 @@ def _read_scaling_factor(scaling_json_path: Path) -> float:
     return float(factor)
 
 
-def _parse_description_count(system_description: Mapping[str, Any], key: str, folder: PublishedLogFolder) -> int:
+def _parse_hardware_count(system_description: Mapping[str, Any], key: str, folder: PublishedLogFolder) -> int:
     """Return a count from the description of a system, where the value may be a number or a string."""
     text = str(system_description.get(key, "")).strip()
     if not text.isdecimal() or int(text) < 1:
-        raise NoScoreError(f"{folder.description_path.name}: {key} should be a whole number at least 1, not {text!r}")
+        raise NoScoreError(f"{folder.system_json_path.name}: {key} should be a whole number at least 1, not {text!r}")
     return int(text)

@@ -45,7 +45,7 @@ class MlperfResult(FrozenRecord):
     note: str = ""
 
     @property
-    def row_key(self) -> tuple[str, str, str]:
+    def unique_row_key(self) -> tuple[str, str, str]:
         """Key of the row: benchmark, submitter and system. Each row of a table has another key."""
         return self.benchmark, self.submitter, self.system
 
@@ -100,9 +100,9 @@ def read_results_csv(csv_path: Path = SHIPPED_RESULTS_PATH) -> MlperfResults:
         except UserError as error:
             mistakes.append(str(error))
             continue
-        if (earlier_line := line_by_row_key.setdefault(row.row_key, line_number)) != line_number:
+        if (earlier_line := line_by_row_key.setdefault(row.unique_row_key, line_number)) != line_number:
             mistakes.append(
-                f"{csv_path}:{line_number}: {' '.join(row.row_key)} is already in line {earlier_line}; "
+                f"{csv_path}:{line_number}: {' '.join(row.unique_row_key)} is already in line {earlier_line}; "
                 "write one row per system and workload"
             )
         rows.append(row)
@@ -165,8 +165,8 @@ def _parse_result_row(csv_path: Path, line_number: int, header: list[str], cells
         raise UserError("\n".join(_format_errors(csv_path, line_number, error, texts))) from None
 
 
-def _format_errors(csv_path: Path, line_number: int, error: ValidationError, texts: Mapping[str, str]) -> Iterator[str]:
+def _format_errors(csv_path: Path, line_number: int, error: ValidationError, cells: Mapping[str, str]) -> Iterator[str]:
     for detail in error.errors():
         name = str(detail["loc"][0])
         allowed = MlperfResult.model_fields[name].description
-        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {texts[name]!r}"
+        yield f"{csv_path}:{line_number}: {name}: should be {allowed}, not {cells[name]!r}"

@@ -11,8 +11,8 @@ import numpy as np
 
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.reading.scoring import check_run_log
-from analysis.mlperf.series import ScalingSeries, SeriesSize, shipped_series_for
+from analysis.mlperf.reading.scoring import read_run_and_validity
+from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_series_for
 from analysis.mlperf.study import MlperfStudy
 from analysis.reading import mllog
 from analysis.reading.mllog import NodeLog
@@ -32,7 +32,7 @@ class RunSamplesToTarget:
     minutes: float  # infinite where the run does not count
 
 
-def read_run_samples(log: NodeLog) -> RunSamplesToTarget | None:
+def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
     """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
     timed_positions = [
         (event.time_ms, position)
@@ -46,7 +46,7 @@ def read_run_samples(log: NodeLog) -> RunSamplesToTarget | None:
         return None
     position = max(timed_positions)[1]
     unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
-    return RunSamplesToTarget(position, unit, batch, check_run_log(log).minutes)
+    return RunSamplesToTarget(position, unit, batch, read_run_and_validity(log).minutes)
 
 
 def _parse_positive_number(value: Any) -> float | None:
@@ -61,58 +61,58 @@ def _parse_positive_number(value: Any) -> float | None:
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
     """Return a study's scaling series, read from published logs or shipped with Ensayo; none for a user's table."""
-    return read_series_from_logs(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
+    return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
 
 
-def read_series_from_logs(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
+def read_scaling_series(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
     """Read one scaling series per workload (times by number of accelerators) from the logs of a result folder.
 
     A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
     its logs have no samples, or count samples in another unit than the smallest size.
     """
-    candidates = (_read_workload_series(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
-    return tuple(series for series in candidates if len(series.sizes) > 1)
+    candidates = (_workload_scaling_series(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
+    return tuple(series for series in candidates if len(series.points) > 1)
 
 
-def _read_workload_series(mlperf_results: MlperfResults, benchmark: str) -> ScalingSeries:
+def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> ScalingSeries:
     sizes: dict[str, dict[int, list[MlperfResult]]] = {}
     for row in mlperf_results.results_of(benchmark):
         sizes.setdefault(accelerator_family(row.accelerator), {}).setdefault(row.accelerator_count, []).append(row)
     family = max(sizes, key=lambda name: len(sizes[name]))
     root, row_groups = Path(mlperf_results.source), sizes[family].values()
-    read_sizes = [size for rows in row_groups if (size := _read_series_size(root, rows)) is not None]
+    read_sizes = [size for rows in row_groups if (size := _read_scaling_point(root, rows)) is not None]
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _read_series_size(round_folder: Path, results: Sequence[MlperfResult]) -> SeriesSize | None:
+def _read_scaling_point(round_folder: Path, results: Sequence[MlperfResult]) -> ScalingPoint | None:
     """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
-    by_system = [[run for run in _read_system_runs(round_folder, row) if math.isfinite(run.minutes)] for row in results]
+    by_system = [[run for run in _samples_of_runs(round_folder, row) if math.isfinite(run.minutes)] for row in results]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
     if len(units) != 1:
         return None
-    return SeriesSize(
+    return ScalingPoint(
         benchmark=results[0].benchmark,
         accelerators=results[0].accelerator_count,
         minutes=min(row.minutes for row in results),
         samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
         batch=float(np.median([run.batch for run in counted_runs])),
-        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_spread(runs) for runs in by_system if runs]))),
+        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_time_spread(runs) for runs in by_system if runs]))),
         runs=max(len(runs) for runs in by_system),
     )
 
 
-def _read_system_runs(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
-    runs = (read_run_samples(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
+def _samples_of_runs(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
+    runs = (read_samples_to_target(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
     return [run for run in runs if run is not None]
 
 
-def _relative_spread(runs: Sequence[RunSamplesToTarget]) -> float:
+def _relative_time_spread(runs: Sequence[RunSamplesToTarget]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

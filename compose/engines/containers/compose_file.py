@@ -111,7 +111,7 @@ def uses_gpu(node: NodePlan, host_properties: HostProperties) -> bool:
     return node.device == "cuda" or (node.device == "auto" and host_properties.has_gpu)
 
 
-def compose_cpu_quota_keys(core_count: float) -> dict[str, int]:
+def compose_file_cpu_quota(core_count: float) -> dict[str, int]:
     """Return the Compose keys that limit a container to a number of cores, which may be a fraction."""
     period_us = LARGE_SHARE_CPU_PERIOD_US if LARGE_CPU_SHARE <= core_count < 1 else CPU_PERIOD_US
     return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(core_count * period_us))}
@@ -133,7 +133,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: HostProperties) -
         "pids_limit": NODE_PIDS_LIMIT,
         "mem_limit": node.memory_bytes,
         "memswap_limit": node.memory_bytes,
-        **compose_cpu_quota_keys(node.cpus),
+        **compose_file_cpu_quota(node.cpus),
         "sysctls": NODE_SYSCTLS,
         "restart": "no",
         "stop_grace_period": "1s",

@@ -120,7 +120,7 @@ class NodeContainers(TrialNodes):
         """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
-            node_name: read_cpu_throttling(self._container_of_known_id(node_name))
+            node_name: read_cpu_throttling(self._running_container(node_name))
             for node_name in running_nodes
             if self._container_ids[node_name].done()
         }
@@ -157,7 +157,7 @@ class NodeContainers(TrialNodes):
     def _fetch_container(self, service_name: str) -> Container:
         return self._client.containers.get(self._wait_for_container_id(service_name))
 
-    def _container_of_known_id(self, service_name: str) -> Container:
+    def _running_container(self, service_name: str) -> Container:
         """Return a Docker SDK object for a running container of known id, without a request to the Docker daemon."""
         return Container({"Id": self._container_ids[service_name].result()}, self._client, self._client.containers)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import docker
 from docker.errors import DockerException
 
-from compose.engines.base import Engine, EventObserver, PreparationObserver
+from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
 from compose.engines.containers.compose_file import HostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
@@ -81,7 +81,7 @@ class DockerEngine(Engine):
         preparation_observer.preparation_started("node image")
         self.images["cpu"] = _build_node_image("cpu")
 
-    def manifest_facts(self) -> dict[str, Any]:
+    def engine_facts(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""
         with closing(docker.from_env()) as client:
             version, info = client.version(), client.info()
@@ -105,7 +105,7 @@ class DockerEngine(Engine):
         free_prefixes = [prefix for prefix in prefixes if f"{prefix}.0/24" not in used_subnets][:2]
         return RunSubnets(data=free_prefixes[0], control=free_prefixes[1])
 
-    def run_trial(self, plan: Plan, trial_folder: Path, observer: EventObserver) -> TrialOutcome:
+    def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run one trial in containers; see `Engine.run_trial`."""
         if any(node.device == "cuda" for node in plan.nodes):
             self.images["cuda"] = _build_node_image("cuda")  # immediate once the image exists
@@ -130,13 +130,13 @@ class DockerEngine(Engine):
         labels = container_labels(plan, HELPER_ROLE, "kernel")
         return choose_shaping_mechanisms(plan, self.find_kernel_features(labels) if needs_kernel_shaping(plan) else ())
 
-    def find_kernel_features(self, labels: Mapping[str, str]) -> set[KernelFeatureName]:
+    def find_kernel_features(self, probe_container_labels: Mapping[str, str]) -> set[KernelFeatureName]:
         """Return the traffic-control features that work on this kernel.
 
         The first call probes them in a container with the nodes' image and the privileges of a helper container.
 
         Args:
-            labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
+            probe_container_labels: labels of that container, by which `ensayo clean` finds it when it is left behind.
 
         Raises:
             HostError: the features can't be probed, for example because the nodes' image does not exist.
@@ -145,7 +145,7 @@ class DockerEngine(Engine):
             # An interrupt would leave the container behind.
             with defer_stop_signals(), closing(docker.from_env()) as client:
                 image = self.images["cpu"]
-                self._features = probe_kernel_features(client, image, FEATURE_TEST_COMMANDS, labels)
+                self._features = probe_kernel_features(client, image, FEATURE_TEST_COMMANDS, probe_container_labels)
         return self._features
 
 

@@ -89,7 +89,7 @@ class LinkHelperContainer:
         with suppress(NotFound):
             self.container.remove(force=True)
 
-    def submit(self, action: str, **arguments: Any) -> Future[dict[str, Any]]:
+    def submit(self, action_name: str, **arguments: Any) -> Future[dict[str, Any]]:
         """Send a request to the helper container and return a future of the reply.
 
         The future raises `HelperRequestFailed` when the helper reports an error, else `TrialFailed`.
@@ -97,7 +97,7 @@ class LinkHelperContainer:
         request_id = next(self._request_ids)
         reply: Future[dict[str, Any]] = Future()
         self._pending_replies[request_id] = reply
-        line = json.dumps({"id": request_id, "do": action, **arguments}) + "\n"
+        line = json.dumps({"id": request_id, "do": action_name, **arguments}) + "\n"
         try:
             with self._send_lock:
                 self._socket.sendall(line.encode())
@@ -107,16 +107,16 @@ class LinkHelperContainer:
             self._fail_pending_requests(self._container_end_reason())
         return reply
 
-    def request(self, action: str, timeout_s: float = REPLY_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
+    def request(self, action_name: str, timeout_s: float = REPLY_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
         """Send a request to the helper container, wait for the reply, and return the reply.
 
         Raises:
             TrialFailed: the helper reported an error, has ended, or did not reply within `timeout_s`.
         """
         try:
-            return self.submit(action, **arguments).result(timeout_s)
+            return self.submit(action_name, **arguments).result(timeout_s)
         except TimeoutError as late:
-            raise TrialFailed(f"the helper container did not reply to {action!r} within {timeout_s:g} s") from late
+            raise TrialFailed(f"the helper container did not reply to {action_name!r} within {timeout_s:g} s") from late
 
     @property
     def failure_reason(self) -> str:

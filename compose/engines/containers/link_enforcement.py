@@ -22,7 +22,7 @@ from compose.shaping.link_state import LinkState, data_network_nodes
 from compose.shaping.mechanisms import ShapingMechanisms
 from compose.shaping.node_link import NodeLinkScripts
 from services.plan import NodePlan, Plan
-from services.plan.trial_outcome import LinkShapingRecord, ProbeMeasurement
+from services.plan.trial_outcome import LinkMeasurement, LinkShapingRecord
 
 STOPPED_MESSAGE = "the trial is being stopped"
 
@@ -83,7 +83,7 @@ class TrialLinks:
         self.records[link_name] = record
         return record
 
-    def update_link_record(self, link_name: str, **fields: Any) -> LinkShapingRecord:
+    def set_shaping_fields(self, link_name: str, **fields: Any) -> LinkShapingRecord:
         """Change fields in the record of a link and return the new record."""
         self.records[link_name] = self.records[link_name].model_copy(update=fields)
         return self.records[link_name]
@@ -110,12 +110,12 @@ class TrialLinks:
         delay_replies = {
             name: self.helpers[name].submit("laws", queues=[*queues])
             for name, state in expected_link_states.items()
-            if (queues := self.node_links[name].delay_line_queues(state))
+            if (queues := self.node_links[name].packet_delay_queues(state))
         }
-        shown_scripts = {name: link.link_state_script(self.interfaces[name]) for name, link in self.node_links.items()}
+        shown_scripts = {name: link.state_dump_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
         if shared_link.NETWORK_SWITCH in self.helpers:
-            script = shared_link.shared_links_state_script(self.plan)
+            script = shared_link.shared_links_dump_script(self.plan)
             state_replies |= self._submit_scripts({shared_link.NETWORK_SWITCH: script})
         for name, devices in self._read_queue_counters().items():
             initial = self._initial_counters.get(name, {})
@@ -123,14 +123,14 @@ class TrialLinks:
                 device: queue.growth_since(initial.get(device, reading.QueueCounters())).model_dump()
                 for device, queue in devices.items()
             }
-            self.update_link_record(name, queues=queues)
+            self.set_shaping_fields(name, queues=queues)
         for name, reply in state_replies.items():
             try:
                 current_output = reply.result(REPLY_TIMEOUT_S)["said"]
                 delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
-                self.update_link_record(name, unread=str(error) or no_reply)
+                self.set_shaping_fields(name, unread=str(error) or no_reply)
             else:
                 self._record_link_differences(name, current_output, expected_link_states.get(name), delay_queues)
         return dict(self.records)
@@ -155,25 +155,25 @@ class TrialLinks:
             limit_classes = {pipe.name: key for key, (pipe, _) in shared_link.expected_htb_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
-            differences = link.find_external_changes(interface, expected_state, setup_output, tc_output)
-            if delay_queues != link.delay_line_queues(expected_state):
+            differences = link.find_changes_by_others(interface, expected_state, setup_output, tc_output)
+            if delay_queues != link.packet_delay_queues(expected_state):
                 differences.append("the delay line has other delays or losses than the plan")
             limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.peer_rate_limits().items()}
         if not differences:
             return
         limit_rates = self._current_limit_rates(link_name, limit_classes, tc_output)
-        self.update_link_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
+        self.set_shaping_fields(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
         if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
-            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
+            self.set_shaping_fields(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
 
     def _current_limit_rates(
-        self, link_name: str, classes: Mapping[str, tuple[str, str]], tc_output: str
-    ) -> dict[str, ProbeMeasurement]:
+        self, link_name: str, tc_classes: Mapping[str, tuple[str, str]], tc_output: str
+    ) -> dict[str, LinkMeasurement]:
         """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""
         ceilings = reading.parse_htb_rates_bps(tc_output)
         return {
-            limit: recorded.model_copy(update={"achieved": ceilings.get(classes[limit], 0.0) * self.plan.dilation})
+            limit: recorded.model_copy(update={"achieved": ceilings.get(tc_classes[limit], 0.0) * self.plan.dilation})
             for limit, recorded in self.records[link_name].pipes_bps.items()
         }
 
@@ -238,9 +238,9 @@ class TrialLinks:
         """
         link, dilation = self.node_links[node.name], self.plan.dilation
         # Loading distributions of delays takes too long to be done when an event is due.
-        if queues_of_events := link.delay_line_queues(link.state_with_all_changes):
+        if queues_of_events := link.packet_delay_queues(link.state_with_all_changes):
             helper_container.request("delays", delays=queues_of_events)
-        if initial_queues := link.delay_line_queues(link.initial_state):
+        if initial_queues := link.packet_delay_queues(link.initial_state):
             helper_container.request("delays", delays=initial_queues)
         output = helper_container.request("script", script=link.setup_script())["said"]
         self._setup_outputs[node.name] = output
@@ -258,7 +258,7 @@ class TrialLinks:
             downlink_bps=node.downlink_bps,
             **self._parse_link_rates(node, output),
             pipes_bps={
-                name: ProbeMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
+                name: LinkMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
                 for name, (class_id, declared_bps) in link.peer_rate_limits().items()
             },
             details=link.chosen_shaping_parameters(),
@@ -295,7 +295,7 @@ class TrialLinks:
             rung=self.mechanisms.rate,
             rungs={"pipes": self.mechanisms.rate},
             pipes_bps={
-                pipe.name: ProbeMeasurement(declared=pipe.rate_bps, achieved=ceilings[key] * self.plan.dilation)
+                pipe.name: LinkMeasurement(declared=pipe.rate_bps, achieved=ceilings[key] * self.plan.dilation)
                 for key, (pipe, _) in limits.items()
             },
         )

@@ -143,12 +143,12 @@ class LinkEventScheduler:
         """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
-            self._active_events = _apply_link_change(self._active_events, past := self._scheduled.pop(0))
+            self._active_events = _link_events_after_change(self._active_events, past := self._scheduled.pop(0))
             self._current_states |= {name: after for name, (_, after) in past.transitions.items()}
         bisect.insort(self._scheduled, change, key=lambda scheduled: scheduled.sort_key)
         active_events, states_before = self._active_events, self._current_states
         for scheduled in self._scheduled:
-            active_events = _apply_link_change(active_events, scheduled)
+            active_events = _link_events_after_change(active_events, scheduled)
             in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
             happenings = [happening for _, happening in in_order_of_begin]
             states = {node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)}
@@ -172,7 +172,7 @@ class LinkEventScheduler:
         self._states_after.setdefault(node_name, {})[change.number] = state_after
         link = self._links.node_links[node_name]
         possible_states = {id(state): state for state in (state_before, *sent)}.values()
-        programs = link.link_change_programs(self._links.interfaces[node_name], tuple(possible_states), state_after)
+        programs = link.link_change_commands(self._links.interfaces[node_name], tuple(possible_states), state_after)
         change.replies[node_name] = self._links.helpers[node_name].submit(
             "at",
             number=change.number,
@@ -180,8 +180,8 @@ class LinkEventScheduler:
             programs=programs,
             delays={
                 queue: spec
-                for queue, spec in link.delay_line_queues(state_after).items()
-                if any(link.delay_line_queues(state).get(queue) != spec for state in possible_states)
+                for queue, spec in link.packet_delay_queues(state_after).items()
+                if any(link.packet_delay_queues(state).get(queue) != spec for state in possible_states)
             },
         )
 
@@ -206,8 +206,8 @@ class LinkEventScheduler:
         record = {
             "number": event.number,
             "kind": event.change.kind,
-            "planned_s": self._to_virtual_s(planned_at_s),
-            "applied_s": None if failure else self._to_virtual_s(last_applied_s),
+            "planned_s": self._virtual_s_since_start(planned_at_s),
+            "applied_s": None if failure else self._virtual_s_since_start(last_applied_s),
             "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
             "phase": change.boundary,
             "by": self._shaping_mechanisms_of(event),
@@ -227,12 +227,12 @@ class LinkEventScheduler:
         }
         return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
-    def _to_virtual_s(self, monotonic_s: float) -> float:
+    def _virtual_s_since_start(self, monotonic_s: float) -> float:
         """Return the virtual seconds from the start of training to a reading of the monotonic clock."""
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
-def _apply_link_change(
+def _link_events_after_change(
     active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _TimedLinkChange
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
     """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""

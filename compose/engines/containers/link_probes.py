@@ -17,11 +17,11 @@ from compose.shaping.probes import (
     RateProbe,
     expected_round_trips,
     group_concurrent_probes,
-    plan_message_probe,
+    plan_message_time_probe,
     plan_rate_probes,
 )
 from services.cluster.links.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
-from services.plan.trial_outcome import LinkShapingRecord, ProbeMeasurement
+from services.plan.trial_outcome import LinkMeasurement, LinkShapingRecord
 
 ECHO_GAP_S = 0.02
 REPLY_TIMEOUT_S = 60.0
@@ -52,7 +52,7 @@ def probe_links(links: TrialLinks, executor: ThreadPoolExecutor) -> dict[str, Li
     try:
         _probe_round_trips(links, node_addresses)
         _probe_rates(links, node_addresses)
-        _probe_message_time(links, node_addresses)
+        _probe_workload_message_time(links, node_addresses)
     finally:
         _wait_for_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
     time.sleep(QUEUE_DRAIN_S)
@@ -87,14 +87,14 @@ def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> Non
         raise TrialFailed(f"{examples}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}")
     for name, round_trips_of_node in declared.items():
         record = {
-            peer: ProbeMeasurement(
+            peer: LinkMeasurement(
                 declared=round_trip.mean_s,
                 achieved=measured_s[name, peer],
                 tries=tuple(round(echo, 7) for echoes in tries[name, peer] for echo in echoes),
             )
             for peer, round_trip in round_trips_of_node.items()
         }
-        links.update_link_record(name, round_trip_s=record)
+        links.set_shaping_fields(name, round_trip_s=record)
 
 
 def _is_round_trip_accepted(links: TrialLinks, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
@@ -158,7 +158,7 @@ def _probe_rates(links: TrialLinks, node_addresses: dict[str, str]) -> None:
         if link_name := _link_name_of_limit(links, kind, name):
             tested_property = name if kind == "pipe" else kind
             unproven = links.records[link_name].unproven | {tested_property: reason}
-            links.update_link_record(link_name, unproven=unproven)
+            links.set_shaping_fields(link_name, unproven=unproven)
     for parallel_floods in group_concurrent_probes(planned.probes):
         rates_bps = _send_rate_probes(links, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
@@ -219,7 +219,7 @@ def _send_rate_probes(links: TrialLinks, node_addresses: dict[str, str], probes:
 def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Sequence[float]) -> None:
     """Store all measured rates of a flood (datagrams that fill links) in the records of the links that it tests."""
     dilation = links.plan.dilation
-    measurement = ProbeMeasurement(
+    measurement = LinkMeasurement(
         declared=rate_probe.rate_bps * dilation,
         achieved=median(rates_bps) * dilation,
         tries=tuple(round(rate_bps * dilation) for rate_bps in rates_bps),
@@ -230,39 +230,39 @@ def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Se
             if kind == "pipe":
                 limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
                 flooded = record.flooded | {name: measurement}
-                links.update_link_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
+                links.set_shaping_fields(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
             else:
                 flooded = record.flooded | {kind: measurement}
-                links.update_link_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
+                links.set_shaping_fields(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
-def _link_name_of_limit(links: TrialLinks, limit_kind: str, limit_name: str) -> str | None:
+def _link_name_of_limit(links: TrialLinks, pipe_or_direction: str, limit_name: str) -> str | None:
     """Return the name of the link whose record stores the measured rate of a rate limit; None if there is none."""
-    return links.link_that_enforces_limit(limit_name) if limit_kind == "pipe" else limit_name
+    return links.link_that_enforces_limit(limit_name) if pipe_or_direction == "pipe" else limit_name
 
 
-def _probe_message_time(links: TrialLinks, node_addresses: dict[str, str]) -> None:
+def _probe_workload_message_time(links: TrialLinks, node_addresses: dict[str, str]) -> None:
     """Measure and record the time of one message of the workload's size, on a TCP stream of its own.
 
     Raises:
         TrialFailed: the message was much faster than the link's rate allows.
     """
-    message = plan_message_probe(links.plan)
+    message = plan_message_time_probe(links.plan)
     if message is None:
         return
     plan, helper, address = links.plan, links.helpers[message.source], node_addresses[message.target]
     declared_s = message.expected_s / plan.dilation
     tolerance_s = plan.fidelity.message_time_tolerance_s(declared_s, plan.dilation)
 
-    def measure_message_s() -> float:
+    def measure_delivery_s() -> float:
         return float(helper.request("message", address=address, size=message.size_bytes)["seconds"]) / plan.dilation
 
     tries = measure_until_conclusive(
-        measure_message_s(), measure_message_s, lambda message_s: abs(message_s - declared_s) <= tolerance_s
+        measure_delivery_s(), measure_delivery_s, lambda message_s: abs(message_s - declared_s) <= tolerance_s
     )
     rounded_tries = tuple(round(message_s, 7) for message_s in tries)
-    measurement = ProbeMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
-    links.update_link_record(message.source, message_s={message.target: measurement})
+    measurement = LinkMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
+    links.set_shaping_fields(message.source, message_s={message.target: measurement})
     if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
             f"{message.source} to {message.target}: a message of {message.size_bytes} bytes took "

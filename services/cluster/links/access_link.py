@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 from services.schema.units import Bytes, Duration, Rate
 
 LinkProfileName: TypeAlias = Literal["1gbe", "10gbe", "25gbe", "100gbe", "wifi", "4g"]
@@ -46,11 +46,11 @@ class AccessLink(AccessLinkSettings):
         }
         return self.model_copy(update={"link": None, **values})
 
-    def key_conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction between the keys of this access link."""
         access_link = self.with_link_profile_values
         if access_link.jitter and not access_link.delay:
-            yield Conflict(("jitter",), JITTER_NEEDS_DELAY)
+            yield KeyConflict(("jitter",), JITTER_NEEDS_DELAY)
 
 
 LINK_PROFILES: Mapping[LinkProfileName, AccessLinkSettings] = {

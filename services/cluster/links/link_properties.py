@@ -8,7 +8,7 @@ from pydantic import Field
 from services.cluster.links.access_link import JITTER_NEEDS_DELAY
 from services.cluster.links.impairments import AnyJitter, AnyPacketLoss
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import Conflict
+from services.schema.conflicts import KeyConflict
 from services.schema.units import Duration, Rate
 
 DistanceName: TypeAlias = Literal["metro", "wan-us-east-west", "wan-eu-us", "wan-eu-asia"]
@@ -30,13 +30,13 @@ class LinkProperties(FrozenRecord):
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})
 
-    def key_conflicts(self) -> Iterator[Conflict]:
+    def key_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for jitter without a delay, and for a link without any effect."""
         resolved = self.with_distance_delay
         if resolved.jitter and not resolved.delay:
-            yield Conflict(("jitter",), JITTER_NEEDS_DELAY)
+            yield KeyConflict(("jitter",), JITTER_NEEDS_DELAY)
         if not any((resolved.rate, resolved.delay, resolved.loss)):
-            yield Conflict((), "changes nothing; declare at least one of link, rate, delay and loss")
+            yield KeyConflict((), "changes nothing; declare at least one of link, rate, delay and loss")
 
 
 # One-way delays: half of a measured round-trip time. A distance has no rate, since rates depend on the rented product.

@@ -33,7 +33,7 @@ class RankSchedule(NamedTuple):
 
 @lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
 def build_rank_schedule(
-    schedule: TransferSchedule, rank: int, entry_count: int, max_entries: int, entry_bytes: int
+    schedule: TransferSchedule, rank: int, entry_count: int, max_message_entries: int, entry_bytes: int
 ) -> RankSchedule:
     """Return the sends and receives of one rank in an all-reduce of vectors with this number of entries.
 
@@ -41,15 +41,15 @@ def build_rank_schedule(
         schedule: transfers of all ranks.
         rank: rank whose operations are returned.
         entry_count: entries of the vector.
-        max_entries: entries of the longest message.
+        max_message_entries: entries of the longest message.
         entry_bytes: bytes of an entry.
     """
-    pieces_by_chunk = [_cut_into_pieces(chunk, max_entries) for chunk in schedule.chunk_ranges(entry_count)]
-    builder = _OperationBuilder(rank, pieces_by_chunk, max_entries, awaits_transfers=not schedule.is_pipelined)
+    pieces_by_chunk = [_cut_into_pieces(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entry_count)]
+    builder = _OperationBuilder(rank, pieces_by_chunk, max_message_entries, awaits_transfers=not schedule.is_pipelined)
     for transfers in schedule.rounds:
         builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
         builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
-    window_pieces = schedule.send_window_pieces(max_entries * entry_bytes)
+    window_pieces = schedule.send_window_pieces(max_message_entries * entry_bytes)
     operations = _limit_send_window(builder.operations, window_pieces) if window_pieces else builder.operations
     return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
@@ -71,14 +71,14 @@ def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) 
         if operation.kind == "copy" and not operation.is_send
     }
 
-    def window_prerequisites(operation: RankOperation) -> set[int]:
+    def total_awaited_by_send(operation: RankOperation) -> set[int]:
         if operation.kind != "reduce" or not operation.is_send:
             return set()
         awaited = (operation.peer_rank, operation.first_chunk, operation.message_number - window_pieces)
         return {received_totals[awaited]} if awaited in received_totals else set()
 
     return [
-        operation._replace(prerequisites=tuple(sorted(window_prerequisites(operation).union(operation.prerequisites))))
+        operation._replace(prerequisites=tuple(sorted(total_awaited_by_send(operation).union(operation.prerequisites))))
         for operation in operations
     ]
 
@@ -135,9 +135,9 @@ class _OperationBuilder:
         """Add one send per message of a transfer, and yield the index of each send."""
         if transfer.kind == "token":
             prerequisites = prerequisites | set(self._last_receive_by_piece.values())
-        for number, pieces in enumerate(self._message_pieces(transfer)):
-            receives = self._last_receives(self._pieces_to_await(transfer, pieces))
-            index = self._append_operation(transfer, number, pieces, prerequisites | receives)
+        for number, pieces in enumerate(self._piece_numbers_by_message(transfer)):
+            receives = self._last_receives_of(self._pieces_awaited_by_message(transfer, pieces))
+            index = self._append_message(transfer, number, pieces, prerequisites | receives)
             for piece in pieces:
                 self._sends_since_receive[piece].add(index)
             yield index
@@ -145,15 +145,15 @@ class _OperationBuilder:
     def _add_receive(self, transfer: Transfer) -> None:
         """Add one receive per message of a transfer, which is complete with its last message."""
         previous: set[int] = set()
-        for number, pieces in enumerate(self._message_pieces(transfer)):
+        for number, pieces in enumerate(self._piece_numbers_by_message(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
-            index = self._append_operation(transfer, number, pieces, previous | sends | self._last_receives(pieces))
+            index = self._append_message(transfer, number, pieces, previous | sends | self._last_receives_of(pieces))
             previous = {index} if self._awaits_transfers else set()
             if transfer.kind == "token":
                 self._previous_round.add(index)
-            self._last_receive_by_piece.update(dict.fromkeys(self._pieces_to_await(transfer, pieces), index))
+            self._last_receive_by_piece.update(dict.fromkeys(self._pieces_awaited_by_message(transfer, pieces), index))
 
-    def _append_operation(self, transfer: Transfer, number: int, pieces: range, prerequisites: set[int]) -> int:
+    def _append_message(self, transfer: Transfer, number: int, pieces: range, prerequisites: set[int]) -> int:
         """Append the send or receive of one message, and return the index of this operation."""
         is_send = transfer.source == self._rank
         peer = transfer.target if is_send else transfer.source
@@ -161,20 +161,20 @@ class _OperationBuilder:
         self.operations.append(RankOperation(is_send, peer, transfer.kind, transfer.first_chunk, number, pieces, needs))
         return len(self.operations) - 1
 
-    def _last_receives(self, piece_numbers: range) -> set[int]:
+    def _last_receives_of(self, piece_numbers: range) -> set[int]:
         """Return the indices of the last receives that changed the pieces `piece_numbers`."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
-    def _pieces_to_await(self, transfer: Transfer, piece_numbers: range) -> range:
+    def _pieces_awaited_by_message(self, transfer: Transfer, piece_numbers: range) -> range:
         """Return the pieces of the vector that must have arrived before a message of `piece_numbers` is complete."""
-        return self._transfer_pieces(transfer) if self._awaits_transfers else piece_numbers
+        return self._piece_numbers_of_transfer(transfer) if self._awaits_transfers else piece_numbers
 
-    def _transfer_pieces(self, transfer: Transfer) -> range:
+    def _piece_numbers_of_transfer(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
-    def _message_pieces(self, transfer: Transfer) -> list[range]:
+    def _piece_numbers_by_message(self, transfer: Transfer) -> list[range]:
         """Return the pieces in each message of a transfer: as many as fit; an empty message (token) counts for all."""
-        pieces = self._transfer_pieces(transfer)
+        pieces = self._piece_numbers_of_transfer(transfer)
         if transfer.kind == "token":
             return [pieces]
         message_starts: list[int] = []

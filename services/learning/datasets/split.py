@@ -25,9 +25,9 @@ def stratified_split(labels: HostArray, test_fraction: float, seed: int) -> tupl
     return train, test
 
 
-def standardise(x: HostArray, training_samples: HostArray) -> HostArray:
-    """Return (x - mean) / deviation by column; mean and standard deviation are those of `training_samples`."""
-    return np.asarray((x - training_samples.mean(axis=0)) / training_samples.std(axis=0))
+def standardise(x: HostArray, training_data: HostArray) -> HostArray:
+    """Return (x - mean) / deviation by column; mean and standard deviation are those of `training_data`."""
+    return np.asarray((x - training_data.mean(axis=0)) / training_data.std(axis=0))
 
 
 def split_regression_data(
@@ -38,6 +38,6 @@ def split_regression_data(
     The samples are split at random; both arrays are standardised by their training part.
     """
     train, test = random_split(len(x), test_fraction, seed)
-    x, y = (standardise(z, training_samples=z[train]).astype(dtype) for z in (x, y))
+    x, y = (standardise(z, training_data=z[train]).astype(dtype) for z in (x, y))
     task = LearningTask(inputs=x.shape[1:], outputs=y.shape[1], loss="mse")
     return TrainTestData(x[train], y[train], x[test], y[test], task)

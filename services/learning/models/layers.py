@@ -44,14 +44,14 @@ class LayerBackwardPass(NamedTuple):
     """
 
     input_grad: Callable[[Array], Array]  # dy -> dx
-    array_grads: Callable[[Array], tuple[Array, ...]]  # dy -> gradients of the layer's arrays, in their order
+    parameter_grads: Callable[[Array], tuple[Array, ...]]  # dy -> gradients of the layer's arrays, in their order
 
 
 class Layer(ABC):
     """Layer of a neural network: a differentiable function of a batch and of the layer's weights and biases."""
 
     @abstractmethod
-    def array_shapes(self) -> dict[str, Shape]:
+    def parameter_shapes(self) -> dict[str, Shape]:
         """Return names and shapes of the layer's arrays, in the order of the parameter vector."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Dense(Layer):
     outputs: int
     variance: VarianceRule = glorot_variance
 
-    def array_shapes(self) -> dict[str, Shape]:
+    def parameter_shapes(self) -> dict[str, Shape]:
         return {"weight": (self.inputs, self.outputs), "bias": (self.outputs,)}
 
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:
@@ -98,12 +98,12 @@ class Conv2d(Layer):
     side: int  # H
     variance: VarianceRule = glorot_variance
 
-    def array_shapes(self) -> dict[str, Shape]:
+    def parameter_shapes(self) -> dict[str, Shape]:
         return {"weight": (self.outputs, self.channels, self.kernel, self.kernel), "bias": (self.outputs,)}
 
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:
         area = self.kernel**2
-        weight = rng.standard_normal(self.array_shapes()["weight"])
+        weight = rng.standard_normal(self.parameter_shapes()["weight"])
         return weight * np.sqrt(self.variance(self.channels * area, self.outputs * area)), np.zeros(self.outputs)
 
     def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
@@ -113,13 +113,13 @@ class Conv2d(Layer):
         def input_grad(output_grad: Array) -> Array:
             return sum_patches(weight_rows.T @ output_grad.reshape(self.outputs, -1), x.shape, self.kernel)
 
-        def array_grads(output_grad: Array) -> tuple[Array, ...]:
+        def parameter_grads(output_grad: Array) -> tuple[Array, ...]:
             output_grad = output_grad.reshape(self.outputs, -1)
             return (output_grad @ patch_columns.T).reshape(w.shape), output_grad.sum(axis=1)
 
         y = weight_rows @ patch_columns + bias[:, None]
         output_shape = (self.outputs, self._output_side, self._output_side, x.shape[-1])
-        return y.reshape(output_shape), LayerBackwardPass(input_grad, array_grads)
+        return y.reshape(output_shape), LayerBackwardPass(input_grad, parameter_grads)
 
     @property
     def _output_side(self) -> int:
@@ -130,18 +130,18 @@ class Conv2d(Layer):
 class ParameterFreeLayer(Layer):
     """A layer without weights and biases."""
 
-    def array_shapes(self) -> dict[str, Shape]:
+    def parameter_shapes(self) -> dict[str, Shape]:
         return {}
 
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:  # noqa: ARG002 - it has no arrays
         return ()
 
     def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:  # noqa: ARG002 - see above
-        y, input_grad = self.forward_with_input_grad(x)
+        y, input_grad = self.forward_with_grad_function(x)
         return y, LayerBackwardPass(input_grad, lambda _: ())
 
     @abstractmethod
-    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Return the output for the input `x`, and the function from the output's gradient to the input's gradient."""
 
 
@@ -151,7 +151,7 @@ class Relu(ParameterFreeLayer):
 
     variance: VarianceRule = he_variance
 
-    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         return x.clip(0), lambda dy: dy * (x > 0)
 
 
@@ -161,7 +161,7 @@ class Tanh(ParameterFreeLayer):
 
     variance: VarianceRule = glorot_variance
 
-    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         y = array_namespace(x).tanh(x)
         return y, lambda dy: dy * (1 - y * y)
 
@@ -170,7 +170,7 @@ class Tanh(ParameterFreeLayer):
 class AveragePool(ParameterFreeLayer):
     """Mean of every 2x2 block of images: (C, H, H, B) → (C, H/2, H/2, B), H even."""
 
-    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         block_sums = x[:, ::2, ::2] + x[:, ::2, 1::2] + x[:, 1::2, ::2] + x[:, 1::2, 1::2]
         return block_sums / 4, lambda dy: upsample(dy / 4, 2)
 
@@ -179,7 +179,7 @@ class AveragePool(ParameterFreeLayer):
 class Flatten(ParameterFreeLayer):
     """Conversion of images (C, H, H, B) to rows (B, C·H·H)."""
 
-    def forward_with_input_grad(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         return x.reshape(-1, x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
 
 

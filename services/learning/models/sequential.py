@@ -33,7 +33,7 @@ class SequentialModel(Model):
             arrays=tuple(
                 (f"{layer_name}.{array_name}", shape)
                 for layer_name, layer in self.build_layers(learning_task).items()
-                for array_name, shape in layer.array_shapes().items()
+                for array_name, shape in layer.parameter_shapes().items()
             )
         )
 
@@ -58,7 +58,7 @@ class SequentialModel(Model):
         arrays = iter(self.parameter_layout(task).unpack(params).values())
         x, layer_backwards = self.prepare_input(x), []
         for layer in self.build_layers(task).values():
-            x, layer_backward = layer.forward(tuple(islice(arrays, len(layer.array_shapes()))), x)
+            x, layer_backward = layer.forward(tuple(islice(arrays, len(layer.parameter_shapes()))), x)
             layer_backwards.append(layer_backward)
         return x, layer_backwards
 
@@ -68,5 +68,5 @@ def backpropagate(backward_passes: list[LayerBackwardPass], output_grad: Array) 
     first, *later = backward_passes
     grads: list[Array] = []
     for layer_backward in reversed(later):
-        grads[:0], output_grad = layer_backward.array_grads(output_grad), layer_backward.input_grad(output_grad)
-    return [*first.array_grads(output_grad), *grads]
+        grads[:0], output_grad = layer_backward.parameter_grads(output_grad), layer_backward.input_grad(output_grad)
+    return [*first.parameter_grads(output_grad), *grads]

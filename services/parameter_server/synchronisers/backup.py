@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserProperties
+from services.parameter_server.synchronisers.base import Synchroniser, WaitRules
 
 
 class BackupWorkers(Synchroniser):
@@ -35,5 +35,5 @@ class BackupWorkers(Synchroniser):
             f"use at most {worker_count - 1}"
         )
 
-    def properties(self) -> SynchroniserProperties:
-        return SynchroniserProperties(is_synchronous=self.backups == 0, runs_in_rounds=True)
+    def wait_rules(self) -> WaitRules:
+        return WaitRules(is_synchronous=self.backups == 0, runs_in_rounds=True)

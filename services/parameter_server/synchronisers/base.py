@@ -33,7 +33,7 @@ class StragglerCriterion(FrozenRecord):
 
 
 @dataclass(frozen=True)
-class SynchroniserProperties:
+class WaitRules:
     """Properties of a synchroniser that stay the same during a training run."""
 
     # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
@@ -54,9 +54,9 @@ class SynchroniserProperties:
 class Synchroniser(ScenarioComponent):
     """Rule by which the workers of a parameter server wait for each other. It has no state."""
 
-    def properties(self) -> SynchroniserProperties:
+    def wait_rules(self) -> WaitRules:
         """Return the properties of this synchroniser that stay the same during a training run."""
-        return SynchroniserProperties()
+        return WaitRules()
 
     @abstractmethod
     def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
@@ -79,7 +79,7 @@ class Synchroniser(ScenarioComponent):
         self,
         steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
         own_step_s: float,  # noqa: ARG002 - see above
-        remaining_s: float,  # noqa: ARG002 - see above
+        slowest_due_in_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
         """Return how many steps, the next one included, a worker may start although it is too far ahead of the slowest.
@@ -87,7 +87,7 @@ class Synchroniser(ScenarioComponent):
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
             own_step_s: duration of the worker's last step, without waiting.
-            remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
+            slowest_due_in_s: time until the slowest worker finishes its step, if it takes as long as its last one.
             slowest_step_s: duration of the slowest worker's last step.
         """
         return 0

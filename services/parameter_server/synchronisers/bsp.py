@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import Synchroniser, SynchroniserProperties
+from services.parameter_server.synchronisers.base import Synchroniser, WaitRules
 
 
 class Bsp(Synchroniser):
@@ -19,5 +19,5 @@ class Bsp(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count
 
-    def properties(self) -> SynchroniserProperties:
-        return SynchroniserProperties(is_synchronous=True, runs_in_rounds=True)
+    def wait_rules(self) -> WaitRules:
+        return WaitRules(is_synchronous=True, runs_in_rounds=True)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.parameter_server.synchronisers.base import Synchroniser
-from services.schema.conflicts import Conflict, raise_conflicts
+from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
@@ -23,10 +23,10 @@ class Dssp(Synchroniser):
     high: PositiveInt = Field(description="steps that a worker may at most be ahead of the slowest worker")
 
     @model_validator(mode="after")
-    def _check_high_exceeds_low(self) -> Self:
+    def _check_high_steps_exceed_low(self) -> Self:
         if self.high <= self.low:
             reason = f"high ({self.high}) must be larger than low ({self.low}); if both are equal, use kind ssp"
-            raise_conflicts([Conflict(("high",), reason)])
+            raise_conflicts([KeyConflict(("high",), reason)])
         return self
 
     def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
@@ -36,19 +36,19 @@ class Dssp(Synchroniser):
         return 1
 
     def allowed_extra_steps(
-        self, steps_ahead: int, own_step_s: float, remaining_s: float, slowest_step_s: float
+        self, steps_ahead: int, own_step_s: float, slowest_due_in_s: float, slowest_step_s: float
     ) -> int:
         most = self.high - steps_ahead + 1
         if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
             return 0
         return min(
-            range(most + 1), key=lambda steps: _wait_for_slowest_s(steps * own_step_s, remaining_s, slowest_step_s)
+            range(most + 1), key=lambda steps: _wait_for_slowest_s(steps * own_step_s, slowest_due_in_s, slowest_step_s)
         )
 
 
-def _wait_for_slowest_s(ready_s: float, first_finish_s: float, finish_period_s: float) -> float:
+def _wait_for_slowest_s(worker_ready_s: float, slowest_finish_s: float, slowest_step_s: float) -> float:
     """Return the seconds that a worker waits until the slowest worker finishes one of its next steps."""
-    periods = (ready_s - first_finish_s) / finish_period_s
+    periods = (worker_ready_s - slowest_finish_s) / slowest_step_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0
-    return max(0.0, first_finish_s + max(0, ceil(periods)) * finish_period_s - ready_s)
+    return max(0.0, slowest_finish_s + max(0, ceil(periods)) * slowest_step_s - worker_ready_s)

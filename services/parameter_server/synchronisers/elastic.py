@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import SynchroniserProperties
+from services.parameter_server.synchronisers.base import WaitRules
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -18,8 +18,8 @@ class ElasticSynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["elastic"] = "elastic"
 
-    def properties(self) -> SynchroniserProperties:
-        return replace(super().properties(), needs_one_server=True)
+    def wait_rules(self) -> WaitRules:
+        return replace(super().wait_rules(), needs_one_server=True)
 
     def required_gradients(self, worker_count: int, straggler_count: int) -> int:
         return max(1, worker_count - straggler_count)

@@ -31,14 +31,14 @@ class EvaluationPoint:
     validation_loss: float = float("nan")  # mean over the held-out samples
     train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
-    def loss(self, loss_source: LossSource, aggregate: Literal["mean", "max"]) -> float:
+    def loss(self, loss_source: LossSource, mean_or_max: Literal["mean", "max"]) -> float:
         """Return the validation loss or the training loss of all workers; NaN if it was not measured."""
         if loss_source == "validation":
             return self.validation_loss
         means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
         if not means:
             return float("nan")
-        if aggregate == "max":
+        if mean_or_max == "max":
             return max((mean for mean, _ in means), key=lambda mean: (isnan(mean), mean))
         return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
 
@@ -74,13 +74,13 @@ class SwitchRule(ScenarioComponent):
         """Return the step before which the strategy switches; None if it never does, or if losses decide."""
         return None
 
-    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
+    def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
         """Return a key of this rule that does not fit the number of training steps, and the reason; None if all fit."""
         return None
 
     @abstractmethod
     def decide_switch(
-        self, point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
@@ -113,7 +113,7 @@ class PlateauRule(SwitchRule):
     def loss_source(self) -> LossSource:
         return self.loss
 
-    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
         """Return the key `force_at` and a reason if its epoch is not before the last one; None if it is."""
         epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
@@ -121,9 +121,9 @@ class PlateauRule(SwitchRule):
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
     def decide_switch(
-        self, point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        loss = point.loss(self.loss, self.aggregate)
+        loss = evaluation_point.loss(self.loss, self.aggregate)
         points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
         if not isfinite(loss):
             skipped = rule_state.skipped + 1
@@ -156,7 +156,7 @@ class AtStepRule(SwitchRule):
     epoch: int | None = Field(None, ge=0, description="number of epochs after which the rule fires")
 
     @model_validator(mode="after")
-    def _check_exactly_one_key(self) -> Self:
+    def _check_single_switch_time(self) -> Self:
         if sum(moment is not None for moment in (self.step, self.fraction, self.epoch)) != 1:
             raise ValueError("write exactly one of step, fraction and epoch")
         return self
@@ -165,7 +165,7 @@ class AtStepRule(SwitchRule):
         step = self._declared_switch_step(total_steps, steps_per_epoch)
         return step if step < total_steps else None
 
-    def step_count_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
+    def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
         """Return the declared key and a reason if the switch would come after the last step of the run; else None.
 
         `fraction: 1` is allowed, because it may be one end of a sweep.
@@ -185,10 +185,10 @@ class AtStepRule(SwitchRule):
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
     def decide_switch(
-        self, point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return a decision not to switch: for this rule the plan contains the step of the switch."""
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
 
 
 class NeverRule(SwitchRule):
@@ -197,9 +197,9 @@ class NeverRule(SwitchRule):
     kind: Literal["never"] = "never"
 
     def decide_switch(
-        self, point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
 
 
 AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]

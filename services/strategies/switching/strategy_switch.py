@@ -15,9 +15,9 @@ from pydantic import Field, PositiveFloat
 
 from services.collectives import NetworkAndModelSizes
 from services.parameter_server.synchronisers import Asp
-from services.schema.conflicts import Conflict, prefix_conflict_paths
+from services.schema.conflicts import KeyConflict, prefix_conflict_paths
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import ScenarioProperties, Strategy, TrainingPhases
+from services.strategies.base import ScenarioSizes, Strategy, TrainingPhases
 from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
@@ -56,25 +56,27 @@ class StrategySwitch(Strategy):
                 self.after,
                 rule=self.when,
                 state_policy=self.optimiser_state,
-                learning_rate_factor=self._learning_rate_factor,
+                learning_rate_factor=self._switch_learning_rate_ratio,
                 fraction_key=("when", "fraction") if has_fraction else None,
             ),
         )
 
-    def _learning_rate_factor(self, worker_count: int) -> float:
+    def _switch_learning_rate_ratio(self, worker_count: int) -> float:
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
             return _learning_rate_scale(self.after, worker_count) / _learning_rate_scale(self.before, worker_count)
         return self.rate
 
-    def resolve_auto_values(self, trial_sizes: NetworkAndModelSizes, cost: CostModel) -> tuple[Self, dict[str, float]]:
+    def resolve_auto_collective(
+        self, model_and_racks: NetworkAndModelSizes, cost_model: CostModel
+    ) -> tuple[Self, dict[str, float]]:
         """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
         (before, first), (after, second) = (
-            phase.resolve_auto_values(trial_sizes, cost) for phase in (self.before, self.after)
+            phase.resolve_auto_collective(model_and_racks, cost_model) for phase in (self.before, self.after)
         )
         exchange_s = first or second
         if first and second:
@@ -82,16 +84,16 @@ class StrategySwitch(Strategy):
             exchange_s |= {f"{kind} after": seconds for kind, seconds in second.items()}
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
-        yield from switch_conflicts(
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from phase_switch_conflicts(
             self.before,
             self.after,
-            scenario_properties,
-            self._learning_rate_conflict_reason(scenario_properties.workers),
+            scenario_sizes,
+            self._learning_rate_conflict_reason(scenario_sizes.workers),
         )
-        if conflict := self.when.step_count_conflict(scenario_properties.steps, scenario_properties.steps_per_epoch):
+        if conflict := self.when.switch_time_conflict(scenario_sizes.steps, scenario_sizes.steps_per_epoch):
             key, why = conflict
-            yield Conflict(("when", key), why)
+            yield KeyConflict(("when", key), why)
 
     def _learning_rate_conflict_reason(self, worker_count: int) -> str | None:
         """Return why two scenario keys would both change the learning rate after the switch; None if only one does."""
@@ -113,53 +115,53 @@ class StrategySwitch(Strategy):
         return None
 
 
-def switch_conflicts(
-    before: SwitchablePhase,
-    after: SwitchablePhase,
-    scenario_properties: ScenarioProperties,
-    learning_rate_conflict: str | None,
-) -> Iterator[Conflict]:
+def phase_switch_conflicts(
+    first: SwitchablePhase,
+    second: SwitchablePhase,
+    scenario_sizes: ScenarioSizes,
+    learning_rate_message: str | None,
+) -> Iterator[KeyConflict]:
     """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
-    if before == after:
-        yield Conflict((), "before and after are the same strategy; change one of them")
-    elif learning_rate_conflict:
-        yield Conflict((), learning_rate_conflict)
-    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.conflicts
+    if first == second:
+        yield KeyConflict((), "before and after are the same strategy; change one of them")
+    elif learning_rate_message:
+        yield KeyConflict((), learning_rate_message)
+    conflicts_after = second.second_phase_conflicts if isinstance(second, ParameterServer) else second.conflicts
     conflicts = [
-        *prefix_conflict_paths("before", before.conflicts(scenario_properties)),
-        *prefix_conflict_paths("after", conflicts_after(scenario_properties)),
+        *prefix_conflict_paths("before", first.conflicts(scenario_sizes)),
+        *prefix_conflict_paths("after", conflicts_after(scenario_sizes)),
     ]
     yield from conflicts
-    shard_reason = _shard_mismatch_reason(before, after, scenario_properties.workers)
-    reason = shard_reason or _state_transfer_conflict(before, scenario_properties.workers)
+    shard_reason = _phase_shard_mismatch(first, second, scenario_sizes.workers)
+    reason = shard_reason or _unequal_shards_reason(first, scenario_sizes.workers)
     if reason and not conflicts:
-        yield Conflict((), reason)
+        yield KeyConflict((), reason)
 
 
-def _shard_mismatch_reason(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
+def _phase_shard_mismatch(first: SwitchablePhase, second: SwitchablePhase, worker_count: int) -> str | None:
     """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
-    if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
+    if not (isinstance(first, ParameterServer) and isinstance(second, ParameterServer)):
         return None
-    if before.servers != after.servers:
+    if first.servers != second.servers:
         return (
-            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change "
+            f"before has {first.servers} servers and after has {second.servers}, but a switch can't change "
             "the number; declare the same number in both"
         )
-    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (before, after)]
+    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (first, second)]
     if parts[0] != parts[1]:
         return (
-            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a "
+            f"before has placement {first.placement.kind} and after has {second.placement.kind}, but a "
             "switch can't move shards; use the same placement in both"
         )
     return None
 
 
-def _state_transfer_conflict(before: SwitchablePhase, worker_count: int) -> str | None:
+def _unequal_shards_reason(first_phase: SwitchablePhase, worker_count: int) -> str | None:
     """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
-    if not isinstance(before, ParameterServer) or before.training_properties().is_synchronous:
+    if not isinstance(first_phase, ParameterServer) or first_phase.exchange_scheme().is_synchronous:
         return None
-    algorithm = before.server_algorithm()
-    drops = not (before.synchrony.accepts_staleness(maxsize) and before.staleness.accepts_staleness(maxsize))
+    algorithm = first_phase.server_algorithm()
+    drops = not (first_phase.synchrony.accepts_staleness(maxsize) and first_phase.staleness.accepts_staleness(maxsize))
     may_differ = drops or algorithm.gradients_per_update(worker_count) != 1
     if len(algorithm.shard_ranges(worker_count, entry_count=1)) == 1 or not may_differ:
         return None
@@ -183,4 +185,4 @@ def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> 
 
 def _staleness_divides_learning_rate(training_phase: SwitchablePhase) -> bool:
     """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
-    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_learning_rate
+    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_rate_by_worker_count

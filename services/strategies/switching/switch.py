@@ -17,7 +17,7 @@ from services.strategies.switching.rules import AnySwitchRule
 OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
 
 
-class StateTransfer(NamedTuple):
+class ModelTransfer(NamedTuple):
     """State transfer at a strategy switch: which vectors nodes send (parameters, optimiser's state), and to whom."""
 
     receivers: Literal["servers", "workers", "none"]
@@ -64,19 +64,19 @@ class PhaseSwitch:
         return OptimiserState(state_before.update_count, zeros)
 
     @property
-    def state_transfer(self) -> StateTransfer:
+    def model_transfer(self) -> ModelTransfer:
         """State transfer at the strategy switch: vectors and receivers; no node receives a vector that it has."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
-            return StateTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.training_properties().is_synchronous, carries and not to_servers
+            return ModelTransfer("servers", includes_params=True, includes_slots=carries)
+        params, slots = not self.first.exchange_scheme().is_synchronous, carries and not to_servers
         if not from_servers or not (params or slots):
-            return StateTransfer("none")
-        return StateTransfer("workers", params, slots)
+            return ModelTransfer("none")
+        return ModelTransfer("workers", params, slots)
 
-    def state_transfer_bytes(
-        self, worker_count: int, parameter_count: int, dtype: str, slot_count: int
+    def model_transfer_bytes(
+        self, worker_count: int, parameter_count: int, dtype: str, optimiser_slot_count: int
     ) -> BytesPerStep:
         """Return the largest number of payload bytes that each node sends in the state transfer of a strategy switch.
 
@@ -84,15 +84,15 @@ class PhaseSwitch:
             worker_count: number of workers.
             parameter_count: length of the parameter vector.
             dtype: data type of the parameters.
-            slot_count: number of vectors in the optimiser's state.
+            optimiser_slot_count: number of vectors in the optimiser's state.
         """
-        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.state_transfer
+        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.model_transfer
         names = [f"{number}" for number in range(worker_count + (algorithm.dedicated_server_count if algorithm else 0))]
         sent = dict.fromkeys(names, 0)
         if algorithm:
             workers = names[:worker_count]
             owners = algorithm.shard_owners(workers, names[worker_count:])
-            vectors = transfer.includes_params + slot_count * transfer.includes_slots
+            vectors = transfer.includes_params + optimiser_slot_count * transfer.includes_slots
             for k, (owner, shard) in enumerate(
                 zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True)
             ):

@@ -18,11 +18,11 @@ from pydantic import Field
 
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
-from services.schema.conflicts import Conflict
-from services.strategies.base import ScenarioProperties, Strategy, TrainingPhases
+from services.schema.conflicts import KeyConflict
+from services.strategies.base import ScenarioSizes, Strategy, TrainingPhases
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AtStepRule
-from services.strategies.switching.strategy_switch import switch_conflicts
+from services.strategies.switching.strategy_switch import phase_switch_conflicts
 from services.strategies.switching.switch import PhaseSwitch
 
 SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
@@ -48,7 +48,7 @@ class SyncSwitch(Strategy):
     def training_phases(self) -> TrainingPhases:
         before, after = self._strategies_before_and_after()
         rule = AtStepRule(fraction=self.fraction)
-        switch = PhaseSwitch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
+        switch = PhaseSwitch(before, after, rule, "carry", self._switch_learning_rate_ratio, fraction_key=("fraction",))
         return TrainingPhases(before, switch)
 
     def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
@@ -56,11 +56,11 @@ class SyncSwitch(Strategy):
         before = ParameterServer(servers=self.servers, synchrony=synchroniser, compress=self.compress)
         return before, before.model_copy(update={"synchrony": Asp()})
 
-    def _learning_rate_factor(self, worker_count: int) -> float:
+    def _switch_learning_rate_ratio(self, worker_count: int) -> float:
         before, after = (part.server_algorithm() for part in self._strategies_before_and_after())
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
-    def conflicts(self, scenario_properties: ScenarioProperties) -> Iterator[Conflict]:
+    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
-        conflicts = switch_conflicts(*self._strategies_before_and_after(), scenario_properties, None)
-        yield from dict.fromkeys(Conflict(path[1:], why) for path, why in conflicts)
+        conflicts = phase_switch_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
+        yield from dict.fromkeys(KeyConflict(path[1:], why) for path, why in conflicts)

@@ -6,11 +6,11 @@ from typing import Any
 from services.plan import COORDINATOR, Plan
 from services.runtime.control import (
     CoordinatorClient,
-    EpochDecision,
     EpochReport,
-    FinalState,
+    NodeEndState,
+    StopOrSwitchDecision,
     StrategySwitchDecision,
-    StrategySwitchState,
+    StrategySwitchReport,
 )
 from services.runtime.identity import NodeIdentity
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
@@ -39,19 +39,19 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
         return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
 
-    async def report_epoch(self, epoch_report: EpochReport) -> EpochDecision:
+    async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         request = wire.EpochReport(**asdict(epoch_report))
         decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
-        return EpochDecision(str(decision.stop_reason), bool(decision.must_hand_over))
+        return StopOrSwitchDecision(str(decision.stop_reason), bool(decision.must_hand_over))
 
     async def await_strategy_switch(self) -> bool:
         request = wire.WaitRequest(node_name=self._node_name)
         return bool((await self._call(self._stub.AwaitHandOver, request, self._plan.timeouts.run)).must_hand_over)
 
-    async def report_switch_state(self, switch_state: StrategySwitchState) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
         # The coordinator waits for the other nodes for one step timeout, so the caller waits a little longer.
         timeout_s = 2 * self._plan.timeouts.step
-        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(switch_state)), timeout_s)
+        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(node_report)), timeout_s)
         return StrategySwitchDecision(
             action=decision.action,
             abort_reason=str(decision.abort_reason),
@@ -65,7 +65,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.WaitRequest(node_name=self._node_name)
         return str((await self._call(self._stub.AwaitStop, request, self._plan.timeouts.run)).stop_reason)
 
-    async def leave(self, final_state: FinalState) -> None:
+    async def leave(self, final_state: NodeEndState) -> None:
         request = wire.LeaveRequest(node_name=self._node_name, **asdict(final_state))
         await self._call(self._stub.Leave, request, self._plan.timeouts.step)
 

@@ -92,7 +92,7 @@ class TcpTransport(SocketTransport):
                 if stream.is_broken:
                     return
                 sender = await stream.sender_task
-                await sender.write(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
+                await sender.write_buffers(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
                 (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
@@ -129,7 +129,7 @@ class TcpTransport(SocketTransport):
             return super().start_send(target, message)
         self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
         try:
-            unsent = stream.sender_task.result().write_without_waiting(encode_message_prefix(message), message.data)
+            unsent = stream.sender_task.result().write_and_return_unsent(encode_message_prefix(message), message.data)
         except OSError as error:
             stream.finish_write(is_broken_off=True)
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
@@ -146,7 +146,7 @@ class TcpTransport(SocketTransport):
         """Write the part of a message that the kernel did not accept at once."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
-                await stream.sender_task.result().write(*buffers)
+                await stream.sender_task.result().write_buffers(*buffers)
         except TimeoutError:
             raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
@@ -158,10 +158,10 @@ class TcpTransport(SocketTransport):
         A timer costs more than the rest of a write.
         """
         sender_task = stream.sender_task
-        unsent = sender_task.result().write_without_waiting(*buffers) if sender_task.done() else buffers
+        unsent = sender_task.result().write_and_return_unsent(*buffers) if sender_task.done() else buffers
         if unsent:
             async with asyncio.timeout(self._timeout_wall_s):
-                await (await sender_task).write(*unsent)
+                await (await sender_task).write_buffers(*unsent)
 
     def _open_stream(self, target: str) -> _TcpSendStream:
         context = None if self._tls is None else tls.make_client_tls_context(self._tls)

@@ -83,7 +83,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             requested, nbytes = len(buffer), self._read_socket(buffer)
             if nbytes:
                 self._consume_bytes(nbytes)
-        self._set_wakeup_threshold()
+        self._set_receive_wakeup_bytes()
 
     def _read_socket(self, buffer: memoryview) -> int:
         """Read available bytes into `buffer` and return their number; the event loop handles the end of the stream."""
@@ -93,7 +93,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         except OSError:  # no bytes are available, or the stream has ended
             return 0
 
-    def _set_wakeup_threshold(self) -> None:
+    def _set_receive_wakeup_bytes(self) -> None:
         """Make the kernel wake this process when the rest of a payload has arrived, not for each packet."""
         wakeup_bytes = len(self._unfilled) if len(self._unfilled) >= READ_AHEAD_BYTES else 1
         if self._socket is not None and wakeup_bytes != self._wakeup_bytes:
@@ -184,12 +184,12 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._shaping_queue.append(message)
         if self._shaping_task is None:
             self._transport.pause_reading()
-            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_queue(self._deliver_shaped))
+            self._shaping_task = asyncio.get_running_loop().create_task(self._deliver_messages(self._deliver_shaped))
 
-    async def _deliver_queue(self, deliver_shaped: DeliverMessage) -> None:
+    async def _deliver_messages(self, deliver_message: DeliverMessage) -> None:
         """Deliver the queued messages one after the other, then continue to read."""
         while self._shaping_queue:
-            await deliver_shaped(self._source, self._shaping_queue.popleft())
+            await deliver_message(self._source, self._shaping_queue.popleft())
         self._shaping_task = None
         if self._transport.is_closing():
             self._finish_stream()

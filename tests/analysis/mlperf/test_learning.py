@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from analysis.figures.drawing.style import figure_style_context
-from analysis.mlperf.chapters.balance import balance_points_chapter
+from analysis.mlperf.chapters.balance import accelerator_choice_chapter
 from analysis.mlperf.chapters.extrapolation import extrapolation_chapter
-from analysis.mlperf.chapters.factors import efficiency_factors_chapter
+from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.run_samples import find_scaling_series, read_run_samples
+from analysis.mlperf.reading.run_samples import find_scaling_series, read_samples_to_target
 from analysis.mlperf.study import make_study
 from analysis.reading import mllog
 
@@ -67,7 +67,7 @@ def faster_log(text: str, faster: float, batch: int) -> str:
 
 @pytest.mark.parametrize("benchmark", PUBLISHED_VALUES)
 def test_samples_and_batch_are_read_from_a_log(published_logs: dict[str, str], benchmark: str) -> None:
-    samples = read_run_samples(mllog.parse_log_lines(published_logs[benchmark].splitlines()))
+    samples = read_samples_to_target(mllog.parse_log_lines(published_logs[benchmark].splitlines()))
 
     assert samples is not None
     assert (samples.position, samples.unit, samples.batch) == PUBLISHED_VALUES[benchmark]
@@ -77,7 +77,7 @@ def test_samples_and_batch_are_read_from_a_log(published_logs: dict[str, str], b
 def test_a_log_without_evaluation_has_no_samples(published_logs: dict[str, str]) -> None:
     lines = [line for line in published_logs["ssd"].splitlines() if '"eval_accuracy"' not in line]
 
-    assert read_run_samples(mllog.parse_log_lines(lines)) is None
+    assert read_samples_to_target(mllog.parse_log_lines(lines)) is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_log_with_a_value_that_is_not_a_number_has_no_samples(
     text = published_logs["llama2_70b_lora"]
     assert original in text
 
-    assert read_run_samples(mllog.parse_log_lines(text.replace(original, replacement).splitlines())) is None
+    assert read_samples_to_target(mllog.parse_log_lines(text.replace(original, replacement).splitlines())) is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_one_unusual_log_of_a_round_affects_no_other_log(
 
     study = make_study(read_round_folder(root))
 
-    assert [size.accelerators for series in find_scaling_series(study) for size in series.sizes] == [4, 8]
+    assert [size.accelerators for series in find_scaling_series(study) for size in series.points] == [4, 8]
     valid_row, edited_row = study.results.rows
     assert valid_row.note == ""
     assert note in edited_row.note
@@ -142,19 +142,19 @@ def test_efficiency_factors_are_computed_from_a_round_of_logs(write_round: Round
     (series,) = find_scaling_series(study)
 
     assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
-    assert [size.batch for size in series.sizes] == [8, 8, 16]
-    last = series.efficiency_factors()[-1]
+    assert [size.batch for size in series.points] == [8, 8, 16]
+    last = series.efficiency_by_size()[-1]
     assert last.statistical == pytest.approx(2 / 3)
     assert last.efficiency == pytest.approx(0.5, rel=0.03)
     assert last.hardware == pytest.approx(0.75, rel=0.03)
-    assert 0.001 < series.sizes[0].run_spread < 0.1
+    assert 0.001 < series.points[0].run_spread < 0.1
 
 
 def test_chapters_are_written_for_any_round(write_round: Round) -> None:
     study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
     with figure_style_context():
-        split, points = efficiency_factors_chapter(study), balance_points_chapter(study)
+        split, points = scaling_efficiency_chapter(study), accelerator_choice_chapter(study)
 
     assert split is not None
     assert points is not None
@@ -179,7 +179,7 @@ def test_laws_are_fitted_to_any_round(write_round: Round) -> None:
 
 def test_integer_columns_stay_integers_if_a_rule_has_no_answer(write_round: Round) -> None:
     """Two sizes have no knee between them."""
-    points = balance_points_chapter(make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)}))))
+    points = accelerator_choice_chapter(make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)}))))
 
     assert points is not None
     rows = points.tables[0].data.set_index("rule")

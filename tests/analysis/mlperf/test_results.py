@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.mlperf.chapters.systems import systems_in_all_workloads
-from analysis.mlperf.figures.frame import accelerator_families_by_frequency, family_colours, family_markers
+from analysis.mlperf.figures.frame import accelerator_colours, accelerator_families_by_frequency, accelerator_marks
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import (
     CSV_COLUMNS,
@@ -94,7 +94,7 @@ def test_every_accelerator_family_has_its_own_colour_and_marker() -> None:
     many = [results[0].model_copy(update={"accelerator": f"X{kind}", "system": f"{kind}"}) for kind in range(40)]
     studied = make_study(MlperfResults((*results, *many), "many.csv"))
 
-    looks = set(zip(family_colours(studied).values(), family_markers(studied).values(), strict=True))
+    looks = set(zip(accelerator_colours(studied).values(), accelerator_marks(studied).values(), strict=True))
 
     assert len(looks) == len(accelerator_families_by_frequency(studied)) == 49
 
@@ -190,8 +190,8 @@ def test_efficiency_is_the_ratio_of_accelerator_minutes_to_the_reference(
     for compared in compare_with_reference(rows, reference):
         cost = compared.result.accelerator_count * compared.result.minutes
         assert compared.efficiency * cost == pytest.approx(reference.accelerator_count * reference.minutes)
-        assert compared.relative_size >= 1
+        assert compared.device_ratio >= 1
         if compared.result is reference:
             assert (compared.speedup, compared.efficiency) == (1.0, 1.0)
-        if compared.relative_size == 1:
+        if compared.device_ratio == 1:
             assert compared.speedup >= 1

@@ -13,10 +13,10 @@ from analysis.laws import CriticalBatchLaw, TrainingTimeLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
 from analysis.laws.training_time import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
-from analysis.mlperf.chapters.balance import _balance_point_cells, balance_points_chapter
+from analysis.mlperf.chapters.balance import _accelerator_count_cells, accelerator_choice_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
-from analysis.mlperf.chapters.factors import efficiency_factors_chapter
-from analysis.mlperf.chapters.families import compare_family_results
+from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
+from analysis.mlperf.chapters.families import compare_within_families
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
@@ -40,7 +40,7 @@ from analysis.mlperf.series import (
 )
 from analysis.mlperf.study import MlperfStudy, make_study
 from analysis.report.wording import NO_VALUE, format_number, format_percentage, format_signed_percentage
-from analysis.statistics.worker_count_rules import WorkerCountByRule, choose_worker_counts
+from analysis.statistics.worker_count_rules import ChosenWorkerCount, worker_counts_by_rule
 
 SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 
@@ -72,7 +72,7 @@ def test_hardware_and_statistical_efficiency_are_those_of_the_logs(
 ) -> None:
     """The tolerance is half a unit of the last digit that was kept, plus the effect of rounded minutes."""
     series = SERIES[benchmark]
-    factors = series.efficiency_factors()[series.accelerator_counts.index(accelerators)]
+    factors = series.efficiency_by_size()[series.accelerator_counts.index(accelerators)]
 
     assert series.accelerator_counts[0] == base
     assert factors.speedup == pytest.approx(speedup, abs=0.06)
@@ -96,7 +96,7 @@ def test_the_uncertainty_of_every_size_comes_from_its_own_runs() -> None:
 
     spreads = np.log(ssd.simulated_speedups()).std(axis=0)
 
-    own = [size.run_spread / np.sqrt(size.runs) for size in ssd.sizes]
+    own = [size.run_spread / np.sqrt(size.runs) for size in ssd.points]
     assert spreads == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.15)
 
 
@@ -105,7 +105,7 @@ def test_512_and_more_accelerators_are_predicted_from_64_with_calibrated_bands()
     evaluation = evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH))
     scores = {score.law: score for score in evaluation.law_scores}
 
-    assert {(forecast.series, forecast.workers) for forecast in evaluation.scored_forecasts} == JUDGED_SIZES
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.small_to_large_forecasts} == JUDGED_SIZES
     for law in (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH):
         assert scores[law].points == 7
         assert scores[law].median <= 0.4
@@ -121,14 +121,14 @@ def test_on_all_logs_the_laws_of_parts_meet_the_aim_and_best_batch_misses_it() -
     evaluation = evaluate_laws(read_shipped_series())
     scores = {score.law: score for score in evaluation.law_scores}
 
-    assert {(forecast.series, forecast.workers) for forecast in evaluation.scored_forecasts} == JUDGED_SIZES
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.small_to_large_forecasts} == JUDGED_SIZES
     assert scores[BEST_BATCH].median == pytest.approx(0.41, abs=0.01)
     assert scores[PARTS_KNOWN_BATCH].median == pytest.approx(0.14, abs=0.01)
     assert scores["Amdahl"].median == pytest.approx(1.28, abs=0.01)
     for law in OWN_LAWS:
         assert scores[law].covered >= 0.8
         assert scores[law].width < scores["Amdahl"].width
-        assert evaluation.band_coverage_without_drift(law) < scores[law].covered
+        assert evaluation.coverage_ignoring_law_drift(law) < scores[law].covered
 
 
 def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
@@ -136,7 +136,7 @@ def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
     evaluation = evaluate_laws(read_series_csv(V5_0_SERIES_PATH), OTHER_SERIES_LAWS)
     scores = {score.law: score for score in evaluation.law_scores}
 
-    assert {(forecast.series, forecast.workers) for forecast in evaluation.scored_forecasts} == {
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.small_to_large_forecasts} == {
         (name, 512) for name in ("bert", "llama2_70b_lora", "retinanet", "stable_diffusion")
     }
     assert [round(scores[law].median, 2) for law in OTHER_SERIES_LAWS] == pytest.approx(
@@ -149,7 +149,7 @@ def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
 def test_no_law_depends_on_held_out_sizes_of_the_shipped_series(law: str) -> None:
     """Held-out times and samples are altered; predictions and bands stay bit-identical."""
     series = {shipped.benchmark: shipped for shipped in read_shipped_series()}
-    columns_by_name = {name: dict(shipped.law_fit_columns) for name, shipped in series.items()}
+    columns_by_name = {name: dict(shipped.scaling_law_columns) for name, shipped in series.items()}
     altered_columns = {name: alter_held_out_sizes(fit_columns) for name, fit_columns in columns_by_name.items()}
 
     original, altered = (
@@ -178,7 +178,7 @@ def test_the_assumed_noise_is_that_of_small_systems() -> None:
     spreads = [
         size.run_spread
         for shipped in read_shipped_series()
-        for size in shipped.sizes
+        for size in shipped.points
         if size.accelerators <= MAX_FITTED_ACCELERATORS
     ]
 
@@ -187,7 +187,7 @@ def test_the_assumed_noise_is_that_of_small_systems() -> None:
 
 def test_law_fit_columns_are_in_seconds() -> None:
     """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
-    columns = SERIES["bert"].law_fit_columns
+    columns = SERIES["bert"].scaling_law_columns
 
     assert columns["seconds"][0] == pytest.approx(590.16)
     assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
@@ -199,7 +199,7 @@ def test_a_series_with_too_few_sizes_gets_no_forecast() -> None:
     assert rgat.accelerator_counts == [8, 72, 256]
     assert not has_enough_sizes_to_fit(rgat)
     assert all(map(has_enough_sizes_to_fit, read_shipped_series()))
-    assert evaluate_laws((rgat,)).scored_forecasts == ()
+    assert evaluate_laws((rgat,)).small_to_large_forecasts == ()
 
 
 def test_the_classic_laws_have_their_known_errors() -> None:
@@ -224,7 +224,7 @@ def test_a_law_is_fitted_to_all_sizes_of_a_series() -> None:
 
 
 def test_balance_points_come_with_rule_and_interval() -> None:
-    write_chapter = balance_points_chapter(make_study(read_results_csv()))
+    write_chapter = accelerator_choice_chapter(make_study(read_results_csv()))
 
     assert write_chapter is not None
     table = write_chapter.tables[0].data
@@ -237,17 +237,17 @@ def test_balance_points_come_with_rule_and_interval() -> None:
 
 def test_without_draws_there_is_no_interval() -> None:
     """A single run per size has an unknown spread; an interval of width zero would be wrong."""
-    picks = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
+    picks = worker_counts_by_rule([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
-    assert {_balance_point_cells("built", pick)["built_interval"] for pick in picks} == {NO_VALUE}
-    assert _balance_point_cells("built", WorkerCountByRule("knee", 2, (2, 2)))["built_interval"] == "2"
-    assert _balance_point_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
+    assert {_accelerator_count_cells("built", pick)["built_interval"] for pick in picks} == {NO_VALUE}
+    assert _accelerator_count_cells("built", ChosenWorkerCount("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _accelerator_count_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
     (bert,) = [workload for workload in make_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    references = {own[0].reference.accelerator: own for own in compare_family_results(bert)}
+    references = {own[0].reference.accelerator: own for own in compare_within_families(bert)}
 
     assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
     assert (
@@ -358,7 +358,7 @@ def test_the_documentation_has_the_current_numbers_of_series_and_laws(
     page = (pytestconfig.rootpath / "docs" / "statistics.md").read_text()
     extrapolation = write_chapter(extrapolation_chapter)
     expected = [
-        *map(factor_row, table(write_chapter(efficiency_factors_chapter), "factors").to_dict("records")),
+        *map(factor_row, table(write_chapter(scaling_efficiency_chapter), "factors").to_dict("records")),
         *map(back_row, table(write_chapter(scaling_laws_chapter), "laws-backtests").to_dict("records")),
         *map(point_row, table(extrapolation, "extrapolation").query("judged == 'yes'").to_dict("records")),
         *map(score_row, table(extrapolation, "extrapolation-scores").assign(set="v4.1").to_dict("records")),
@@ -433,7 +433,7 @@ def test_balance_points_at_the_largest_size_are_bounds_and_grid_ones_approximate
 
 def test_the_finding_on_balance_points_states_how_far_rules_differ(benchmark_rows: pd.DataFrame) -> None:
     """The rules choose 64, 64 and 3,472 among the systems built for BERT."""
-    write_chapter = balance_points_chapter(make_study(read_results_csv()))
+    write_chapter = accelerator_choice_chapter(make_study(read_results_csv()))
 
     assert write_chapter is not None
     by_workload = benchmark_rows.dropna(subset=["built"]).groupby("workload").built
@@ -445,6 +445,6 @@ def test_the_finding_on_balance_points_states_how_far_rules_differ(benchmark_row
 @pytest.fixture(scope="module")
 def benchmark_rows() -> pd.DataFrame:
     """The table of balance points of the shipped series."""
-    write_chapter = balance_points_chapter(make_study(read_results_csv()))
+    write_chapter = accelerator_choice_chapter(make_study(read_results_csv()))
     assert write_chapter is not None
     return write_chapter.tables[0].data

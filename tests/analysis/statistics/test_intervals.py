@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import bootstrap
 
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS, confidence_interval, ratio_interval, resample_olympic_means
-from analysis.statistics.centre import median_or_infinity, olympic_mean
+from analysis.statistics.centre import median_of_maybe_infinite, olympic_mean
 
 TIMES = arrays(float, st.integers(2, 8), elements=st.floats(0.5, 50))
 
@@ -102,8 +102,8 @@ def test_a_single_run_has_no_interval() -> None:
 
 
 def test_the_median_ranks_missed_runs_last() -> None:
-    assert median_or_infinity(np.array([3.0, math.inf, 1.0])) == 3
-    assert math.isinf(median_or_infinity(np.array([1.0, math.inf])))
+    assert median_of_maybe_infinite(np.array([3.0, math.inf, 1.0])) == 3
+    assert math.isinf(median_of_maybe_infinite(np.array([1.0, math.inf])))
     assert olympic_mean(np.array([3.0, math.inf, 1.0])) == 3
 
 

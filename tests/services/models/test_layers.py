@@ -42,7 +42,7 @@ def test_the_initial_variance_of_a_dense_layer_uses_inputs_and_outputs() -> None
 @pytest.mark.parametrize("task", [DIGITS, MNIST], ids=["8x8", "28x28"])
 def test_lenet5_has_its_usual_number_of_parameters(task: LearningTask) -> None:
     """61,706 parameters: published times are those of exactly this network."""
-    assert LeNet5().parameter_layout(task).size == 61_706
+    assert LeNet5().parameter_layout(task).parameter_count == 61_706
 
 
 def test_lenet5_enlarges_or_pads_images_to_32_pixels() -> None:

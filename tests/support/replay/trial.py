@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.reading import mllog
-from analysis.reading.batches import read_row_batches
+from analysis.reading.batches import read_logged_rows
 from analysis.reading.run_folder import TrialFolder
 from replay import ShardArrivals, TrialProgress, replay
 from replay.base import Row
@@ -51,7 +51,7 @@ def _worker_steps(log: Path) -> list[Row]:
 
 def _rows(path: Path, log: mllog.NodeLog, key: str, columns: Sequence[str]) -> list[Row]:
     """Return all rows by column, with whole numbers as values; error messages name the file of `path`."""
-    values, unusable_rows = read_row_batches(log, key, columns, columns)
+    values, unusable_rows = read_logged_rows(log, key, columns, columns)
     if problems := [*log.unusable_lines, *unusable_rows]:
         raise ProtocolError(f"{path.name}:{problems[0].line_number}: {problems[0].problem}")
     if np.isnan(values).any():
