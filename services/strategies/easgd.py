@@ -50,7 +50,7 @@ class Easgd(ServerBasedStrategy):
                 ("period",), f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps)"
             )
 
-    def strategy_key_conflict(self, worker_count: int) -> str | None:
+    def _strategy_key_conflict(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
             return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
         if isinstance(self.synchrony, Bsp) and worker_count * self._moving_rate_or_default(worker_count) > 1:
@@ -58,7 +58,7 @@ class Easgd(ServerBasedStrategy):
                 f"moving_rate is too large: {worker_count} workers move the centre together; "
                 f"with synchrony bsp it may be at most 1/{worker_count}"
             )
-        return super().strategy_key_conflict(worker_count)
+        return super()._strategy_key_conflict(worker_count)
 
     def _moving_rate_or_default(self, worker_count: int) -> float:
         """Return the moving rate α of elastic averaging: the declared one, or the default β/n for n workers."""

@@ -49,13 +49,13 @@ class ParameterServer(ServerBasedStrategy):
         is_synchronous = self.synchrony.wait_rules().is_synchronous
         return ExchangeScheme(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
 
-    def strategy_key_conflict(self, worker_count: int) -> str | None:
+    def _strategy_key_conflict(self, worker_count: int) -> str | None:
         if self._reduces_learning_rate(worker_count) and self.staleness.divides_rate_by_worker_count:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
                 "does so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
-        return super().strategy_key_conflict(worker_count)
+        return super()._strategy_key_conflict(worker_count)
 
     def _reduces_learning_rate(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
@@ -77,7 +77,7 @@ class ParameterServer(ServerBasedStrategy):
             worker_count
         )
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
-        return reason or dedicated.strategy_key_conflict(self.placement.gradient_worker_count(worker_count))
+        return reason or dedicated._strategy_key_conflict(self.placement.gradient_worker_count(worker_count))
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         if self.rate == "as_given":

@@ -47,11 +47,11 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         )
 
     def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        if reason := self.strategy_key_conflict(scenario_sizes.workers):
+        if reason := self._strategy_key_conflict(scenario_sizes.workers):
             yield KeyConflict((), reason)
         yield from self._empty_shard_conflicts(scenario_sizes)
 
-    def strategy_key_conflict(self, worker_count: int) -> str | None:
+    def _strategy_key_conflict(self, worker_count: int) -> str | None:
         """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
         reasons = (
             self.synchrony.worker_count_conflict(worker_count),
