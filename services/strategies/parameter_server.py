@@ -73,11 +73,13 @@ class ParameterServer(ServerBasedStrategy):
         yield from self._empty_shard_conflicts(scenario_sizes)
 
     def _invalid_second_phase_reason(self, worker_count: int) -> str | None:
-        reason = self.placement.strategy_switch_conflict(worker_count, self.servers) or self._single_server_only_reason(
-            worker_count
-        )
+        if reason := self.placement.strategy_switch_conflict(worker_count, self.servers):
+            return reason
+        if reason := self._single_server_only_reason(worker_count):
+            return reason
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
-        return reason or dedicated._strategy_key_conflict(self.placement.gradient_worker_count(worker_count))
+        gradient_workers = self.placement.gradient_worker_count(worker_count)
+        return dedicated._strategy_key_conflict(gradient_workers)  # noqa: SLF001 - a copy of this strategy
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         if self.rate == "as_given":
