@@ -85,7 +85,7 @@ class PerfettoTrace:
         self._add_annotations(event, annotations)
 
     def add_counter_value(self, track_number: int, time_ns: int, value: float) -> None:
-        """Set the value of a counter track from the time `at_ns` on."""
+        """Set the value of a counter track from the time `time_ns` on."""
         self._add_event(track_number, time_ns, "TYPE_COUNTER").double_counter_value = value
 
     def _add_track_descriptor(self, name: str, parent_track: int | None) -> int:

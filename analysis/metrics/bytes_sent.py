@@ -28,8 +28,8 @@ def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
             expected[node] += _sent_bytes(count, reply_bytes, node, steps)
-    hand_over = _strategy_switch_bytes(trial, expected)
-    return {node: round(count + hand_over.get(node, 0)) for node, count in expected.items()}
+    transfer_bytes = _strategy_switch_bytes(trial, expected)
+    return {node: round(count + transfer_bytes.get(node, 0)) for node, count in expected.items()}
 
 
 def _strategy_switch_bytes(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
@@ -42,13 +42,15 @@ def _strategy_switch_bytes(trial: TrialTables, step_bytes: dict[str, float]) -> 
     if after is None or switch is None:
         return {}
     if switch.committed:
-        return dict(after.hand_over_bytes) if switch.committed["loaded"] else {}
+        return dict(after.model_transfer_bytes) if switch.committed["loaded"] else {}
     if not switch.abort_reason:
         return {}
     sent = bytes_sent(trial)
     by_servers = {node: sent.get(node, 0) - step_bytes[node] for node in trial.plan.shard_owners if node in step_bytes}
     partial_bytes = {**switch.transfer_bytes_sent, **by_servers}
-    return {node: min(max(0, partial_bytes.get(node, 0)), planned) for node, planned in after.hand_over_bytes.items()}
+    return {
+        node: min(max(0, partial_bytes.get(node, 0)), planned) for node, planned in after.model_transfer_bytes.items()
+    }
 
 
 def _round_up_step_counts(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:

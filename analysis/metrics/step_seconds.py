@@ -36,7 +36,7 @@ def typical_step_s(trial: TrialTables) -> float | None:
 
 
 def step_statistic_name(plan: TrialPlan) -> StepStatistic:
-    """Return whether `typical_measured_step_s` is a median or a mean of the step times for a plan."""
+    """Return whether `typical_step_s` is a median or a mean of the step times for a plan."""
     if plan.has_varying_worker_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"

@@ -256,8 +256,10 @@ def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch
     if switch.after and switch.before and switch.after.batch_s >= switch.before.batch_s:
         quality = f"; {switch.quality}" if switch.has_lost_model_quality else ""
         return f"did not pay, because {batch_change}: {cause}{quality}"
-    hand_over = f"the switch itself took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
-    return f"did not pay: {batch_change}, but {switch.quality or hand_over}"
+    time_of_switch = (
+        f"the switch itself took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
+    )
+    return f"did not pay: {batch_change}, but {switch.quality or time_of_switch}"
 
 
 def describe_main_cause_of_gain(gain: StrategySwitchGain, switch_result: StrategySwitchResult, workers: int) -> str:

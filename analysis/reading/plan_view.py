@@ -1,7 +1,7 @@
 """View of plan.json: the parts of a trial's plan that the analysis reads.
 
-Every field has the name of its key in plan.json, or names the key as its alias. No other module of the analysis depends
-on keys of plan.json.
+Every field has the name of its key in plan.json, or names the key as its alias. Except for the parameters of a strategy,
+no other module of the analysis depends on keys of plan.json.
 """
 
 from pathlib import Path
@@ -54,7 +54,7 @@ class PlanAfterStrategySwitch(PlanJsonRecord):
     is_synchronous: bool = True
     worker_weights: tuple[int, ...] = ()  # shares of a batch, by rank: 0 for a worker that becomes a server
     latencies_s: tuple[float, float] = (0.0, 0.0)  # of an exchange before and after, at infinite link rates
-    hand_over_bytes: dict[str, int] = {}
+    model_transfer_bytes: dict[str, int] = {}
 
     @property
     def server_only_workers(self) -> tuple[str, ...]:

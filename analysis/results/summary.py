@@ -167,10 +167,10 @@ def _add_strategy_switch_verdict(
     repeats = [pair for pair in trial_pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
     qualities = switch_pair_qualities([(switched, other) for switched, other in repeats if other])
-    judgement = judge_strategy_switch(trial, unswitched, qualities)
+    judged = judge_strategy_switch(trial, unswitched, qualities)
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
     stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
-    return replace(trial, switch=replace(switch, verdict=judgement.verdict, quality=judgement.quality, stale_s=stale))
+    return replace(trial, switch=replace(switch, verdict=judged.verdict, quality=judged.quality, stale_s=stale))
 
 
 def _collect_shaping_mechanisms(run_tables: RunTables) -> dict[str, list[str]]:

@@ -27,11 +27,6 @@ class ConvergenceCheck:
         """Whether the strategy needs significantly fewer samples than the reference, which hints at a bug."""
         return self.p_value < SIGNIFICANCE_LEVEL
 
-    @property
-    def bug_hint(self) -> str:
-        """Advice to the user on a strategy with suspiciously few samples to target; else empty."""
-        return "check for a bug" if self.is_suspicious else ""
-
 
 def compare_samples_with_reference(
     samples_to_target: Floats, reference_samples: Floats, rounding_widths: tuple[float, float] = (0.0, 0.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, nan
 from typing import TypeAlias
 
-from services.coordinator import switch_machine as switchover
+from services.coordinator import switch_machine
 from services.coordinator.switch_machine import LogStrategySwitchRule, StartStrategySwitch, StrategySwitchStateMachine
 from services.runtime.control import EpochReport, StrategySwitchReport
 from services.scenario.target import QualityTarget
@@ -49,7 +49,7 @@ class ReplyToEpochReport:
 
 @dataclass(frozen=True)
 class RequestWorkerStrategySwitch:
-    """Action: tell a worker, in the reply to its epoch report, to switch its strategy before the next step."""
+    """Action: request from a worker, in the reply to its epoch report, a strategy switch before the next step."""
 
     node_name: str
     epoch_number: int
@@ -81,7 +81,7 @@ RunAction: TypeAlias = (
     | AnnounceRunStop
     | FinishRun
     | EndWaitForStrategySwitch
-    | switchover.SwitchAction
+    | switch_machine.SwitchAction
 )
 
 
@@ -248,9 +248,9 @@ class RunStateMachine:
             return []
         is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and eval_point.number >= self.epochs)
         actions: list[RunAction] = [*self.strategy_switch.handle_evaluation_point(eval_point, may_switch=not is_over)]
-        judgements = [action.judgement for action in actions if isinstance(action, LogStrategySwitchRule)]
-        if any(judgement.gives_up for judgement in judgements) and not self.stop_reason:
-            self.has_diverged, self.stop_reason = True, f"{judgements[0].skipped} losses were not finite"
+        decisions = [action.decision for action in actions if isinstance(action, LogStrategySwitchRule)]
+        if any(decision.gives_up for decision in decisions) and not self.stop_reason:
+            self.has_diverged, self.stop_reason = True, f"{decisions[0].skipped} losses were not finite"
             actions.append(AnnounceRunStop(self.stop_reason))
         return actions
 

@@ -151,8 +151,8 @@ class CoordinatorRuntime:
                 self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(must_switch_strategy=True))
             case AnnounceRunStop():
                 self._run_stopped.set()
-            case LogStrategySwitchRule(point, judgement):
-                self._log_switch_rule_decision(point, judgement)
+            case LogStrategySwitchRule(point, decision):
+                self._log_switch_rule_decision(point, decision)
             case StartStrategySwitch():
                 self._start_strategy_switch()
             case AnnounceSwitchDecision():
@@ -229,10 +229,10 @@ class CoordinatorRuntime:
         )
 
     def _announce_switch_decision(self, announcement: AnnounceSwitchDecision) -> None:
-        decision = self._switch_decision_future(announcement.round)
+        decision = self._switch_decision_future(announcement.stage)
         if decision.done():
             return
-        if announcement.round == "stopped" and announcement.decision.action != "abort":
+        if announcement.stage == "stopped" and announcement.decision.action != "abort":
             self._log_strategy_switch_stage("switch_prepared", announcement)
         decision.set_result(announcement.decision)
         if announcement.decision.action != "load":
@@ -261,7 +261,7 @@ class CoordinatorRuntime:
             "samples": decision.samples,
             "params_sha256": announcement.param_digests,
             "state_sha256": announcement.state_digests,
-            "loaded": announcement.round == "loaded" or decision.action == "load",
+            "loaded": announcement.stage == "loaded" or decision.action == "load",
             "seconds": seconds,
         }
         self.log.log_event(log_key, value, samples_count=decision.samples, step=decision.first_step)
@@ -297,7 +297,7 @@ class CoordinatorRuntime:
         self.run_finished.set()
 
     def _epochs_for_samples(self, sample_count: int) -> int:
-        """Return the number of epochs that use `samples` training samples, rounded; at least 1."""
+        """Return the number of epochs that use `sample_count` training samples, rounded; at least 1."""
         return max(1, round(sample_count / self.plan.train_samples))
 
 

@@ -54,20 +54,24 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return wire.RunDecision(
-            stop=bool(verdict.stop_reason), stop_reason=verdict.stop_reason, must_hand_over=verdict.must_switch_strategy
+            stop=bool(verdict.stop_reason),
+            stop_reason=verdict.stop_reason,
+            must_switch_strategy=verdict.must_switch_strategy,
         )
 
-    async def AwaitHandOver(self, request: wire.WaitRequest, context: Any) -> wire.HandOverCall:  # noqa: N802
+    async def AwaitStrategySwitch(self, request: wire.WaitRequest, context: Any) -> wire.StrategySwitchCall:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        return wire.HandOverCall(must_hand_over=await self._runtime.await_strategy_switch())
+        return wire.StrategySwitchCall(must_switch_strategy=await self._runtime.await_strategy_switch())
 
-    async def ReportHandOver(self, request: wire.HandOverState, context: Any) -> wire.HandOverDecision:  # noqa: N802
+    async def ReportStrategySwitch(  # noqa: N802 - the name in the proto file
+        self, request: wire.StrategySwitchState, context: Any
+    ) -> wire.StrategySwitchDecision:
         await self._check_caller_certificate(request.node_name, context)
         try:
             decision = await self._runtime.report_strategy_switch(_read_strategy_switch_report(request))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return wire.HandOverDecision(**asdict(decision))
+        return wire.StrategySwitchDecision(**asdict(decision))
 
     async def AwaitStop(self, request: wire.WaitRequest, context: Any) -> wire.RunDecision:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
@@ -88,7 +92,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
-def _read_strategy_switch_report(request: wire.HandOverState) -> StrategySwitchReport:
+def _read_strategy_switch_report(request: wire.StrategySwitchState) -> StrategySwitchReport:
     """Return a node's state in a strategy switch from its gRPC request.
 
     Raises:
@@ -96,9 +100,9 @@ def _read_strategy_switch_report(request: wire.HandOverState) -> StrategySwitchR
     """
     stage = next((stage for stage in REPORT_STAGES if stage == request.stage), None)
     if stage is None:
-        rounds = ", ".join(REPORT_STAGES)
+        stages = ", ".join(REPORT_STAGES)
         raise ProtocolError(
-            f"{request.node_name}: stage {request.stage!r} of a strategy switch does not exist; use {rounds}"
+            f"{request.node_name}: stage {request.stage!r} of a strategy switch does not exist; use {stages}"
         )
     return StrategySwitchReport(
         node_name=request.node_name,

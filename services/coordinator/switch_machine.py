@@ -31,19 +31,19 @@ class LogStrategySwitchRule:
     """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
 
     point: EvaluationPoint
-    judgement: SwitchRuleDecision
+    decision: SwitchRuleDecision
 
 
 @dataclass(frozen=True)
 class StartStrategySwitch:
-    """Action: tell all nodes to stop for a strategy switch between two training steps."""
+    """Action: stop all nodes for a strategy switch between two training steps."""
 
 
 @dataclass(frozen=True)
 class AnnounceSwitchDecision:
     """Action: send the decision about a strategy switch to all nodes that have reported, or will report, one stage."""
 
-    round: ReportStage
+    stage: ReportStage
     decision: StrategySwitchDecision
     param_digests: Digests = ()  # of the model that all nodes agree on, by range of the parameter vector
     state_digests: Digests = ()
@@ -61,16 +61,16 @@ class StrategySwitchStateMachine:
     server_names: tuple[str, ...]  # names of the shard owners, by shard; workers may be among them
     stage: SwitchStage = "waiting"
     is_committed: bool = False
-    _rule_memory: SwitchRuleState = field(default_factory=SwitchRuleState)
+    _rule_state: SwitchRuleState = field(default_factory=SwitchRuleState)
     _reports: dict[ReportStage, dict[Participant, StrategySwitchReport]] = field(
         default_factory=lambda: {stage: {} for stage in REPORT_STAGES}
     )
 
     def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
         """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
-        judgement, self._rule_memory = self.switch.rule.decide_switch(evaluation_point, self._rule_memory)
-        action = LogStrategySwitchRule(evaluation_point, judgement)
-        return [action, *self._start_strategy_switch()] if judgement.fires and may_switch else [action]
+        decision, self._rule_state = self.switch.rule.decide_switch(evaluation_point, self._rule_state)
+        action = LogStrategySwitchRule(evaluation_point, decision)
+        return [action, *self._start_strategy_switch()] if decision.fires and may_switch else [action]
 
     def handle_node_report(self, node_report: StrategySwitchReport) -> list[SwitchAction]:
         """Record that a node has stopped, or has loaded the model; repeated or late reports are ignored.

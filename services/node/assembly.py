@@ -82,8 +82,8 @@ async def run_worker(plan: Plan, node: NodePlan, services: NodeServices) -> None
 
 def _message_receivers(worker: WorkerRuntime) -> tuple[str, ...]:
     """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
-    hand_over = worker.strategy_switch
-    algorithms = [worker.current_algorithm, *([hand_over.algorithm_after] if hand_over else ())]
+    strategy_switch = worker.strategy_switch
+    algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
 
 
@@ -174,11 +174,11 @@ def _make_worker(
         batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
     )
     data, pace = plan.dataset.load(plan.dtype), _make_compute_pacer(plan, node, services.clock, event_runner.slowdowns)
-    phases, hand_over = plan.strategy.training_phases(), None
+    phases, strategy_switch = plan.strategy.training_phases(), None
     algorithm = phases.first.worker_algorithm(context)
     if phases.switch and plan.second_phase:
         context_after = replace(context, optimiser=plan.second_phase.optimiser, schedule=plan.second_phase.schedule)
-        hand_over = WorkerStrategySwitch(
+        strategy_switch = WorkerStrategySwitch(
             node.name,
             phases.switch,
             algorithm,
@@ -197,7 +197,7 @@ def _make_worker(
         services.clock,
         services.log,
         event_runner.begin_events_of_step,
-        hand_over,
+        strategy_switch,
     )
 
 

@@ -1,6 +1,6 @@
 """Measurement of the cost of a message on this host, and of the rate of one link, between two node processes.
 
-The node `asks` sends requests, the node `answers` replies, over a transport of nodes. The engine starts both processes,
+The requester sends requests, the responder replies, over a transport of nodes. The engine starts both processes,
 shapes the link between them if a rate is declared, and then opens the start gate.
 """
 
@@ -26,7 +26,7 @@ from services.transport.data_planes import DATA_PLANES
 from services.transport.shaping import FluidLinkShaping, NodeLinks
 from services.transport.socket_transport import SocketTransport
 
-REQUESTER, RESPONDER = "asks", "answers"  # names of the two nodes
+REQUESTER, RESPONDER = "requester", "responder"  # names of the two nodes
 WARM_UP_ROUND_TRIPS, ROUND_TRIPS = 50, 400
 SHAPED_SEND_S = 1.5  # seconds of sending at the declared rate
 UNSHAPED_SEND_BYTES = 256 << 20

@@ -134,7 +134,7 @@ def _plan_second_phase(
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
     sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
-    hand_over = switch.model_transfer_bytes(workers, cost.entries, cost.dtype, slots)
+    transfer_bytes = switch.model_transfer_bytes(workers, cost.entries, cost.dtype, slots)
     return SecondPhasePlan(
         planned_step=switch.rule.planned_switch_step(step_count, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
@@ -145,7 +145,7 @@ def _plan_second_phase(
         is_synchronous=switch.second.exchange_scheme().is_synchronous,
         worker_weights=switch.batch_weights_after_switch(workers),
         latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
-        hand_over_bytes=_sent_bytes_by_node(hand_over, servers),
+        model_transfer_bytes=_sent_bytes_by_node(transfer_bytes, servers),
     )
 
 

@@ -36,7 +36,7 @@ class SecondPhasePlan(FrozenRecord):
     is_synchronous: bool  # whether all replicas hold the same bits after every step
     worker_weights: tuple[int, ...]  # share of a batch by rank; 0 for a worker that only serves in this phase
     latencies_s: tuple[float, float]  # of an exchange before and after the switch, if bytes took no time; virtual
-    hand_over_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
+    model_transfer_bytes: dict[str, int]  # payload bytes that each node sends if the switch has to move the state
 
 
 class Plan(FrozenRecord):

@@ -94,7 +94,7 @@ class ShardStateMachine:
     _granted_steps: dict[int, int] = field(
         default_factory=dict
     )  # last step that a worker may start without a new decision
-    _is_asynchronous: bool = False  # whether replies tell workers that their next push waits for no other
+    _is_asynchronous: bool = False  # whether a worker's next push waits for no other; sent in replies
 
     def __post_init__(self) -> None:
         self._worker_clocks = dict.fromkeys(range(self.worker_count), 0)

@@ -58,12 +58,12 @@ class StrategySwitchingServer:
 
         There will be none when the worker in the same process has finished its training.
         """
-        call_task = asyncio.create_task(self.control.await_strategy_switch())
+        switch_task = asyncio.create_task(self.control.await_strategy_switch())
         try:
-            await asyncio.wait({call_task, *self.worker_tasks}, return_when=FIRST_COMPLETED)
-            return call_task.done() and call_task.result()
+            await asyncio.wait({switch_task, *self.worker_tasks}, return_when=FIRST_COMPLETED)
+            return switch_task.done() and switch_task.result()
         finally:
-            call_task.cancel()
+            switch_task.cancel()
 
     @property
     def _current_optimiser_state(self) -> OptimiserState:

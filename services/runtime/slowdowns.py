@@ -24,7 +24,7 @@ class WorkerSlowdowns:
         self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, factor))
 
     def compute_end_s(self, start_s: float, compute_s: float) -> float:
-        """Return when compute ends that starts at `start_s` and takes `work_s` seconds without a slowdown."""
+        """Return when compute ends that starts at `start_s` and takes `compute_s` seconds without a slowdown."""
         now_s = start_s
         for change_s in self._factor_change_times_s(start_s):
             factor = self._slowdown_factor_at(now_s)

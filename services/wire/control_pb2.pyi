@@ -67,14 +67,14 @@ class EpochReport(_message.Message):
     def __init__(self, node_name: _Optional[str] = ..., epoch: _Optional[int] = ..., steps: _Optional[int] = ..., samples: _Optional[int] = ..., loss_sum: _Optional[float] = ..., loss_samples: _Optional[int] = ..., parameters: _Optional[bytes] = ..., parameters_sha256: _Optional[str] = ...) -> None: ...
 
 class RunDecision(_message.Message):
-    __slots__ = ("stop", "stop_reason", "must_hand_over")
+    __slots__ = ("stop", "stop_reason", "must_switch_strategy")
     STOP_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
-    MUST_HAND_OVER_FIELD_NUMBER: _ClassVar[int]
+    MUST_SWITCH_STRATEGY_FIELD_NUMBER: _ClassVar[int]
     stop: bool
     stop_reason: str
-    must_hand_over: bool
-    def __init__(self, stop: _Optional[bool] = ..., stop_reason: _Optional[str] = ..., must_hand_over: _Optional[bool] = ...) -> None: ...
+    must_switch_strategy: bool
+    def __init__(self, stop: _Optional[bool] = ..., stop_reason: _Optional[str] = ..., must_switch_strategy: _Optional[bool] = ...) -> None: ...
 
 class WaitRequest(_message.Message):
     __slots__ = ("node_name",)
@@ -82,13 +82,13 @@ class WaitRequest(_message.Message):
     node_name: str
     def __init__(self, node_name: _Optional[str] = ...) -> None: ...
 
-class HandOverCall(_message.Message):
-    __slots__ = ("must_hand_over",)
-    MUST_HAND_OVER_FIELD_NUMBER: _ClassVar[int]
-    must_hand_over: bool
-    def __init__(self, must_hand_over: _Optional[bool] = ...) -> None: ...
+class StrategySwitchCall(_message.Message):
+    __slots__ = ("must_switch_strategy",)
+    MUST_SWITCH_STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    must_switch_strategy: bool
+    def __init__(self, must_switch_strategy: _Optional[bool] = ...) -> None: ...
 
-class HandOverState(_message.Message):
+class StrategySwitchState(_message.Message):
     __slots__ = ("node_name", "stage", "next_step", "version", "samples", "updates", "params_digests", "state_digests", "failure", "is_server")
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -112,7 +112,7 @@ class HandOverState(_message.Message):
     is_server: bool
     def __init__(self, node_name: _Optional[str] = ..., stage: _Optional[str] = ..., next_step: _Optional[int] = ..., version: _Optional[int] = ..., samples: _Optional[int] = ..., updates: _Optional[int] = ..., params_digests: _Optional[_Iterable[str]] = ..., state_digests: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., is_server: _Optional[bool] = ...) -> None: ...
 
-class HandOverDecision(_message.Message):
+class StrategySwitchDecision(_message.Message):
     __slots__ = ("action", "abort_reason", "first_step", "version", "samples", "updates")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     ABORT_REASON_FIELD_NUMBER: _ClassVar[int]

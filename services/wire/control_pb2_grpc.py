@@ -57,15 +57,15 @@ class ControlStub:
                 request_serializer=services_dot_wire_dot_control__pb2.EpochReport.SerializeToString,
                 response_deserializer=services_dot_wire_dot_control__pb2.RunDecision.FromString,
                 _registered_method=True)
-        self.AwaitHandOver = channel.unary_unary(
-                '/ensayo.wire.Control/AwaitHandOver',
+        self.AwaitStrategySwitch = channel.unary_unary(
+                '/ensayo.wire.Control/AwaitStrategySwitch',
                 request_serializer=services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.HandOverCall.FromString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StrategySwitchCall.FromString,
                 _registered_method=True)
-        self.ReportHandOver = channel.unary_unary(
-                '/ensayo.wire.Control/ReportHandOver',
-                request_serializer=services_dot_wire_dot_control__pb2.HandOverState.SerializeToString,
-                response_deserializer=services_dot_wire_dot_control__pb2.HandOverDecision.FromString,
+        self.ReportStrategySwitch = channel.unary_unary(
+                '/ensayo.wire.Control/ReportStrategySwitch',
+                request_serializer=services_dot_wire_dot_control__pb2.StrategySwitchState.SerializeToString,
+                response_deserializer=services_dot_wire_dot_control__pb2.StrategySwitchDecision.FromString,
                 _registered_method=True)
         self.AwaitStop = channel.unary_unary(
                 '/ensayo.wire.Control/AwaitStop',
@@ -114,15 +114,15 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AwaitHandOver(self, request, context):
-        """The reply is sent when the node must hand over to another strategy, or when no hand-over can come any more, however
+    def AwaitStrategySwitch(self, request, context):
+        """The reply is sent when the node must switch its strategy, or when no strategy switch can follow, however
         long that takes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReportHandOver(self, request, context):
+    def ReportStrategySwitch(self, request, context):
         """The node has stopped between two steps, or has loaded the parameters sent to it. The reply is sent when all nodes have
         reported this stage, or one of them has failed.
         """
@@ -167,15 +167,15 @@ def add_ControlServicer_to_server(servicer, server):
                     request_deserializer=services_dot_wire_dot_control__pb2.EpochReport.FromString,
                     response_serializer=services_dot_wire_dot_control__pb2.RunDecision.SerializeToString,
             ),
-            'AwaitHandOver': grpc.unary_unary_rpc_method_handler(
-                    servicer.AwaitHandOver,
+            'AwaitStrategySwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitStrategySwitch,
                     request_deserializer=services_dot_wire_dot_control__pb2.WaitRequest.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.HandOverCall.SerializeToString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StrategySwitchCall.SerializeToString,
             ),
-            'ReportHandOver': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReportHandOver,
-                    request_deserializer=services_dot_wire_dot_control__pb2.HandOverState.FromString,
-                    response_serializer=services_dot_wire_dot_control__pb2.HandOverDecision.SerializeToString,
+            'ReportStrategySwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportStrategySwitch,
+                    request_deserializer=services_dot_wire_dot_control__pb2.StrategySwitchState.FromString,
+                    response_serializer=services_dot_wire_dot_control__pb2.StrategySwitchDecision.SerializeToString,
             ),
             'AwaitStop': grpc.unary_unary_rpc_method_handler(
                     servicer.AwaitStop,
@@ -310,7 +310,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def AwaitHandOver(request,
+    def AwaitStrategySwitch(request,
             target,
             options=(),
             channel_credentials=None,
@@ -323,9 +323,9 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/AwaitHandOver',
+            '/ensayo.wire.Control/AwaitStrategySwitch',
             services_dot_wire_dot_control__pb2.WaitRequest.SerializeToString,
-            services_dot_wire_dot_control__pb2.HandOverCall.FromString,
+            services_dot_wire_dot_control__pb2.StrategySwitchCall.FromString,
             options,
             channel_credentials,
             insecure,
@@ -337,7 +337,7 @@ class Control:
             _registered_method=True)
 
     @staticmethod
-    def ReportHandOver(request,
+    def ReportStrategySwitch(request,
             target,
             options=(),
             channel_credentials=None,
@@ -350,9 +350,9 @@ class Control:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ensayo.wire.Control/ReportHandOver',
-            services_dot_wire_dot_control__pb2.HandOverState.SerializeToString,
-            services_dot_wire_dot_control__pb2.HandOverDecision.FromString,
+            '/ensayo.wire.Control/ReportStrategySwitch',
+            services_dot_wire_dot_control__pb2.StrategySwitchState.SerializeToString,
+            services_dot_wire_dot_control__pb2.StrategySwitchDecision.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,7 +33,7 @@ class LossAndStepCounters:
     missed_deadlines: int = 0
 
     def add_loss(self, mean_loss: float, sample_count: int) -> None:
-        """Add the loss of a step: `mean_loss`, the mean over `samples` samples."""
+        """Add the loss of a step: `mean_loss`, the mean over `sample_count` samples."""
         self.loss_sum += mean_loss * sample_count
         self.loss_samples += sample_count
 
@@ -99,10 +99,10 @@ class WorkerRuntime:
         result = StepResult(params, self.current_algorithm.initial_state(params))
         step_log = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
         stop_task = asyncio.create_task(self._await_stop())
-        call_task = asyncio.create_task(self._await_strategy_switch())
+        switch_task = asyncio.create_task(self._await_strategy_switch())
         step = 0
         while True:
-            if self._is_strategy_switch_due(step, result) or (call_task.done() and call_task.result()):
+            if self._is_strategy_switch_due(step, result) or (switch_task.done() and switch_task.result()):
                 step, result = await self._switch_strategy(step, result)
             if not self._has_sample_budget_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
@@ -117,13 +117,13 @@ class WorkerRuntime:
                     step, result = await self._switch_strategy(step, result)
         step_log.flush()
         await self._leave_training_phase(step, result)
-        for task in (stop_task, call_task):
+        for task in (stop_task, switch_task):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
-        """Finish the gradient exchanges of this worker, and tell the nodes that wait for it that it leaves."""
+        """Finish the gradient exchanges of this worker, and announce to the nodes that wait for it that it leaves."""
         if self.phase.computes_gradients:
             await self.current_algorithm.exchange_before_leaving(next_step, step_result, StepTimes(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
@@ -204,15 +204,15 @@ class WorkerRuntime:
             return step, step_result
         traffic, started_s = self.context.transport.traffic, self.clock.now()
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
-        hand_over, self.strategy_switch = self.strategy_switch, None
+        switch, self.strategy_switch = self.strategy_switch, None
         samples = self._samples_before_step(step) if self.phase.is_synchronous else step_result.samples
-        decision, step_result = await hand_over.run(step, step_result, samples)
+        decision, step_result = await switch.run(step, step_result, samples)
         if decision.action == "commit":
             step = decision.first_step
             self.phase = WorkerTrainingPhase(
-                hand_over.algorithm_after,
-                hand_over.switch.second.exchange_scheme().is_synchronous,
-                hand_over.batch_weights,
+                switch.algorithm_after,
+                switch.switch.second.exchange_scheme().is_synchronous,
+                switch.batch_weights,
                 step,
                 decision.samples,
             )

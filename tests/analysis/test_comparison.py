@@ -105,10 +105,7 @@ def test_a_strategy_that_needs_far_fewer_samples_than_the_baseline_is_suspicious
 
     checks = compare_needed_samples(group_trials(trials))
 
-    assert {name.split()[0]: check.bug_hint for name, check in checks.items()} == {
-        "magic": "check for a bug",
-        "ring": "",
-    }
+    assert {name.split()[0]: check.is_suspicious for name, check in checks.items()} == {"magic": True, "ring": False}
     assert compare_needed_samples(group_trials(repeats("ring", 4, 3))) == {}
 
 

@@ -76,7 +76,7 @@ def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
     """Half a second after the start another strategy takes over."""
     plan = json.loads(trial.plan_path.read_text())
     same = {key: plan[key] for key in ("predicted", "bytes_per_step")}
-    plan["second_phase"] = same | {"is_synchronous": False, "latencies_s": [0.002, 0.001], "hand_over_bytes": {}}
+    plan["second_phase"] = same | {"is_synchronous": False, "latencies_s": [0.002, 0.001], "model_transfer_bytes": {}}
     trial.plan_path.write_text(json.dumps(plan))
     committed = {"step": 10, "samples": 100, "seconds": 0.01, "loaded": False}
     with trial.log_path("coordinator").open("a") as log:

@@ -286,7 +286,7 @@ def test_seconds_without_steps_are_not_counted_as_exchange(run_simulated: RunSim
 
 @pytest.mark.parametrize("kind", ["all_reduce", "parameter_server"])
 def test_workers_finish_together_if_synchronous_and_before_a_switch(run_simulated: RunSimulated, kind: str) -> None:
-    """A worker that stops first waits within the hand-over."""
+    """A worker that stops first waits within the strategy switch."""
     asp = {"kind": "parameter_server", "synchrony": {"kind": "asp"}}
     strategy = {"kind": "strategy_switch", "before": asp, "after": {"kind": kind}}
     (trial,) = run_simulated({"switch": strategy | {"when": {"kind": "at", "fraction": 0.5}}}, **STALLING).trials
@@ -392,7 +392,7 @@ def test_the_table_prints_the_mean_step_that_is_compared_with_the_prediction(run
 def test_checks_judge_both_phases_of_a_switch(
     run_simulated: RunSimulated, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    """Bytes, replicas and closed forms hold for each strategy by itself, and for the hand-over between them."""
+    """Bytes, replicas and closed forms hold for each strategy by itself, and for the strategy switch between them."""
     strategy = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.5}}
     (trial,) = run_simulated({"switch": strategy}).trials
 
@@ -402,7 +402,7 @@ def test_checks_judge_both_phases_of_a_switch(
     assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
 
 
-def test_bytes_of_an_aborted_hand_over_are_not_an_error(run_simulated: RunSimulated) -> None:
+def test_bytes_of_an_aborted_strategy_switch_are_not_an_error(run_simulated: RunSimulated) -> None:
     """The server's link fails while it receives the model: some bytes are already sent, and training goes on."""
     link_failure = {"kind": "link", "at": {"time": "1200ms"}, "of": ["server-0"], "downlink": "1kbit", "lasts": "600s"}
     scenario_overrides = {"events": [link_failure], "timeouts": {"step": "3s"}}
@@ -427,15 +427,15 @@ def test_bytes_of_an_aborted_hand_over_are_not_an_error(run_simulated: RunSimula
         ("worker-0", 30, 230, VerdictLevel.VALID),
         ("worker-0", 30, 200, VerdictLevel.INVALID),  # the reported bytes must have been sent
         ("worker-0", 30, 270, VerdictLevel.INVALID),
-        ("worker-0", 70, 270, VerdictLevel.INVALID),  # more than the planned hand-over
-        ("server-0", 0, 200, VerdictLevel.VALID),  # servers do not report their share of the hand-over
+        ("worker-0", 70, 270, VerdictLevel.INVALID),  # more than the planned strategy switch
+        ("server-0", 0, 200, VerdictLevel.VALID),  # servers do not report their share of the strategy switch
         ("server-0", 0, 230, VerdictLevel.VALID),
         ("server-0", 0, 250, VerdictLevel.VALID),
         ("server-0", 0, 270, VerdictLevel.INVALID),
         ("server-0", 0, 150, VerdictLevel.INVALID),
     ],
 )
-def test_an_aborted_hand_over_may_send_no_more_bytes_than_planned(
+def test_an_aborted_strategy_switch_may_send_no_more_bytes_than_planned(
     make_trial: Callable[..., TrialTables],
     line: Callable[..., str],
     steps_line: Callable[..., str],
@@ -445,7 +445,7 @@ def test_an_aborted_hand_over_may_send_no_more_bytes_than_planned(
     sent: int,
     level: VerdictLevel,
 ) -> None:
-    """50 bytes of hand-over by a node that sends 100 bytes per step."""
+    """50 bytes of strategy switch by a node that sends 100 bytes per step."""
     record = {"verb": "abort", "seconds": 1.0, "bytes_sent": reported, "messages_sent": 1}
     worker = [steps_line([{}, {}], "worker-0"), line("node_switch", record, node="worker-0")]
     logs = {
@@ -455,7 +455,10 @@ def test_an_aborted_hand_over_may_send_no_more_bytes_than_planned(
     }
     no_bytes = {"worker-0": 0, "server-0": 0}
     trial = make_trial(
-        logs, servers=1, bytes_per_step=no_bytes | {node: 100}, second_phase={"hand_over_bytes": no_bytes | {node: 50}}
+        logs,
+        servers=1,
+        bytes_per_step=no_bytes | {node: 100},
+        second_phase={"model_transfer_bytes": no_bytes | {node: 50}},
     )
 
     assert check_bytes_sent(trial).level == level

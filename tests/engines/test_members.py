@@ -211,10 +211,10 @@ def expected_bytes(trial: Any, node: str) -> float:
     before = {name: sum(step < switch["step"] for step in worker_steps) for name, worker_steps in steps.items()}
     computing = [name for name, share in zip(steps, trial.plan.second_phase.worker_weights, strict=True) if share]
     after = {name: len(steps[name]) - before[name] for name in computing}
-    hand_over_bytes = trial.plan.second_phase.hand_over_bytes[node] if switch["loaded"] else 0
+    model_transfer_bytes = trial.plan.second_phase.model_transfer_bytes[node] if switch["loaded"] else 0
     return (
         payload_bytes_in_steps(trial.plan, node, before)
-        + hand_over_bytes
+        + model_transfer_bytes
         + payload_bytes_in_steps(trial.plan.second_phase, node, after)
     )
 

@@ -167,8 +167,8 @@ def test_the_table_in_the_documentation_agrees_with_the_sweep(swept: Swept, pyte
         ), fraction
 
 
-def test_a_hand_over_takes_less_than_three_steps(swept: Swept) -> None:
-    """The hand-over is in place: no node restarts."""
+def test_a_strategy_switch_takes_less_than_three_steps(swept: Swept) -> None:
+    """The strategy switch is in place: no node restarts."""
     for trial in switched_trials(swept):
         assert committed_switch(trial)["seconds"] <= 3 * trial.steps["step_s"].median()
 

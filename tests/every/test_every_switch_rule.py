@@ -74,7 +74,7 @@ def test_rule_accepts_any_loss_and_planned_rules_ignore_it(rule: SwitchRule, cur
 @every_rule
 @given(steps=st.integers(1, 10_000), spe=st.integers(1, 100))
 def test_planned_step_is_within_the_budget(rule: SwitchRule, steps: int, spe: int) -> None:
-    """Workers start a hand-over before a step that they do, or not at all."""
+    """Workers start a strategy switch before a step that they do, or not at all."""
     planned = rule.planned_switch_step(steps, spe)
 
     assert planned is None or 0 <= planned < steps

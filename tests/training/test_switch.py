@@ -188,7 +188,7 @@ def test_event_begins_when_its_step_is_skipped(simulate: Callable[..., Any]) -> 
 
 
 @every_pair
-def test_all_nodes_have_bitwise_equal_parameters_at_the_hand_over(
+def test_all_nodes_have_bitwise_equal_parameters_at_the_strategy_switch(
     simulate: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers and workers compute their own digests of their parameters, so errors in the transfer are detected."""
@@ -241,10 +241,10 @@ def test_replay_with_the_switch_at_another_step_gives_other_parameters(
 
 
 @every_pair
-def test_bytes_of_both_phases_and_of_the_hand_over_equal_the_plan(
+def test_bytes_of_both_phases_and_of_the_strategy_switch_equal_the_plan(
     simulate: Callable[..., Any], before: str, after: str
 ) -> None:
-    """The traffic of a hand-over is known exactly before the run, as all other traffic is."""
+    """The traffic of a strategy switch is known exactly before the run, as all other traffic is."""
     trial = simulate(switch(before, after, at_rule(fraction=0.4)), 3, cluster=LINKS)
     plan, commit = trial.plan, trial.value("coordinator", "switch_committed")
     (committed,) = trial.events("coordinator", "switch_committed")
@@ -258,7 +258,7 @@ def test_bytes_of_both_phases_and_of_the_hand_over_equal_the_plan(
         node: len(trial.steps(rank)) - steps_before[node] for rank, node in enumerate(steps_before) if node in computing
     }
     for node in steps_before:
-        moved = plan.second_phase.hand_over_bytes[node] if commit["loaded"] else 0
+        moved = plan.second_phase.model_transfer_bytes[node] if commit["loaded"] else 0
         expected = sent_bytes(plan, node, steps_before) + sent_bytes(plan.second_phase, node, steps_after) + moved
         assert trial.value(node, "node_stop")["payload_bytes_sent"] == pytest.approx(expected, abs=0.01)
         if node not in plan.shard_owners:
@@ -551,7 +551,7 @@ def test_switch_between_two_rings_needs_no_server(simulate: Callable[..., Any]) 
 
 @pytest.mark.slow
 def test_run_of_64_workers_is_reproducible_bitwise(simulate: Callable[..., Any]) -> None:
-    """Virtual time is deterministic, also where many workers reach a hand-over at once."""
+    """Virtual time is deterministic, also where many workers reach a strategy switch at once."""
     work = {"batch": 64, "epochs": 10, "cluster": SLOW}
     first, second = (simulate(switch("ring", "asp", at_rule(fraction=0.5)), 64, **work) for _ in range(2))
 
@@ -609,7 +609,7 @@ def test_promoted_servers_start_from_their_own_replica_without_a_transfer(simula
     """Parameters and momentum are already in every replica."""
     trial = simulate(switch("ring", "two promoted", at_rule(step=8)), 4, cluster=LINKS)
 
-    assert set(trial.plan.second_phase.hand_over_bytes.values()) == {0}
+    assert set(trial.plan.second_phase.model_transfer_bytes.values()) == {0}
     for rank in range(4):
         assert trial.value(f"worker-{rank}", "node_switch")["bytes_sent"] == 0
     assert trial.value("coordinator", "switch_committed")["loaded"]

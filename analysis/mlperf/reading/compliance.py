@@ -47,12 +47,12 @@ def rule_one_of(*values: float | str) -> LoggedValueRule:
 
 
 def rule_at_least(lower_bound: float) -> LoggedValueRule:
-    """Return the rule that a value must be at least `bound`."""
+    """Return the rule that a value must be at least `lower_bound`."""
     return LoggedValueRule(f"at least {lower_bound:g}", lambda value: value >= lower_bound)
 
 
 def rule_greater_than(lower_bound: float) -> LoggedValueRule:
-    """Return the rule that a value must be greater than `bound`."""
+    """Return the rule that a value must be greater than `lower_bound`."""
     return LoggedValueRule(f"above {lower_bound:g}", lambda value: value > lower_bound)
 
 

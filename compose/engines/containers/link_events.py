@@ -150,8 +150,10 @@ class LinkEventScheduler:
         for scheduled in self._scheduled:
             active_events = _link_events_after_change(active_events, scheduled)
             in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
-            happenings = [happening for _, happening in in_order_of_begin]
-            states = {node.name: link_state_of(self._plan, node, happenings) for node in data_network_nodes(self._plan)}
+            link_changes = [link_change for _, link_change in in_order_of_begin]
+            states = {
+                node.name: link_state_of(self._plan, node, link_changes) for node in data_network_nodes(self._plan)
+            }
             if scheduled.sort_key >= change.sort_key:
                 for name, state in states.items():
                     self._send_link_transition(scheduled, name, states_before[name], state)
@@ -218,12 +220,12 @@ class LinkEventScheduler:
 
     def _shaping_mechanisms_of(self, link_event: PlannedEvent) -> str:
         """Return the names of the shaping mechanisms, such as tc-htb, that apply a link event, separated by commas."""
-        mechanisms, happening = self._links.mechanisms, link_event.change
+        mechanisms, link_change = self._links.mechanisms, link_event.change
         is_changed = {
-            "rate": any(getattr(happening, key, None) for key in ("uplink", "downlink")),
-            "delay": getattr(happening, "delay", None),
-            "loss": getattr(happening, "loss", None),
-            "partition": hasattr(happening, "apart"),
+            "rate": any(getattr(link_change, key, None) for key in ("uplink", "downlink")),
+            "delay": getattr(link_change, "delay", None),
+            "loss": getattr(link_change, "loss", None),
+            "partition": hasattr(link_change, "apart"),
         }
         return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
@@ -236,6 +238,6 @@ def _link_events_after_change(
     active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _TimedLinkChange
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
     """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
-    number, happening = change.event.number, change.event.change
+    number, link_change = change.event.number, change.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
-    return other_events | {number: (change.planned_at_s, happening)} if change.boundary == BEGIN else other_events
+    return other_events | {number: (change.planned_at_s, link_change)} if change.boundary == BEGIN else other_events

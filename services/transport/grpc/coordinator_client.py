@@ -42,16 +42,20 @@ class GrpcCoordinatorClient(CoordinatorClient):
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         request = wire.EpochReport(**asdict(epoch_report))
         decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
-        return StopOrSwitchDecision(str(decision.stop_reason), bool(decision.must_hand_over))
+        return StopOrSwitchDecision(str(decision.stop_reason), bool(decision.must_switch_strategy))
 
     async def await_strategy_switch(self) -> bool:
         request = wire.WaitRequest(node_name=self._node_name)
-        return bool((await self._call(self._stub.AwaitHandOver, request, self._plan.timeouts.run)).must_hand_over)
+        return bool(
+            (await self._call(self._stub.AwaitStrategySwitch, request, self._plan.timeouts.run)).must_switch_strategy
+        )
 
     async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
         # The coordinator waits for the other nodes for one step timeout, so the caller waits a little longer.
         timeout_s = 2 * self._plan.timeouts.step
-        decision = await self._call(self._stub.ReportHandOver, wire.HandOverState(**asdict(node_report)), timeout_s)
+        decision = await self._call(
+            self._stub.ReportStrategySwitch, wire.StrategySwitchState(**asdict(node_report)), timeout_s
+        )
         return StrategySwitchDecision(
             action=decision.action,
             abort_reason=str(decision.abort_reason),
