@@ -1,7 +1,7 @@
 """View of plan.json: the parts of a trial's plan that the analysis reads.
 
-Every field has the name of its key in plan.json, or names the key as its alias. Except for the parameters of a strategy,
-no other module of the analysis depends on keys of plan.json.
+Every field has the name of its key in plan.json, or names its key as the alias. Other modules of the analysis do not
+depend on keys of plan.json, except for a strategy's own parameters.
 """
 
 from pathlib import Path

@@ -3,7 +3,7 @@
     python tests/golden/pytorch.py        (needs torch; recorded with 2.13.0, CPU, fp64)
 
 Parameters and samples are sines of their index, so that only results have to be stored: losses, every 31st entry of a
-gradient (enough to tell a wrong order or a wrong factor in any weight), and parameters after some updates.
+gradient (enough to detect a wrong order or a wrong factor in any weight), and parameters after some updates.
 """
 
 from collections.abc import Callable
