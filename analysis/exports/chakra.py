@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1.0.0"
 NS_PER_US = 1000
-BYTES_PER_PARAMETER_BY_PRECISION = {"fp64": 8, "fp32": 4, "fp16": 2}  # on the wire
+BYTES_PER_PARAMETER_BY_PRECISION = {"fp64": 8, "fp32": 4}
 ALL_REDUCE_TYPE = 0  # CollectiveCommType
 SERVER_STRATEGIES, COLLECTIVE_STRATEGIES = ("parameter_server", "easgd"), ("all_reduce",)
 SpanUs: TypeAlias = tuple[int, int]  # begin and duration, microseconds
@@ -65,6 +65,8 @@ def reason_not_exportable(plan: TrialPlan) -> str | None:
         return "its plan does not record the owner of every shard"
     if plan.precision not in BYTES_PER_PARAMETER_BY_PRECISION:
         return f"the size of messages in precision {plan.precision} is not known"
+    if (compressor := plan.strategy.get("compress", {}).get("kind", "identity")) != "identity":
+        return f"the size of messages compressed by {compressor} is not known"
     return None
 
 

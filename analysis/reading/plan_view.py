@@ -83,7 +83,7 @@ class TrialPlan(PlanJsonRecord):
     target: QualityTarget | None = None
     nodes: tuple[PlannedNode, ...] = ()
     parameters: int = 0
-    precision: str = "fp32"  # lowest precision in which gradients are sent
+    precision: str = "fp32"  # number format of parameters, and of gradients before compression
     shards: tuple[tuple[int, int], ...] = ()  # ranges of the parameter vector, by shard
     shard_owners: tuple[str, ...] = ("server-0",)  # node names by shard; may include workers
     is_synchronous: bool | None = None  # replicas are bit-identical after every step; None: derived from the strategy

@@ -326,3 +326,15 @@ def test_chakra_export_rejects_strategies_with_unsupported_messages(kind: str) -
     plan = TrialPlan(trial="000", label="g", workers=2, strategy={"kind": kind})
 
     assert reason_not_exportable(plan) == f"the messages of strategy {kind} are not supported by this export"
+
+
+@pytest.mark.parametrize(
+    ("compressor", "reason"), [("fp16", "the size of messages compressed by fp16 is not known"), ("identity", None)]
+)
+def test_chakra_export_rejects_compressed_messages(compressor: str, reason: str | None) -> None:
+    """Their sizes differ from those of the vectors, so a replay would take the wrong time."""
+    plan = TrialPlan(
+        trial="000", label="r", workers=2, strategy={"kind": "all_reduce", "compress": {"kind": compressor}}
+    )
+
+    assert reason_not_exportable(plan) == reason
