@@ -128,7 +128,7 @@ def _codec_calls() -> dict[tuple[str, ...], Callable[[], object]]:
 
 def _run_tables(rounds: int) -> Iterator[str]:
     scenario = Scenario.decode(dict(BENCH_SCENARIO))
-    available_engines = [name for name in ("local", "docker") if create_engine(name).missing_requirement() is None]
+    available_engines = [name for name in ("local", "docker") if create_engine(name).missing_software() is None]
     steps: SamplesByKey = defaultdict(list)
     times: SamplesByKey = defaultdict(list)
     predicted: dict[tuple[str, ...], float] = {}

@@ -58,13 +58,13 @@ def run_trials(
     finally:
         display.close()
     # Imported only now: pandas takes a second to import, which the nodes can use.
-    from analysis.checks.fidelity import read_trial_remedies
+    from analysis.checks.fidelity import read_failed_check_remedies
     from analysis.reading.run_folder import RunFolder
 
     _print_unreadable_files(rehearsal.folder / "summary.json")
     for reason in rehearsal.reasons:
         typer.echo(f"  {reason}")
-    for remedy in read_trial_remedies(RunFolder(rehearsal.folder)):
+    for remedy in read_failed_check_remedies(RunFolder(rehearsal.folder)):
         typer.echo(remedy)
     typer.echo(f"{rehearsal.verdict}: {rehearsal.folder / 'report.html'}")
     raise typer.Exit(rehearsal.exit_code)
@@ -78,7 +78,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
     from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.tables import create_console, plan_table
     from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
-    from services.cluster.addresses import InProcessAddresses
+    from services.cluster.addresses import DummyAddresses
     from services.plan import make_plan
 
     loaded = load_scenario(find_scenario(scenario), parse_key_value_settings(assignments), engine_name)
@@ -89,9 +89,9 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
             trial,
             "plan",
             engine.name,
-            InProcessAddresses(),
+            DummyAddresses(),
             dilation=admission.dilation,
-            alpha_s=admission.message_alpha_s,
+            alpha_s=admission.message_latency_s,
         )
         for trial in loaded.trials()
     ]
@@ -144,18 +144,18 @@ def search_switch_fraction(
 ) -> None:
     """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
-    from ensayo.fraction_search import SwitchTimingSearch
-    from ensayo.strategy_switch_search import earliest_lossless_switch, find_switching_strategy, search_switch_fractions
+    from ensayo.fraction_search import StrategySwitchRuns
+    from ensayo.strategy_switch_search import earliest_good_switch, find_only_strategy_switch, search_switch_fractions
 
     path, settings = find_scenario(scenario), parse_key_value_settings(assignments)
     loaded = load_scenario(path, settings, engine_name)
-    strategy_label, fraction_key = find_switching_strategy(loaded)
-    search = SwitchTimingSearch(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
+    strategy_label, fraction_key = find_only_strategy_switch(loaded)
+    search = StrategySwitchRuns(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
     results = []
     for result in search_switch_fractions(search.measure_quality_and_time, beta, halvings):
         results.append(result)
         typer.echo(f"{search.format_switch_result(result)}  {search.run_folders[-1]}")
-    typer.echo(f"answer: {fraction_key} = {earliest_lossless_switch(results).fraction:g}")
+    typer.echo(f"answer: {fraction_key} = {earliest_good_switch(results).fraction:g}")
 
 
 @app.command("report")
@@ -190,11 +190,11 @@ def compare_runs(
     ] = None,
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
-    from analysis.comparison.curves import find_mlperf_series, read_runs
+    from analysis.comparison.curves import mlperf_series_list, read_runs
     from analysis.comparison.page import write_comparison_page
     from analysis.comparison.run_changes import format_run_changes
 
-    series = find_mlperf_series(benchmark_names or ())
+    series = mlperf_series_list(benchmark_names or ())
     if len(run_folders) + len(series) == 1:
         raise UserError(
             f"{run_folders[0]}: one run cannot be compared; add another run, or published results: --mlperf bert"

@@ -19,7 +19,7 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy",
 
 
 @dataclass
-class SwitchTimingSearch:
+class StrategySwitchRuns:
     """Repeated runs of one scenario that switch to asynchronous training after different fractions of the workload."""
 
     scenario_path: Path
@@ -53,7 +53,7 @@ class SwitchTimingSearch:
         return self._mean_quality_and_seconds(json.loads((run_folder / "summary.json").read_text(encoding="utf-8")))
 
     @property
-    def compared_metric(self) -> MetricName:
+    def quality_metric(self) -> MetricName:
         """Metric by which switch fractions are compared: that of the scenario's target, else its task's default."""
         workload = self.scenario.workload
         target = workload.target
@@ -67,17 +67,17 @@ class SwitchTimingSearch:
                 f"no trial of strategy {self.strategy_label} finished with a valid or degraded verdict; "
                 f"see the logs in {self.run_folders[-1]}"
             )
-        quality = fmean(self._higher_is_better_sign * trial["final"][self.compared_metric] for trial in finished)
+        quality = fmean(self._metric_to_quality_sign * trial["final"][self.quality_metric] for trial in finished)
         seconds = fmean(trial["seconds"] for trial in finished)
         # A mean that leaves out failed trials would be biased.
         return (quality if len(finished) == len(trials) else nan), seconds
 
     @property
-    def _higher_is_better_sign(self) -> float:
-        return 1.0 if METRIC_PROPERTIES[self.compared_metric].bound_key == "at_least" else -1.0
+    def _metric_to_quality_sign(self) -> float:
+        return 1.0 if METRIC_PROPERTIES[self.quality_metric].bound_key == "at_least" else -1.0
 
     def format_switch_result(self, result: StrategySwitchOutcome) -> str:
         """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
         verdict = "good enough" if result.is_good_enough else "too early"
-        quality = "a repeat failed" if isnan(result.quality) else f"{self._higher_is_better_sign * result.quality:.4f}"
-        return f"fraction {result.fraction:<7g} {self.compared_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"
+        quality = "a repeat failed" if isnan(result.quality) else f"{self._metric_to_quality_sign * result.quality:.4f}"
+        return f"fraction {result.fraction:<7g} {self.quality_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

@@ -40,7 +40,7 @@ class RunProgressDisplay(ABC):
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - `progress` has the plan
         """Show a log event of the running trial's coordinator."""
         self.progress.record_log_event(event)
-        self.show_progress(str(event["key"]))
+        self.show_progress_after(str(event["key"]))
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         """Show that the running trial has ended, with its status and its duration in wall time."""
@@ -56,7 +56,7 @@ class RunProgressDisplay(ABC):
         """Show that a trial has started."""
 
     @abstractmethod
-    def show_progress(self, event_name: str) -> None:
+    def show_progress_after(self, log_event_name: str) -> None:
         """Show the progress after a log event with this key."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class SilentDisplay(RunProgressDisplay):
 
     show_trial_start = show_trial_end = print_line
 
-    def show_progress(self, event_name: str) -> None:
+    def show_progress_after(self, log_event_name: str) -> None:
         """Show nothing."""
 
     def close(self) -> None:
@@ -92,12 +92,12 @@ class PlainLineDisplay(RunProgressDisplay):
 
     show_trial_start = print_line
 
-    def show_progress(self, event_name: str) -> None:
+    def show_progress_after(self, log_event_name: str) -> None:
         """Print a line for each evaluation; nothing for other events."""
-        if event_name != "eval_metrics":
+        if log_event_name != "eval_metrics":
             return
         progress = self.progress
-        step = f"step {progress.estimated_step_count}/{progress.current_plan.steps}"
+        step = f"step {progress.finished_trial_steps}/{progress.current_plan.steps}"
         self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
 
     def show_trial_end(self, line: str) -> None:
@@ -125,10 +125,10 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 
-    def show_progress(self, event_name: str) -> None:
+    def show_progress_after(self, log_event_name: str) -> None:
         """Update both bars and the remaining time."""
-        note = str(self.progress.trial_progress) or event_name.replace("_", " ")
-        self._progress_bars.update(self._trial_bar, completed=self.progress.estimated_step_count, note=note)
+        note = str(self.progress.trial_progress) or log_event_name.replace("_", " ")
+        self._progress_bars.update(self._trial_bar, completed=self.progress.finished_trial_steps, note=note)
         self._update_run_bar()
 
     def show_trial_end(self, line: str) -> None:

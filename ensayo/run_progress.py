@@ -74,7 +74,7 @@ class RunProgress:
         return self.plans[self.started_trials - 1]
 
     @property
-    def estimated_step_count(self) -> int:
+    def finished_trial_steps(self) -> int:
         """Number of finished steps of the running trial, from samples, since asynchronous workers count their own."""
         return round(self._trial_completed_share() * self.current_plan.steps)
 

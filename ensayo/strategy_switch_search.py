@@ -26,32 +26,32 @@ class StrategySwitchOutcome:
 
 
 def search_switch_fractions(
-    measure_fraction: Callable[[float], tuple[float, float]], max_quality_loss: float, halving_count: int
+    measure_at_fraction: Callable[[float], tuple[float, float]], max_quality_loss: float, halving_count: int
 ) -> Iterator[StrategySwitchOutcome]:
     """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
-        measure_fraction: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
+        measure_at_fraction: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
         max_quality_loss: how much worse than that of fully synchronous training a quality may be.
         halving_count: number of times the interval of fractions is halved.
     """
-    synchronous_quality, seconds = measure_fraction(FULLY_SYNCHRONOUS)
+    synchronous_quality, seconds = measure_at_fraction(FULLY_SYNCHRONOUS)
     yield StrategySwitchOutcome(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
     low, high = 0.0, FULLY_SYNCHRONOUS
     for _ in range(halving_count):
         fraction = (low + high) / 2
-        quality, seconds = measure_fraction(fraction)
+        quality, seconds = measure_at_fraction(fraction)
         is_good_enough = quality >= synchronous_quality - max_quality_loss  # NaN is never good enough
         low, high = (low, fraction) if is_good_enough else (fraction, high)
         yield StrategySwitchOutcome(fraction, quality, seconds, is_good_enough)
 
 
-def earliest_lossless_switch(switch_results: list[StrategySwitchOutcome]) -> StrategySwitchOutcome:
+def earliest_good_switch(switch_results: list[StrategySwitchOutcome]) -> StrategySwitchOutcome:
     """Return the result of the smallest switch fraction whose quality is good enough."""
     return min((result for result in switch_results if result.is_good_enough), key=lambda result: result.fraction)
 
 
-def find_switching_strategy(scenario: Scenario) -> tuple[str, str]:
+def find_only_strategy_switch(scenario: Scenario) -> tuple[str, str]:
     """Return the label of the only switching strategy of a scenario and the dotted path of its switch fraction.
 
     Raises:

@@ -11,7 +11,7 @@ from rich.table import Table
 from analysis.report.wording import format_bytes
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.terminal_text import format_duration, trial_title
-from services.plan import Plan, SecondPhasePlan
+from services.plan import Plan, PostSwitchPhasePlan
 
 PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider than any row, so that none is wrapped
 
@@ -32,7 +32,7 @@ def plan_table(plans: Sequence[Plan]) -> Table:
     for plan in plans:
         table.add_row(*_plan_table_row(plan))
         if plan.second_phase:
-            table.add_row(*_plan_row_after_switch(plan.second_phase))
+            table.add_row(*_plan_row_of_second_phase(plan.second_phase))
     total_s = sum(plan.estimated_training_wall_s for plan in plans)
     table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
     return table
@@ -46,13 +46,13 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
     yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_training_wall_s))
 
 
-def _plan_row_after_switch(training_phase: SecondPhasePlan) -> Iterable[str]:
+def _plan_row_of_second_phase(second_phase: PostSwitchPhasePlan) -> Iterable[str]:
     """Yield the cells of a trial's training phase after its strategy switch: predicted times, first step if known."""
-    predicted = training_phase.predicted
+    predicted = second_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
-    sent = format_bytes(sum(training_phase.bytes_per_step.values()))
-    yield from (sent, "" if training_phase.planned_step is None else f"from {training_phase.planned_step}", "")
+    sent = format_bytes(sum(second_phase.bytes_per_step.values()))
+    yield from (sent, "" if second_phase.planned_step is None else f"from {second_phase.planned_step}", "")
 
 
 def _format_wall_time(wall_s: float) -> str:

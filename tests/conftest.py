@@ -100,7 +100,7 @@ def in_virtual_time() -> InVirtualTime:
 def docker_engine() -> DockerEngine:
     """Return the Docker engine with its image built; skip without Docker, or fail if Docker is required."""
     engine = DockerEngine()
-    if missing := engine.missing_requirement():
+    if missing := engine.missing_software():
         (pytest.fail if os.environ.get("ENSAYO_REQUIRE_DOCKER") == "1" else pytest.skip)(missing)
     engine.prepare(SilentObserver())
     return engine

@@ -19,7 +19,7 @@ from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_events_span_trial
+from analysis.checks.training.event_horizon import check_random_events_cover_trial
 from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.training.exit_codes import check_exit_codes
 from analysis.checks.training.replicas import check_model_replicas_agree
@@ -48,7 +48,7 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "drops": check_queue_drops,
     "unchanged": check_links_unchanged,
     # events
-    "event_horizon": check_random_events_span_trial,
+    "event_horizon": check_random_events_cover_trial,
     "event_lateness": check_planned_event_lateness,
     # protocols
     "bytes_on_wire": check_bytes_sent,

@@ -17,7 +17,7 @@ def ran_in_virtual_time(trial: TrialTables) -> bool:
     return trial.status.get("engine") == "simulated"
 
 
-def has_kernel_shaped_links(trial: TrialTables) -> bool:
+def are_links_shaped_by_kernel(trial: TrialTables) -> bool:
     """Return whether a kernel shaped the links. Only then links can be probed and dropped packets are counted."""
     mechanisms = {link_shaping.get("rung") for link_shaping in (trial.status.get("shaping") or {}).values()}
     return not mechanisms <= set(IN_CODE_MECHANISMS) if mechanisms else ran_in_containers(trial)

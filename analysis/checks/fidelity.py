@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.achieved_properties import ClusterProperty, merge_properties_of_trials
+from analysis.metrics.achieved_properties import ClusterProperty, merge_properties_over_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
 from analysis.reading.run_table import TrialTables
 
@@ -27,13 +27,13 @@ def run_trial_checks(trial: TrialTables) -> dict[str, CheckVerdict]:
 
 
 def write_fidelity_json(
-    folder: TrialFolder, trial: TrialTables, checks: dict[str, CheckVerdict], cluster_values: Iterable[ClusterProperty]
+    folder: TrialFolder, trial: TrialTables, verdicts: dict[str, CheckVerdict], properties: Iterable[ClusterProperty]
 ) -> None:
     """Write fidelity.json of a trial: declared and achieved values of the cluster, and the verdict with its reasons."""
-    write_json(folder.fidelity_json_path, build_fidelity_json(trial, checks, cluster_values))
+    write_json(folder.fidelity_json_path, build_fidelity_json(trial, verdicts, properties))
 
 
-def list_remedies(trial: TrialTables, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
+def list_failed_check_remedies(trial: TrialTables, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
     """Return what the user can do about the degraded and invalid verdicts of a trial, each remedy once.
 
     A faster host or other links do not help a simulated trial.
@@ -43,7 +43,7 @@ def list_remedies(trial: TrialTables, check_verdicts: dict[str, CheckVerdict]) -
     return [remedy for remedy in remedies if remedy and remedy not in useless]
 
 
-def read_trial_remedies(run_folder: RunFolder) -> list[str]:
+def read_failed_check_remedies(run_folder: RunFolder) -> list[str]:
     """Return what the user can do about invalid trials of a run, as recorded in their fidelity.json, each once."""
     by_trial = (read_json(folder.fidelity_json_path).get("remedies") or [] for folder in run_folder.trial_folders)
     return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
@@ -68,9 +68,9 @@ def build_fidelity_json(
             "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.unusable_line_count,
         },
-        "proof": [asdict(proof) for proof in merge_properties_of_trials(cluster_properties)],
+        "proof": [asdict(proof) for proof in merge_properties_over_trials(cluster_properties)],
         "verdict": worst_verdict_level(check_verdicts.values()),
         "reasons": [verdict.reason for verdict in check_verdicts.values() if verdict.level != VerdictLevel.VALID],
-        "remedies": list_remedies(trial, check_verdicts),
+        "remedies": list_failed_check_remedies(trial, check_verdicts),
         "checks": {name: {"level": verdict.level, "found": verdict.reason} for name, verdict in check_verdicts.items()},
     }

@@ -15,7 +15,7 @@ from analysis.reading.run_table import RunTables
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, percentile_interval
-from analysis.statistics.efficiency import EfficiencyFactors
+from analysis.statistics.efficiency import ScalingEfficiency
 from services.schema.errors import UserError
 
 
@@ -34,7 +34,7 @@ class ComparedSpeedupPoint:
 
     workers: int
     relative_workers: float  # workers / workers of the base
-    factors: EfficiencyFactors  # speedup and efficiency
+    factors: ScalingEfficiency  # speedup and efficiency
     speedup_ci: Interval | None
     seconds: float
     seconds_ci: Interval | None
@@ -78,11 +78,11 @@ def compared_curves(runs: Iterable[ComparedRun], mlperf_series: Iterable[Scaling
 
     Curves of runs with a single number of workers are left out.
     """
-    run_curves = [_curve_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
+    run_curves = [_speedups_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
     return [*run_curves, *map(_curve_of_mlperf_series, mlperf_series)]
 
 
-def find_mlperf_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
+def mlperf_series_list(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
     """Return the published MLPerf results of the named benchmarks, from the data that ship with Ensayo.
 
     Raises:
@@ -95,7 +95,7 @@ def find_mlperf_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
     return [shipped_series[name] for name in benchmark_names]
 
 
-def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedups:
+def _speedups_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedups:
     base = f"{speedup_curve.base.strategy} on {speedup_curve.base.workers}, {speedup_curve.base.seconds:.3g} s"
     time_description = "time to target" if speedup_curve.of == "time_to_target" else "time for the same samples"
     points = tuple(_make_compared_curve_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
@@ -103,15 +103,15 @@ def _curve_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpee
     return ComparedSpeedups(name, speedup_curve.description, run.letter, base, time_description, points)
 
 
-def _make_compared_curve_point(point: SpeedupPoint, base_workers: int) -> ComparedSpeedupPoint:
+def _make_compared_curve_point(point: SpeedupPoint, base_worker_count: int) -> ComparedSpeedupPoint:
     efficiencies = (point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
-    factors = EfficiencyFactors(point.speedup, *efficiencies)
-    sizes = (point.workers, point.workers / base_workers)
+    factors = ScalingEfficiency(point.speedup, *efficiencies)
+    sizes = (point.workers, point.workers / base_worker_count)
     return ComparedSpeedupPoint(*sizes, factors, point.speedup_ci, point.seconds, point.seconds_ci, point.runs)
 
 
 def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedups:
-    first, draws = series.points[0], series.simulated_speedups()
+    first, draws = series.points[0], series.bootstrap_speedups()
     points = tuple(
         ComparedSpeedupPoint(
             workers=size.accelerators,
@@ -122,7 +122,7 @@ def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedups:
             seconds_ci=None,
             runs=size.runs,
         )
-        for index, (size, factors) in enumerate(zip(series.points, series.efficiency_by_size(), strict=True))
+        for index, (size, factors) in enumerate(zip(series.points, series.efficiency_per_system(), strict=True))
     )
     base = f"{first.accelerators} accelerators, {first.minutes:.3g} min"
     return ComparedSpeedups(f"public: {series.name}", series.name, "", base, "time to target", points)

@@ -23,15 +23,15 @@ def _settings_of_run(run: ComparedRun) -> dict[str, Hashable]:
         "target": frozenset(str(plan.target) for plan in plans),
         "model": frozenset(plan.parameters for plan in plans),
         "samples": frozenset(plan.train_samples for plan in plans),
-        "worker speeds": frozenset(speed for plan in plans for speed in _worker_speeds(plan)),
-        "links": frozenset(rates for plan in plans for rates in _worker_link_rates(plan)),
+        "worker speeds": frozenset(speed for plan in plans for speed in _distinct_compute_speeds(plan)),
+        "links": frozenset(rates for plan in plans for rates in _distinct_worker_link_rates(plan)),
         "delays": frozenset(path.delay_s for plan in plans for path in plan.network.paths),
     }
 
 
-def _worker_speeds(plan: TrialPlan) -> set[Hashable]:
+def _distinct_compute_speeds(plan: TrialPlan) -> set[Hashable]:
     return {(node.throughput, str(node.variation)) for node in plan.nodes if node.role == "worker"}
 
 
-def _worker_link_rates(plan: TrialPlan) -> set[Hashable]:
+def _distinct_worker_link_rates(plan: TrialPlan) -> set[Hashable]:
     return {(node.uplink_bps, node.downlink_bps) for node in plan.nodes if node.role == "worker"}

@@ -50,13 +50,13 @@ class ComparisonOverlay:
     curves: Sequence[ComparedSpeedups]
 
     @property
-    def curves_of_runs(self) -> list[ComparedSpeedups]:
+    def rehearsed_curves(self) -> list[ComparedSpeedups]:
         """Speedup curves of the compared runs, without those of published MLPerf results."""
         return [curve for curve in self.curves if not curve.is_from_mlperf]
 
     def strategy_colour(self, strategy: str) -> str:
         """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
-        strategies = list(dict.fromkeys(curve.strategy for curve in self.curves_of_runs))
+        strategies = list(dict.fromkeys(curve.strategy for curve in self.rehearsed_curves))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
     def curve_colour(self, compared_curve: ComparedSpeedups) -> str:
@@ -151,7 +151,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
-    curves = [curve for curve in overlay.curves_of_runs if curve.time_description == "time to target"]
+    curves = [curve for curve in overlay.rehearsed_curves if curve.time_description == "time to target"]
     if not curves:
         return None
     overlay = replace(overlay, curves=curves)
@@ -230,7 +230,7 @@ def _draw_curve(
     x_of_point: Callable[[ComparedSpeedupPoint], float] | None = None,
 ) -> None:
     axes.plot(
-        [(x_of_point or _worker_ratio_to_base)(point) for point in compared_curve.points],
+        [(x_of_point or _relative_worker_count)(point) for point in compared_curve.points],
         [y_of_point(point) for point in compared_curve.points],
         color=overlay.curve_colour(compared_curve),
         marker=overlay.curve_marker(compared_curve),
@@ -246,7 +246,7 @@ def _set_logarithmic_y_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _worker_ratio_to_base(curve_point: ComparedSpeedupPoint) -> float:
+def _relative_worker_count(curve_point: ComparedSpeedupPoint) -> float:
     return curve_point.relative_workers
 
 
@@ -255,12 +255,12 @@ def _speedup_title(overlay: ComparisonOverlay) -> str:
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
-    run_curves, published_curves = overlay.curves_of_runs, [curve for curve in overlay.curves if curve.is_from_mlperf]
+    run_curves, published_curves = overlay.rehearsed_curves, [curve for curve in overlay.curves if curve.is_from_mlperf]
     if not run_curves:
         return _describe_largest_speedup(published_curves)
-    relative_size, points = _common_worker_multiple(run_curves)
+    relative_size, points = _common_worker_ratio(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
-    best, best_scale = _first_name_and_clause(speedups, max(speedups.values()), "scale")
+    best, best_scale = _first_and_joined_names(speedups, max(speedups.values()), "scale")
     size = format_worker_count(points[best].workers)
     finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
     if len(run_curves) > 1:
@@ -287,11 +287,11 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
     workers that all curves have.
     """
-    curves = overlay.curves_of_runs or list(overlay.curves)
-    relative_size, points = _common_worker_multiple(curves)
+    curves = overlay.rehearsed_curves or list(overlay.curves)
+    relative_size, points = _common_worker_ratio(curves)
     if relative_size:
         efficiencies = {name: point.factors.efficiency for name, point in points.items()}
-        best, best_keep = _first_name_and_clause(efficiencies, max(efficiencies.values()), "keep")
+        best, best_keep = _first_and_joined_names(efficiencies, max(efficiencies.values()), "keep")
         efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
@@ -303,7 +303,7 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _common_worker_multiple(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
+def _common_worker_ratio(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
     """Return the largest ratio workers / workers of the base that all curves have, and each curve's point there.
 
     If the curves share no ratio, return None and the last point of each curve.
@@ -327,10 +327,10 @@ def _time_to_target_title(overlay: ComparisonOverlay, seconds_by_point: dict[tup
     )
 
 
-def _loss_title(overlay: ComparisonOverlay, final_losses: dict[str, float]) -> str:
+def _loss_title(overlay: ComparisonOverlay, final_loss_by_name: dict[str, float]) -> str:
     return _smallest_value_title(
         overlay,
-        final_losses,
+        final_loss_by_name,
         lambda name, value: f"{name} ends with the lowest loss, {value}",
         "lowest loss at the end",
     )
@@ -339,7 +339,7 @@ def _loss_title(overlay: ComparisonOverlay, final_losses: dict[str, float]) -> s
 def _smallest_value_title(
     overlay: ComparisonOverlay,
     value_by_name: dict[str, float],
-    format_finding: Callable[[str, str], str],
+    format_title: Callable[[str, str], str],
     quantity_name: str,
 ) -> str:
     """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
@@ -355,7 +355,7 @@ def _smallest_value_title(
         names = _names_with_value(value_by_name, smallest)
         if len(names) > 1:
             return capitalise_first_letter(f"{quantity_name}: {format_number(smallest)}, shared by {join_names(names)}")
-        return format_finding(names[0], format_number(smallest))
+        return format_title(names[0], format_number(smallest))
     values_of_runs = ", ".join(
         f"{run_letter} {format_number(value_by_name[name])} ({name.partition(' ')[2]})"
         for run_letter, name in sorted(best_name_of_run.items())
@@ -363,7 +363,7 @@ def _smallest_value_title(
     return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity_name}: {values_of_runs}"
 
 
-def _first_name_and_clause(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
+def _first_and_joined_names(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
     """Return the first name with a given value, and a clause of all names with this value and a verb.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from analysis.comparison.curves import ComparedRun, compared_curves
 from analysis.comparison.overlays import ComparisonOverlay, draw_comparison_figures
-from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, rows_of_changes
+from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, trial_group_change_rows
 from analysis.mlperf.series import ScalingSeries
 from analysis.report.report import load_template, write_figure_panel
 
@@ -18,7 +18,7 @@ def write_comparison_page(runs: Sequence[ComparedRun], mlperf_data: Sequence[Sca
     out_folder.mkdir(parents=True, exist_ok=True)
     overlay = ComparisonOverlay(runs, compared_curves(runs, mlperf_data))
     panels = [write_figure_panel(drawing, out_folder / "figures") for drawing in draw_comparison_figures(overlay)]
-    changes = [(run.letter, rows_of_changes(runs[0].summary, run.summary)) for run in runs[1:]]
+    changes = [(run.letter, trial_group_change_rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {record}" for run in runs for record in run.summary.damage]
     page = out_folder / "report.html"
     template = load_template("comparison/compare.html.j2")

@@ -38,13 +38,13 @@ def format_run_changes(old_run: RunSummary, new_run: RunSummary) -> str:
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
         for label, summary in (("before:", old_run), ("after:", new_run))
     )
-    footer = _report_unmatched_trials("before", old_run, new_run) + _report_unmatched_trials("after", new_run, old_run)
-    shared_rows = rows_of_changes(old_run, new_run)
+    footer = _list_unshared_trials("before", old_run, new_run) + _list_unshared_trials("after", new_run, old_run)
+    shared_rows = trial_group_change_rows(old_run, new_run)
     table = format_text_table([TABLE_HEADER, *shared_rows]) if shared_rows else NO_SHARED_GROUPS_TEXT
     return f"{heading}\n{table}{footer}"
 
 
-def _report_unmatched_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
+def _list_unshared_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
     """Return as text the strategies and numbers of workers that only one of two runs has; empty if there are none.
 
     The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
@@ -62,14 +62,14 @@ def _report_unmatched_trials(run_label: str, summary: RunSummary, other_summary:
     return f'\nonly in "{run_label}": {groups}{note}'
 
 
-def rows_of_changes(old_run: RunSummary, new_run: RunSummary) -> list[tuple[str, ...]]:
+def trial_group_change_rows(old_run: RunSummary, new_run: RunSummary) -> list[tuple[str, ...]]:
     """Return a table row per strategy, swept values and number of workers that both runs have.
 
     Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
     old_groups = {_trial_group_key(group): group for group in old_run.trial_groups}
     return [
-        _group_change_row(old_groups[key], group)
+        _trial_group_change_row(old_groups[key], group)
         for group in new_run.trial_groups
         if (key := _trial_group_key(group)) in old_groups
     ]
@@ -88,16 +88,16 @@ def _trial_group_key(trial_group: TrialGroup) -> tuple[str, str, int]:
     return trial_group.strategy, trial_group.condition, trial_group.workers
 
 
-def _group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tuple[str, ...]:
-    old_group, new_group, repeats = _select_common_repeats(old_group, new_group)
+def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tuple[str, ...]:
+    old_group, new_group, repeats = _keep_repeats_of_both_runs(old_group, new_group)
     name = f"{new_group.strategy} {new_group.condition}".strip()
     step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (old_group, new_group)]
     target_s = [group.time_to_target_s if group.has_reached_target else None for group in (old_group, new_group)]
     verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (old_group, new_group))
-    return (name, str(new_group.workers), *_pair_and_ratio(*step_ms), *_pair_and_ratio(*target_s), repeats, verdicts)
+    return (name, str(new_group.workers), *_change_cells(*step_ms), *_change_cells(*target_s), repeats, verdicts)
 
 
-def _select_common_repeats(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
+def _keep_repeats_of_both_runs(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
     """Return two groups of trials with only the repeats to compare, and the text of the table column `repeats`."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
     shared_seeds = before.seeds & after.seeds
@@ -108,5 +108,5 @@ def _select_common_repeats(before: TrialGroup, after: TrialGroup) -> tuple[Trial
     return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
 
 
-def _pair_and_ratio(before: float | None, after: float | None) -> tuple[str, str, str]:
+def _change_cells(before: float | None, after: float | None) -> tuple[str, str, str]:
     return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

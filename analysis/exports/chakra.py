@@ -41,7 +41,7 @@ class ChakraExporter(Exporter):
     def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:
             plan = trial.plan
-            reason = "no steps were logged" if trial.steps.empty else reason_not_exportable(plan)
+            reason = "no steps were logged" if trial.steps.empty else chakra_export_obstacle(plan)
             if reason:
                 yield f"{plan.trial}: {reason}; the trial is left out"
                 continue
@@ -57,7 +57,7 @@ class ChakraExporter(Exporter):
                     trace.save(file)
 
 
-def reason_not_exportable(plan: TrialPlan) -> str | None:
+def chakra_export_obstacle(plan: TrialPlan) -> str | None:
     """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
     if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
@@ -99,13 +99,13 @@ class ChakraTrace:
         return int(node.id)
 
     def add_message(
-        self, node_type: str, step: int, endpoints: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
+        self, node_type: str, step: int, source_target: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
     ) -> int:
         """Add the send or the receive of a message between two nodes (NPUs), and return the id of the operation.
 
-        `endpoints` are the source and the target NPU. The tag of a send and of the matching receive is the step number.
+        `source_target` are the two NPUs. The tag of a send and of the matching receive is the step number.
         """
-        source, target = endpoints
+        source, target = source_target
         attributes = {"comm_src": source, "comm_dst": target, "comm_tag": step, "comm_size": size_bytes}
         return self.add_node(node_type, f"step{step}_{source}_to_{target}", dependencies, attributes)
 
@@ -141,7 +141,7 @@ def build_chakra_traces(trial: TrialTables) -> list[ChakraTrace]:
         steps = sort_steps_by_rank(trial.steps[trial.steps["rank"] == trace.npu])
         _add_worker_steps(trace, steps, spans, pattern, ranks_by_step)
     for owner, shard_bytes in pattern.shard_owners_and_bytes:
-        _add_server_messages(traces[owner], shard_bytes, ranks_by_step, is_synchronous=pattern.is_synchronous)
+        _add_server_shard_messages(traces[owner], shard_bytes, ranks_by_step, is_synchronous=pattern.is_synchronous)
     return traces
 
 
@@ -196,26 +196,26 @@ def _add_worker_steps(
 
 
 def _add_worker_exchange(
-    trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span: SpanUs | None
+    trace: ChakraTrace, step: int, exchange: ChakraExchangePattern, dependencies: list[int], span_us: SpanUs | None
 ) -> list[int]:
     """Add a worker's messages of one step, and return the ids of the operations that the worker then waits for."""
-    if pattern.is_collective:
-        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
-        return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span)]
+    if exchange.is_collective:
+        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": exchange.vector_bytes}
+        return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span_us)]
     replies = []
-    for owner, shard_bytes in pattern.shard_owners_and_bytes:
+    for owner, shard_bytes in exchange.shard_owners_and_bytes:
         if owner != trace.npu:
             sent = trace.add_message("COMM_SEND_NODE", step, (trace.npu, owner), shard_bytes, dependencies)
             replies.append(trace.add_message("COMM_RECV_NODE", step, (owner, trace.npu), shard_bytes, [sent]))
     return replies or dependencies
 
 
-def _add_server_messages(
-    trace: ChakraTrace, shard_bytes: int, sender_ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
+def _add_server_shard_messages(
+    trace: ChakraTrace, shard_bytes: int, worker_ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
     """Add the messages of one server shard. A synchronous shard replies after it has received all gradients."""
     last_receive: dict[int, int] = {}  # rank -> node id
-    for step, ranks in sorted(sender_ranks_by_step.items()):
+    for step, ranks in sorted(worker_ranks_by_step.items()):
         remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]
         for rank in remote_ranks:
             previous = [last_receive[rank]] if rank in last_receive else []

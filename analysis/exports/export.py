@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.exports import EXPORTERS, Exporter
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.exports.trial_verdict import TrialVerdict
-from analysis.reading.damage import FileDamage
+from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder
 from services.schema.errors import HostError, UserError
 
@@ -17,7 +17,7 @@ class ExportResult:
     """Result of an export: its folder, damaged files, data left out, and trials whose times cannot be trusted."""
 
     path: Path
-    damage: tuple[FileDamage, ...]  # damaged files of the exported run
+    damage: tuple[FileProblem, ...]  # damaged files of the exported run
     omissions: tuple[str, ...]  # one sentence per part of the run that was not exported
     doubtful_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
 

@@ -29,7 +29,7 @@ FIRST_CORRELATION_ID = 1_000_000
 LAUNCH_EVENT = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
 
 
-class HtaKernel(NamedTuple):
+class ActivityGpuKernel(NamedTuple):
     """GPU kernel, by name and stream, that represents an activity in a trace."""
 
     name: str
@@ -37,13 +37,13 @@ class HtaKernel(NamedTuple):
 
 
 KERNEL_OF_ACTIVITY = {
-    "compute": HtaKernel("compute", 7),
-    "update": HtaKernel("update", 7),
+    "compute": ActivityGpuKernel("compute", 7),
+    "update": ActivityGpuKernel("update", 7),
     # HTA recognises communication kernels by `nccl…Kernel`, but finds stragglers only by `ncclKernel…`: stragglers are
     # the ranks whose communication kernels begin last. A wait is part of the kernel, because NCCL's kernels wait for
     # other ranks while they run.
-    "wait": HtaKernel("ncclKernel_exchange", 20),
-    "exchange": HtaKernel("ncclKernel_exchange", 20),
+    "wait": ActivityGpuKernel("ncclKernel_exchange", 20),
+    "exchange": ActivityGpuKernel("ncclKernel_exchange", 20),
 }  # without "data": the device is idle while data are read
 
 
@@ -111,24 +111,24 @@ def _step_trace_event(step: int, begin_s: float, duration_s: float) -> dict[str,
     """Return the trace event that marks begin and end of a training step on the track of the host."""
     begin, end = round(1e6 * begin_s), round(1e6 * (begin_s + duration_s))
     label = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
-    return _complete_trace_event(label, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end)
+    return _make_complete_event(label, HOST_PROCESS_ID, HOST_THREAD_ID, begin, end)
 
 
 def _kernel_trace_events(
-    correlation_id: int, kernel: HtaKernel, begin_us: int, duration_us: int
+    correlation_id: int, kernel: ActivityGpuKernel, begin_us: int, duration_us: int
 ) -> list[dict[str, Any]]:
     """Return two trace events: the launch of a kernel on the host, and the kernel on the device."""
     launch_args = {"correlation": correlation_id}
-    launch = _complete_trace_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
+    launch = _make_complete_event(LAUNCH_EVENT, HOST_PROCESS_ID, HOST_THREAD_ID, begin_us, begin_us, launch_args)
     kernel_args = {"device": DEVICE_ID, "stream": kernel.stream, "correlation": correlation_id}
     label = {"cat": "kernel", "name": kernel.name}
     return [
         launch,
-        _complete_trace_event(label, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args),
+        _make_complete_event(label, DEVICE_ID, kernel.stream, begin_us, begin_us + duration_us, kernel_args),
     ]
 
 
-def _complete_trace_event(
+def _make_complete_event(
     label: dict[str, str],
     process_id: int,
     thread_id: int,

@@ -121,11 +121,11 @@ class PerfettoTrace:
 
 def _add_trial_to_trace(trial: TrialTables, trace: PerfettoTrace) -> Iterator[str]:
     """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
-    _add_trial_tracks(trial, trace)
+    _add_trial_wide_tracks(trial, trace)
     activities = split_steps_into_activities(trial.steps)
     for node_name, node_activities in activities.groupby("node", sort=False):
         process_track = trace.add_process_track(str(node_name))
-        _add_activities(node_activities, process_track, trace)
+        _add_activity_tracks(node_activities, process_track, trace)
         _add_losses(trial.steps[trial.steps["node"] == node_name], process_track, trace)
     _add_server_updates(trial, trace)
     if count := count_overlapping_steps(trial.steps):
@@ -134,7 +134,7 @@ def _add_trial_to_trace(trial: TrialTables, trace: PerfettoTrace) -> Iterator[st
         yield f"{losses} losses are NaN or infinite, and are not in the counters"
 
 
-def _add_trial_tracks(trial: TrialTables, trace: PerfettoTrace) -> None:
+def _add_trial_wide_tracks(trial: TrialTables, trace: PerfettoTrace) -> None:
     """Add the tracks that belong to no single node: evaluations, planned events and the strategy switch."""
     process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
@@ -152,7 +152,7 @@ def _add_trial_tracks(trial: TrialTables, trace: PerfettoTrace) -> None:
         trace.add_instant_event(track, "switch", _seconds_to_ns(trial.switch_record.committed_s), step=step)
 
 
-def _add_activities(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
+def _add_activity_tracks(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
     """Add one track per activity of a node, such as compute, with a slice for every step."""
     for activity in ACTIVITY_ORDER:
         rows = activities[activities["activity"] == activity]

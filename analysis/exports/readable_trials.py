@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.reading.damage import FileDamage, read_or_report_damage
+from analysis.reading.damage import FileProblem, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTables, TrialTables, read_node_logs, read_trial
 
@@ -16,7 +16,7 @@ def read_readable_trials(run_folder: RunFolder) -> RunTables:
     """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
     results = [read_or_report_damage(folder, _read_trial_noting_damage) for folder in run_folder.trial_folders]
     trials = tuple(result for result in results if isinstance(result, TrialTables))
-    return RunTables(run_folder, trials, tuple(result for result in results if isinstance(result, FileDamage)))
+    return RunTables(run_folder, trials, tuple(result for result in results if isinstance(result, FileProblem)))
 
 
 def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialTables:
@@ -29,14 +29,14 @@ def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialTables:
     unreported_log_files = [file for file in missing_log_files if file not in reported_files]
     has_run_start = "coordinator" in logs and logs["coordinator"].last_event("run_start") is not None
     missing_records = [
-        FileDamage(trial_folder.path.name, file, None, description)
+        FileProblem(trial_folder.path.name, file, None, description)
         for file, description in _missing_log_parts(trial, unreported_log_files, has_times, has_run_start=has_run_start)
     ]
     return replace(trial, steps=trial.steps[has_times], damage=(*trial.damage, *missing_records))
 
 
 def _missing_log_parts(
-    trial: TrialTables, missing_log_files: list[str], has_step_times: "pd.Series[bool]", *, has_run_start: bool
+    trial: TrialTables, missing_log_files: list[str], step_has_time: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
 
@@ -45,8 +45,8 @@ def _missing_log_parts(
     yield from ((file, "missing") for file in missing_log_files)
     if not has_run_start:
         yield "logs/coordinator.log", "no run_start: times are those of the nodes' own clocks"
-    if not has_step_times.any():
+    if not step_has_time.any():
         yield "logs", "no steps were logged"
-    elif not has_step_times.all():
-        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~has_step_times, "node"]}))
-        yield "logs", f"{(~has_step_times).sum()} steps of {nodes} have no time; they are left out"
+    elif not step_has_time.all():
+        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~step_has_time, "node"]}))
+        yield "logs", f"{(~step_has_time).sum()} steps of {nodes} have no time; they are left out"

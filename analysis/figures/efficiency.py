@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_worker_count_rules, mark_chosen_worker_counts
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.worker_choice import WorkerCountChoice
@@ -96,7 +96,7 @@ def _figure_data(speedup_curves: Sequence[SpeedupCurve], chosen_counts: Sequence
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.throughput_efficiency(curve.base), format_worker_count_rules(curve, point, chosen_counts)),
+            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, chosen_counts)),
         )
         for curve in speedup_curves
         for point in curve.points

@@ -58,7 +58,7 @@ class FittedSpeedupCurve:
     @cached_property
     def best_law_name(self) -> str:
         """Name of the fitted law with the smallest residual error on the curve."""
-        return min(self.law_fits, key=lambda name: _residual_error(self.law_fits[name]))
+        return min(self.law_fits, key=lambda name: _residual_rms_error(self.law_fits[name]))
 
 
 def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
@@ -121,10 +121,10 @@ def _fit_laws_to_curve(speedup_curve: SpeedupCurve, run: AnalysedRun) -> FittedS
     seconds = np.array([speedup_curve.base.seconds / point.rate_speedup for point in speedup_curve.points])
     series = {"workers": sizes, "seconds": seconds}
     fits = {name: law.fit(series) for name, (law, _) in SPEEDUP_LAWS.items()}
-    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_samples_and_time_laws(speedup_curve, run)))
+    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_learning_and_time_laws(speedup_curve, run)))
 
 
-def _fit_samples_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
+def _fit_learning_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
     """Yield a law of the samples to target, of the compute time and of the exchange time, if the run has the data.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
@@ -135,11 +135,11 @@ def _fit_samples_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterato
     groups = [group for group in run.summary.trial_groups if (group.strategy, group.condition) == key]
     global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
     local_batches = global_batches / np.array([group.workers for group in groups])
-    if curve.of == "time_to_target" and _has_enough_batch_sizes(global_batches):
+    if curve.of == "time_to_target" and _can_fit_law_to_batches(global_batches):
         samples = np.array([group.samples_to_target for group in groups])
         yield "learning", laws.CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
-    if _has_enough_batch_sizes(local_batches) and compute_s.all():
+    if _can_fit_law_to_batches(local_batches) and compute_s.all():
         yield "computing", laws.StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
     measurements = _exchange_law_fit_data(groups, run).items()
     exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
@@ -156,8 +156,8 @@ def _exchange_law_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun)
     plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
     rows = [
         (
-            plan.sequential_message_count,
-            plan.gradient_transfer_and_delay_s,
+            plan.critical_path_message_count,
+            plan.exchange_without_alpha_s,
             sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in trial_groups
@@ -167,17 +167,17 @@ def _exchange_law_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun)
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))
 
 
-def _has_enough_batch_sizes(batch_sizes: Floats) -> bool:
+def _can_fit_law_to_batches(batch_sizes: Floats) -> bool:
     return len(set(batch_sizes.tolist())) >= MIN_DISTINCT_BATCHES
 
 
-def _residual_error(law_fit: laws.LawFit) -> float:
+def _residual_rms_error(law_fit: laws.LawFit) -> float:
     """Return the typical relative error of a fitted law: root mean square of log residuals per degree of freedom."""
     return float(np.sqrt((law_fit.log_residuals**2).sum() / max(law_fit.degrees_of_freedom, 1)))
 
 
 def _format_residual_error(law_fit: laws.LawFit) -> str:
-    error = _residual_error(law_fit)
+    error = _residual_rms_error(law_fit)
     shown = format_percentage(max(error, NEGLIGIBLE_ERROR), 1)
     return shown if error >= NEGLIGIBLE_ERROR else f"less than {shown}"
 
@@ -261,7 +261,7 @@ def _figure_data(fitted_curves: Sequence[FittedSpeedupCurve]) -> pd.DataFrame:
     rows = [
         (
             *(fitted_curve.curve.strategy, fitted_curve.curve.condition, name, fit.law.formula, quantity, *values),
-            *(_residual_error(fit), *fit.size_range),
+            *(_residual_rms_error(fit), *fit.size_range),
         )
         for fitted_curve in fitted_curves
         for name, fit in {**fitted_curve.law_fits, **fitted_curve.fits_of_time_components}.items()

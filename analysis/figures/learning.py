@@ -39,7 +39,7 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
     target_metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
-    coloured_strategies = _choose_coloured_strategies(run.summary)
+    coloured_strategies = _strategies_not_in_grey(run.summary)
     legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
     height_in = 1.3 + 0.2 * style.count_legend_rows(legend_colours) + 2.0 * len(metrics)
     figure, panels = style.create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
@@ -79,7 +79,7 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
     return colours | ({"others": style.BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
 
 
-def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
+def _strategies_not_in_grey(summary: RunSummary) -> frozenset[str]:
     """Return the names of the strategies, baseline included, that are drawn in a colour and not in grey.
 
     If several strategies have the same colour, only the first of them to reach the target is coloured.
@@ -152,7 +152,7 @@ def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTar
     costs = costs[costs["bytes"] > 0]
     if len(costs) > 1:
         missing = [name for name in metric_curves["strategy"].unique() if name not in first_on_target.groups]
-        second = _describe_strategies_missing_target(missing) if missing else _compare_samples_needed(costs["samples"])
+        second = _describe_strategies_missing_target(missing) if missing else _samples_to_target_text(costs["samples"])
         return f"To reach {target}, {_describe_strategy_with_least_bytes(costs['bytes'])}; {second}"
     final_values = metric_curves.groupby("trial", sort=False)["value"].last()
     return f"The final {metric} is between {format_number(final_values.min())} and {format_number(final_values.max())}"
@@ -170,7 +170,7 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
     return f"{bytes_by_strategy.idxmin()} sends least ({format_bytes(int(bytes_by_strategy.min()))})"
 
 
-def _compare_samples_needed(samples_by_strategy: "pd.Series[float]") -> str:
+def _samples_to_target_text(samples_by_strategy: "pd.Series[float]") -> str:
     """Return a clause that compares the strategies with the most and with the fewest samples to the target quality."""
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():

@@ -8,7 +8,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.base import AnalysedRun, Drawing
 from analysis.figures.drawing import style
-from analysis.figures.drawing.balance import BALANCE_LEGEND, format_worker_count_rules, mark_chosen_worker_counts
+from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.metrics.worker_choice import WorkerCountChoice
@@ -149,7 +149,7 @@ def _figure_data(speedup_curves: Sequence[SpeedupCurve], chosen_counts: Sequence
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            format_worker_count_rules(curve, point, chosen_counts),
+            format_rules_choosing_point(curve, point, chosen_counts),
         )
         for curve in speedup_curves
         for point in curve.points

@@ -43,7 +43,7 @@ def draw_strategy_switch_savings(run: AnalysedRun) -> Drawing | None:
     legend_colours = dict(part for name, part in GAIN_PARTS.items() if has_promoted_workers or name != "shares_s")
     add_run_title_and_footer(figure, run.summary, title, legend_colours)
     for y, (_, switch) in enumerate(switched_trials):
-        _draw_strategy_switch_bars(axes, y, switch)
+        _draw_switch_saving_bars(axes, y, switch)
     axes.axvline(0, color=FOREGROUND, linewidth=1)
     axes.set_yticks(range(len(switched_trials)), [trial.id for trial, _ in switched_trials])
     axes.set_ylim(len(switched_trials) - 0.5, -0.5)
@@ -70,22 +70,22 @@ def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) ->
     )
 
 
-def _draw_strategy_switch_bars(axes: Axes, y: int, switch: StrategySwitchResult) -> None:
-    limit = "" if switch.break_even_workers is None else f"  n* = {switch.break_even_workers:,.1f}"
-    if switch.gain is None:
-        axes.annotate(f"{switch.outcome}{limit}", (0, y), (6, 0), textcoords="offset points", va="center", fontsize=8)
+def _draw_switch_saving_bars(axes: Axes, y: int, result: StrategySwitchResult) -> None:
+    limit = "" if result.break_even_workers is None else f"  n* = {result.break_even_workers:,.1f}"
+    if result.gain is None:
+        axes.annotate(f"{result.outcome}{limit}", (0, y), (6, 0), textcoords="offset points", va="center", fontsize=8)
         return
     ends_ms = {1: 0.0, -1: 0.0}  # by sign: where the bars to the right and to the left of zero end
-    parts_s = {**vars(switch.gain), "stale_s": -(switch.stale_s or 0.0)}
+    parts_s = {**vars(result.gain), "stale_s": -(result.stale_s or 0.0)}
     for name, (_, colour) in GAIN_PARTS.items():
         saved_ms = 1e3 * parts_s[name]
         sign = 1 if saved_ms >= 0 else -1
         axes.barh(y, saved_ms, left=ends_ms[sign], color=colour, height=0.6)
         ends_ms[sign] += saved_ms
     sum_ms = ends_ms[1] + ends_ms[-1]
-    fill = "none" if switch.has_lost_model_quality else FOREGROUND
+    fill = "none" if result.has_lost_model_quality else FOREGROUND
     axes.plot(sum_ms, y, "o", color=FOREGROUND, markersize=4, markerfacecolor=fill)
-    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch.has_lost_model_quality else ''}"
+    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if result.has_lost_model_quality else ''}"
     axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 

@@ -38,7 +38,7 @@ class TrialStepTimes:
         """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
-    def planned_event_span_s(self, event_times: PlannedEventTimes) -> tuple[float, float] | None:
+    def event_begin_and_end_s(self, event_times: PlannedEventTimes) -> tuple[float, float] | None:
         """Return begin and end of an event in virtual seconds; None if the event was never applied.
 
         An event that was not undone ends with the last step of the trial.
@@ -50,7 +50,7 @@ class TrialStepTimes:
     @property
     def event_to_other_step_time_ratio(self) -> float:
         """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
-        spans_s = [span_s for event in self.result.events if (span_s := self.planned_event_span_s(event))]
+        spans_s = [span_s for event in self.result.events if (span_s := self.event_begin_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
         for begin_s, end_s in spans_s:
@@ -119,7 +119,7 @@ def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimes, colour: 
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
     axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
     for event in trial_step_times.result.events:
-        if span_s := trial_step_times.planned_event_span_s(event):
+        if span_s := trial_step_times.event_begin_and_end_s(event):
             _shade_planned_event(axes, event, span_s)
     axes.set_title(trial_step_times.display_name)
     axes.set_ylabel("ms per step")
@@ -150,5 +150,5 @@ def _step_rows_with_event_ids(trial: TrialStepTimes) -> pd.DataFrame:
 
 def _planned_event_ids_in_step(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
-    spans_s = ((event.number, trial.planned_event_span_s(event)) for event in trial.result.events)
+    spans_s = ((event.number, trial.event_begin_and_end_s(event)) for event in trial.result.events)
     return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)

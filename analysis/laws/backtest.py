@@ -78,7 +78,7 @@ def _holdout_errors(law_fit: LawFit, held_out_series: SeriesColumns) -> list[Hol
     sizes, observed = held_out_series[law_fit.law.inputs[0]], held_out_series[law_fit.law.output]
     log_errors = np.log(law_fit.law.predict_output(law_fit.parameters, held_out_series) / observed)
     variances = np.log(law_fit.simulate_observations(held_out_series)).var(axis=0)
-    rows = zip(sizes, log_errors, variances, law_fit.log_distance_beyond_range(held_out_series), strict=True)
+    rows = zip(sizes, log_errors, variances, law_fit.log_size_beyond_fit_range(held_out_series), strict=True)
     return [HoldoutError(*map(float, row)) for row in rows]
 
 
@@ -93,14 +93,14 @@ def estimate_residual_noise(backtests: Sequence[LawBacktestErrors]) -> ResidualN
     sd = PILOT_NOISE.sd
     if degrees_of_freedom:
         sd = float(np.sqrt(sum(record.squared_residuals for record in backtests) / degrees_of_freedom))
-    log_likelihoods = (_law_drift_loglikelihood(record.holdout_errors) for record in backtests if record.holdout_errors)
+    log_likelihoods = (_loglikelihoods_by_drift(record.holdout_errors) for record in backtests if record.holdout_errors)
     likelihood = np.exp(sum(log_likelihoods, np.zeros(DRIFT_GRID.size)))
     cumulative = np.cumsum(likelihood) / likelihood.sum()
     drift_sds = np.interp(np.linspace(0.01, 0.99, DRIFT_GRID.size), cumulative, DRIFT_GRID)
     return ResidualNoise(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
 
 
-def _law_drift_loglikelihood(holdout_errors: Sequence[HoldoutError]) -> Floats:
+def _loglikelihoods_by_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
     """Return the mean log likelihood of the prediction errors of one series for each candidate drift in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
@@ -127,7 +127,7 @@ class LawForecast:
         return self.predicted / self.observed - 1
 
     @property
-    def is_inside_band(self) -> bool:
+    def is_in_prediction_band(self) -> bool:
         """Whether the observed value lies inside the 90 % band of the prediction."""
         return self.low <= self.observed <= self.high
 
@@ -153,7 +153,7 @@ def score_forecasts(law_name: str, law_forecasts: Sequence[LawForecast]) -> Fore
         points=len(of_law),
         median=float(np.median(errors)),
         worst=float(errors.max()),
-        covered=float(np.mean([forecast.is_inside_band for forecast in of_law])),
+        covered=float(np.mean([forecast.is_in_prediction_band for forecast in of_law])),
         width=float(np.median([forecast.high / forecast.low for forecast in of_law])),
     )
 

@@ -127,7 +127,7 @@ class LawFit:
         # One normal number per draw, the same at all sizes, so that bands are smooth.
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
-        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_beyond_range(input_columns)) * drift_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_size_beyond_fit_range(input_columns)) * drift_factors
         return np.asarray(np.exp(log_predictions + noise + drift))
 
     def prediction_band(self, input_columns: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
@@ -136,7 +136,7 @@ class LawFit:
         low, high = np.percentile(self.simulate_observations(input_columns), tails, axis=0)
         return PredictionBand(self.law.predict_output(self.parameters, input_columns), low, high)
 
-    def log_distance_beyond_range(self, input_columns: SeriesColumns) -> Floats:
+    def log_size_beyond_fit_range(self, input_columns: SeriesColumns) -> Floats:
         """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
         size = input_columns[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
@@ -180,7 +180,7 @@ def _fit_law(
     )[0]
     residuals = observations - law.prediction_logarithms(np.exp(fitted), series)
     degrees_of_freedom = int(residuals.size - (~has_prior).sum())
-    noise_scale = _pooled_norm(law, residuals, degrees_of_freedom, noise)
+    noise_scale = _residual_norm(law, residuals, degrees_of_freedom, noise)
     noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, refit_count))
     observation_copies = observations + noise_sds[:, None] * generator.standard_normal((refit_count, observations.size))
     prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((refit_count, prior_means.size))
@@ -221,15 +221,15 @@ def _fit_log_parameters(
     return solve_least_squares(weighted_residuals, initial_log_parameters, high_precision=high_precision)
 
 
-def _pooled_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, noise: ResidualNoise) -> float:
-    """Return the root of the summed squared residuals of a fit and of the earlier fits that gave the estimate `noise`.
+def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, past_noise: ResidualNoise) -> float:
+    """Return the root of the summed squared residuals of a fit and of the earlier fits that gave `past_noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """
-    if degrees_of_freedom < 0 or degrees_of_freedom + noise.degrees_of_freedom <= 0:
+    if degrees_of_freedom < 0 or degrees_of_freedom + past_noise.degrees_of_freedom <= 0:
         raise ValueError(
             f"{log_residuals.size} observations are too few to fit the {len(law.parameter_names)} parameters of "
             f"{law.kind} and the noise; give more observations, or the noise of other series"
         )
-    squares = float((log_residuals**2).sum()) + noise.degrees_of_freedom * noise.sd**2
-    return float(np.sqrt(max(squares, (degrees_of_freedom + noise.degrees_of_freedom) * MIN_NOISE_SD**2)))
+    squares = float((log_residuals**2).sum()) + past_noise.degrees_of_freedom * past_noise.sd**2
+    return float(np.sqrt(max(squares, (degrees_of_freedom + past_noise.degrees_of_freedom) * MIN_NOISE_SD**2)))

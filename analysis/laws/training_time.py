@@ -54,17 +54,17 @@ class TrainingTimeLaw(ScalingLaw):
         return samples / batch * STEP_LAW.predict_output(parameters[..., 2:], batch_columns)
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        steps = add_step_time_columns(series)
+        steps = add_local_batch_and_step_s(series)
         return np.concatenate([SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(steps)])
 
     def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
         log_samples = SAMPLES_LAW.prediction_logarithms(parameters[..., :2], series)
-        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_step_time_columns(series))
+        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_local_batch_and_step_s(series))
         return np.concatenate([log_samples, log_step_s], axis=-1)
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         log_prior_means, _ = self.log_parameter_prior(series)
-        steps = add_step_time_columns(series)
+        steps = add_local_batch_and_step_s(series)
         parameters = np.concatenate(
             [SAMPLES_LAW.initial_fit_parameters(series), STEP_LAW.initial_fit_parameters(steps)]
         )
@@ -77,13 +77,13 @@ class TrainingTimeLaw(ScalingLaw):
         Only B_noise and t0 have priors, since a few different batches constrain them badly.
         """
         smallest = int(np.argmin(series["workers"]))
-        step_seconds = add_step_time_columns(series)["step_seconds"][smallest]
+        step_seconds = add_local_batch_and_step_s(series)["step_seconds"][smallest]
         fixed_share = self.fixed_ratio.median / (1 + self.fixed_ratio.median)
         medians = [1, self.noise_ratio.median * series["batch"][smallest], fixed_share * step_seconds, 1]
         return np.log(medians), np.array([np.inf, self.noise_ratio.sd, self.fixed_ratio.sd, np.inf])
 
 
-def add_step_time_columns(series: SeriesColumns) -> SeriesColumns:
+def add_local_batch_and_step_s(series: SeriesColumns) -> SeriesColumns:
     """Return a series of measurements with two more columns: `local_batch` (samples per worker) and `step_seconds`."""
     local_batch = series["batch"] / series["workers"]
     step_seconds = series["seconds"] * series["batch"] / series["samples"]

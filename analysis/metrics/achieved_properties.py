@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.checks.network.achieved_rates import LINK_DIRECTIONS, can_peers_fill_link
 from analysis.checks.network.achieved_rates import probed_rate_error as flow_error
-from analysis.checks.network.mechanisms import mechanism_of_link_property
+from analysis.checks.network.mechanisms import shaping_mechanism_name
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.checks.network.round_trips import measured_round_trips
 from analysis.checks.network.shared_links import shared_link_rates
@@ -41,26 +41,26 @@ def cluster_properties(trial: TrialTables) -> tuple[ClusterProperty, ...]:
     return (
         *_link_rate_properties(trial),
         *_shared_link_properties(trial),
-        *_network_path_properties(trial),
+        *_path_delay_jitter_loss(trial),
         *_round_trip_properties(trial),
         *_achieved_compute_times(trial),
         *_planned_event_lateness(trial),
     )
 
 
-def merge_properties_of_trials(cluster_properties: Iterable[ClusterProperty]) -> tuple[ClusterProperty, ...]:
+def merge_properties_over_trials(cluster_properties: Iterable[ClusterProperty]) -> tuple[ClusterProperty, ...]:
     """Merge rows of several trials that have the same property, nodes and declared value, in the given order."""
     rows_by_key: dict[tuple[str, str, float, str, str], list[ClusterProperty]] = {}
     for row in cluster_properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
-    return tuple(_merge_cluster_property(group) for group in rows_by_key.values())
+    return tuple(_merge_property_over_trials(group) for group in rows_by_key.values())
 
 
-def _merge_cluster_property(rows_of_trials: list[ClusterProperty]) -> ClusterProperty:
-    achieved = [row.achieved for row in rows_of_trials if row.achieved is not None]
-    errors = [row.error for row in rows_of_trials if row.error is not None]
+def _merge_property_over_trials(property_rows: list[ClusterProperty]) -> ClusterProperty:
+    achieved = [row.achieved for row in property_rows if row.achieved is not None]
+    errors = [row.error for row in property_rows if row.error is not None]
     worst = max(errors, key=abs, default=None)
-    return replace(rows_of_trials[0], achieved=median(achieved) if achieved else None, error=worst)
+    return replace(property_rows[0], achieved=median(achieved) if achieved else None, error=worst)
 
 
 def _link_rate_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
@@ -70,7 +70,7 @@ def _link_rate_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
             if declared := getattr(node, f"{direction}_bps"):
                 link = shaping.get(node.name) or {}
                 achieved, error, how = _measure_link_rate(trial, node, direction, link)
-                of, by = ROLE_NAMES.get(node.role, node.role), mechanism_of_link_property(link, "rate") or "unknown"
+                of, by = ROLE_NAMES.get(node.role, node.role), shaping_mechanism_name(link, "rate") or "unknown"
                 yield ClusterProperty(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
@@ -96,7 +96,7 @@ def _measure_link_rate(
 def _shared_link_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
     """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
-    mechanisms = (mechanism_of_link_property(link_shaping, "pipes") for link_shaping in shaping)
+    mechanisms = (shaping_mechanism_name(link_shaping, "pipes") for link_shaping in shaping)
     by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None) or "unknown"
     for link in shared_link_rates(trial):
         achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
@@ -105,7 +105,7 @@ def _shared_link_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
         yield ClusterProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
-def _network_path_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _path_delay_jitter_loss(trial: TrialTables) -> Iterator[ClusterProperty]:
     """Yield delay, jitter and loss of the network paths that Ensayo's own code enforces.
 
     For paths that the kernel shapes, round trips are probed instead.
@@ -119,7 +119,7 @@ def _network_path_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
             ("loss", path.lost_packet_share, "%", "loss"),
         )
         for what, declared, unit, enforced_property in properties:
-            by = mechanism_of_link_property(shaping.get(path.target) or {}, enforced_property)
+            by = shaping_mechanism_name(shaping.get(path.target) or {}, enforced_property)
             if declared and by in IN_CODE_MECHANISMS:
                 yield ClusterProperty(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
@@ -127,7 +127,7 @@ def _network_path_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
 def _round_trip_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
-        mechanism = mechanism_of_link_property(shaping.get(trip.source) or {}, "delay") or "unknown"
+        mechanism = shaping_mechanism_name(shaping.get(trip.source) or {}, "delay") or "unknown"
         error = trip.deviation_from_declared_s / trip.declared_s if trip.declared_s else None
         by = mechanism if trip.declared_s else "nothing"
         yield ClusterProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")

@@ -23,16 +23,16 @@ def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
-        computing = [name for name in workers if name not in phase.server_only_workers]
-        steps = dict.fromkeys(computing, 0) | _round_up_step_counts(phase, plan.exchange_period)
+        computing = [name for name in workers if name not in phase.workers_turned_servers]
+        steps = dict.fromkeys(computing, 0) | _round_steps_to_exchanges(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _sent_bytes(count, reply_bytes, node, steps)
-    transfer_bytes = _strategy_switch_bytes(trial, expected)
+            expected[node] += _bytes_of_node(count, reply_bytes, node, steps)
+    transfer_bytes = _switch_state_bytes_sent(trial, expected)
     return {node: round(count + transfer_bytes.get(node, 0)) for node, count in expected.items()}
 
 
-def _strategy_switch_bytes(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
+def _switch_state_bytes_sent(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
     """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
     Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
@@ -53,7 +53,7 @@ def _strategy_switch_bytes(trial: TrialTables, step_bytes: dict[str, float]) -> 
     }
 
 
-def _round_up_step_counts(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
+def _round_steps_to_exchanges(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
     """Return the number of steps of each worker, rounded up to a multiple of the steps per exchange.
 
     A worker that stops between two exchanges exchanges once more, and sends as many bytes as in any exchange.
@@ -62,7 +62,7 @@ def _round_up_step_counts(training_phase: TrainingPhase, steps_per_exchange: int
     return {str(node): ceil(count / steps_per_exchange) * steps_per_exchange for node, count in counts}
 
 
-def _sent_bytes(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
+def _bytes_of_node(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
     """Return the bytes that a node sends in all steps before or after a strategy switch (of a training phase).
 
     Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.

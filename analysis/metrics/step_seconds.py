@@ -21,34 +21,34 @@ def step_time_statistics(trial: TrialTables) -> dict[str, float] | None:
 def typical_step_s(trial: TrialTables) -> float | None:
     """Return the median step time of a trial (mean if speeds vary), to compare with the predicted step time.
 
-    It is `mean_or_median_by_plan` of all rounds' mean step times. A round is all steps up to an exchange, for most
+    It is `mean_or_median_step_s` of all rounds' mean step times. A round is all steps up to an exchange, for most
     strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
     """
     if trial.steps.empty:
         return None
     if trial.plan.exchange_period == 1 and not trial.steps.duplicated(["node", "step"]).any():
-        return mean_or_median_by_plan(trial.steps, trial.plan)  # every step is a round
+        return mean_or_median_step_s(trial.steps, trial.plan)  # every step is a round
     steps = trial.steps.assign(round=trial.steps["step"] // trial.plan.exchange_period)
     rounds = steps.groupby(["node", "round"])[["step_s", "samples"]].agg({"step_s": ["mean", "size"], "samples": "sum"})
     rounds.columns = pd.Index(["step_s", "size", "samples"])
     whole_rounds = rounds[rounds["size"] == trial.plan.exchange_period]
-    return mean_or_median_by_plan(rounds if whole_rounds.empty else whole_rounds, trial.plan)
+    return mean_or_median_step_s(rounds if whole_rounds.empty else whole_rounds, trial.plan)
 
 
-def step_statistic_name(plan: TrialPlan) -> StepStatistic:
+def step_time_statistic(plan: TrialPlan) -> StepStatistic:
     """Return whether `typical_step_s` is a median or a mean of the step times for a plan."""
     if plan.has_varying_worker_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
-def mean_or_median_by_plan(step_rows: pd.DataFrame, plan: TrialPlan) -> float:
+def mean_or_median_step_s(step_rows: pd.DataFrame, plan: TrialPlan) -> float:
     """Return the median step time in seconds; where workers' speeds vary, the mean over steps on whole batches.
 
     Closed forms predict the mean where speeds vary.
     """
     seconds = step_rows["step_s"].astype(float)
-    return float(seconds[_is_full_node_batch(step_rows)].mean() if plan.has_varying_worker_speeds else seconds.median())
+    return float(seconds[_has_full_batch(step_rows)].mean() if plan.has_varying_worker_speeds else seconds.median())
 
 
 def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
@@ -57,7 +57,7 @@ def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int
     Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
     whole, as when workers exchange once per epoch.
     """
-    on_whole_batch = _is_full_node_batch(step_rows)
+    on_whole_batch = _has_full_batch(step_rows)
     if steps_per_exchange == 1 or step_rows.empty:
         return step_rows[on_whole_batch]
     rounds = [step_rows["node"], step_rows["step"] // steps_per_exchange]
@@ -79,6 +79,6 @@ def step_phase_seconds(trial: TrialTables) -> dict[str, float] | None:
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
 
 
-def _is_full_node_batch(step_rows: pd.DataFrame) -> "pd.Series[bool]":
+def _has_full_batch(step_rows: pd.DataFrame) -> "pd.Series[bool]":
     """Return for each training step whether it had as many samples as the largest step of the same worker."""
     return step_rows["samples"] >= step_rows.groupby("node", observed=True)["samples"].transform("max")

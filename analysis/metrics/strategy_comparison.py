@@ -43,17 +43,17 @@ def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTime
     """
     members = [group for group in trial_groups if not group.is_baseline]
     pairs = [pair for pair in combinations(members, 2) if _are_comparable_groups(*pair)]
-    compared = [_rank_groups(*pair) for pair in pairs]
+    compared = [_rank_by_time(*pair) for pair in pairs]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyTimeGap(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
 
-def find_strategy_difference(
-    first_group: TrialGroup, second_group: TrialGroup, differences: Iterable[StrategyTimeGap]
+def find_strategy_time_gap(
+    first_group: TrialGroup, second_group: TrialGroup, time_gaps: Iterable[StrategyTimeGap]
 ) -> StrategyTimeGap | None:
     """Return the difference in time of two groups of trials, in either order; None with fewer than two shared seeds."""
     names = {first_group.name, second_group.name}
-    return next((each for each in differences if {each.faster.name, each.slower.name} == names), None)
+    return next((each for each in time_gaps if {each.faster.name, each.slower.name} == names), None)
 
 
 def compare_needed_samples(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
@@ -64,21 +64,21 @@ def compare_needed_samples(trial_groups: Sequence[TrialGroup]) -> dict[str, Conv
     is missing, ran once or missed the target is left out; `explain_missing_baselines` returns the reason.
     """
     comparable = (
-        group for group in _groups_with_repeats(trial_groups) if not _missing_baseline_reason(group, trial_groups)
+        group for group in _repeated_non_baselines(trial_groups) if not _missing_baseline_reason(group, trial_groups)
     )
-    checks = {group.name: _needed_samples_vs_baseline(group, trial_groups) for group in comparable}
+    checks = {group.name: _convergence_vs_baseline(group, trial_groups) for group in comparable}
     adjusted = holm_adjust(np.array([check.p_value for check in checks.values()]))
     return {name: replace(check, p_value=float(p)) for (name, check), p in zip(checks.items(), adjusted, strict=True)}
 
 
 def explain_missing_baselines(trial_groups: Sequence[TrialGroup]) -> str:
     """Return why `compare_needed_samples` could not check some strategies that reached the target; else empty."""
-    repeated_groups = (group for group in _groups_with_repeats(trial_groups) if group.has_reached_target)
+    repeated_groups = (group for group in _repeated_non_baselines(trial_groups) if group.has_reached_target)
     reasons = dict.fromkeys(_missing_baseline_reason(group, trial_groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
 
 
-def _groups_with_repeats(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+def _repeated_non_baselines(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
     return [group for group in trial_groups if not group.is_baseline and len(group.trials) > 1]
 
 
@@ -92,7 +92,7 @@ def _missing_baseline_reason(trial_group: TrialGroup, all_groups: Sequence[Trial
     return "" if np.isfinite(baseline.samples_to_target_by_seed).all() else "a baseline that missed its target"
 
 
-def _needed_samples_vs_baseline(trial_group: TrialGroup, all_groups: Sequence[TrialGroup]) -> ConvergenceCheck:
+def _convergence_vs_baseline(trial_group: TrialGroup, all_groups: Sequence[TrialGroup]) -> ConvergenceCheck:
     pair = (trial_group, *filter(None, [find_baseline(trial_group, all_groups)]))
     samples, baseline_samples = (each.samples_to_target_by_seed for each in pair)
     rounding_step, baseline_rounding_step = (each.evaluation_interval_samples for each in pair)
@@ -107,7 +107,7 @@ def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
     return have_same_seeds(pair) and all(group.trial_times_s(time_metric).all() for group in pair)
 
 
-def _rank_groups(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+def _rank_by_time(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
     """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
     time_metric = choose_time_metric((first, second))
     faster, slower = first, second
@@ -115,6 +115,6 @@ def _rank_groups(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, Tri
         faster, slower = second, first
     paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
     times = (paired_faster.trial_times_s(time_metric), paired_slower.trial_times_s(time_metric))
-    intervals_s = (paired_faster.time_rounding_s(time_metric), paired_slower.time_rounding_s(time_metric))
+    intervals_s = (paired_faster.evaluation_rounding_s(time_metric), paired_slower.evaluation_rounding_s(time_metric))
     comparison = compare_paired_times(*times, intervals_s)
     return faster, slower, time_metric, comparison

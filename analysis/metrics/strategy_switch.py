@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.metrics.step_seconds import mean_or_median_by_plan
+from analysis.metrics.step_seconds import mean_or_median_step_s
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_table import TrialTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
@@ -29,11 +29,11 @@ class TrainingPhaseTimes:
     exchanging_s: float  # the rest of the steps
     finishing_s: float  # between steps, and at the end while other workers still train
     predicted_step_s: float | None
-    step_s: float  # measured, `mean_or_median_by_plan` over workers and steps
+    step_s: float  # measured, `mean_or_median_step_s` over workers and steps
 
 
 @dataclass(frozen=True)
-class StrategySwitchGain:
+class SwitchTimeGain:
     """Seconds per global batch that a strategy switch saved, by cause; negative values are seconds that it cost.
 
     `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
@@ -65,7 +65,7 @@ class StrategySwitchResult:
     hand_over_s: float | None = None
     before: TrainingPhaseTimes | None = None
     after: TrainingPhaseTimes | None = None
-    gain: StrategySwitchGain | None = None
+    gain: SwitchTimeGain | None = None
     break_even_workers: float | None = None  # number that saturates the servers' links, by the closed form
     saved_s: float | None = None  # compared with no switch, less the time of the switch itself
     stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
@@ -101,7 +101,7 @@ def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
         return uncommitted
     times = {phase.name: _training_phase_times(phase, plan) for phase in training_phases(trial)}
     before, after = times.get("before"), times.get("after")
-    gain = _strategy_switch_gain(before, after, plan) if before and after else None
+    gain = _switch_time_gain(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
     samples = sum(phase_times.samples for phase_times in times.values())
     return replace(
@@ -118,7 +118,7 @@ def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
 
 
 def staleness_cost_s(
-    switch_result: StrategySwitchResult, samples_needed: int, samples_without_switch: int
+    switch_result: StrategySwitchResult, samples_to_target: int, samples_without_switch: int
 ) -> float | None:
     """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
 
@@ -127,15 +127,15 @@ def staleness_cost_s(
 
     Args:
         switch_result: a switch with times before and after it.
-        samples_needed: samples to the target of the trial that switched.
+        samples_to_target: samples to the target of the trial that switched.
         samples_without_switch: samples to the target of a trial with the same seed that did not switch.
     """
-    if switch_result.before is None or switch_result.after is None or samples_needed <= switch_result.before.samples:
+    if switch_result.before is None or switch_result.after is None or samples_to_target <= switch_result.before.samples:
         return None
     return (
         switch_result.after.batch_s
-        * (samples_needed - samples_without_switch)
-        / (samples_needed - switch_result.before.samples)
+        * (samples_to_target - samples_without_switch)
+        / (samples_to_target - switch_result.before.samples)
     )
 
 
@@ -148,34 +148,34 @@ def _training_phase_times(training_phase: TrainingPhase, plan: TrialPlan) -> Tra
     """
     steps = training_phase.steps
     until_exchange_s = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
-    per_batch = plan.batch / training_phase.sample_count if training_phase.sample_count else 0.0
+    per_batch = plan.batch / training_phase.trained_sample_count if training_phase.trained_sample_count else 0.0
     stepping_s = _seconds_per_global_batch(steps, steps["step_s"], plan.batch)
     synchronous_s = float(until_exchange_s.groupby(steps["step"]).max().sum()) * per_batch
-    is_synchronous = training_phase.synchrony == "synchronous"
+    is_synchronous = training_phase.sync_or_async == "synchronous"
     computing_s = synchronous_s if is_synchronous else _seconds_per_global_batch(steps, until_exchange_s, plan.batch)
     finishing_s = max(0.0, training_phase.seconds * per_batch - stepping_s)
     return TrainingPhaseTimes(
-        samples=training_phase.sample_count,
+        samples=training_phase.trained_sample_count,
         seconds=training_phase.seconds,
         batch_s=stepping_s + finishing_s,
         computing_s=computing_s,
         exchanging_s=stepping_s - computing_s,
         finishing_s=finishing_s,
         predicted_step_s=training_phase.predicted.median_step_s,
-        step_s=mean_or_median_by_plan(steps, plan),
+        step_s=mean_or_median_step_s(steps, plan),
     )
 
 
-def _seconds_per_global_batch(step_rows: pd.DataFrame, spent_s: "pd.Series[float]", batch_samples: int) -> float:
+def _seconds_per_global_batch(step_rows: pd.DataFrame, counted_s: "pd.Series[float]", batch_samples: int) -> float:
     """Return the seconds that parallel workers need for a global batch of B samples: B / Σ(samples / seconds)."""
-    by_worker = pd.DataFrame({"samples": step_rows["samples"], "spent_s": spent_s}).groupby(step_rows["rank"]).sum()
+    by_worker = pd.DataFrame({"samples": step_rows["samples"], "spent_s": counted_s}).groupby(step_rows["rank"]).sum()
     busy = by_worker[by_worker["samples"] > 0]
     if busy.empty or not (busy["spent_s"] > 0).all():
         return 0.0
     return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
 
 
-def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: TrialPlan) -> StrategySwitchGain:
+def _switch_time_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: TrialPlan) -> SwitchTimeGain:
     """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
     second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
@@ -183,9 +183,9 @@ def _strategy_switch_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes,
     latency_before_s, latency_after_s = second.latencies_s
     latency_s = latency_before_s - latency_after_s
     bandwidth_s = (plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
-    remaining_workers = plan.workers - len(second.server_only_workers)
+    remaining_workers = plan.workers - len(second.workers_turned_servers)
     shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
-    return StrategySwitchGain(
+    return SwitchTimeGain(
         batch_s=before.batch_s - after.batch_s,
         shares_s=shares_s,
         straggler_s=before.computing_s - after.computing_s - shares_s,
@@ -207,7 +207,7 @@ def median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> Stra
     return ranked[(len(ranked) - 1) // 2] if ranked else switch_results[0]
 
 
-def describe_median_saving_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
+def which_repeat_is_described(switch_results: Sequence[StrategySwitchResult]) -> str:
     """Return which repeat of a strategy switch is described, such as "the median of 5 repeats"."""
     if len(switch_results) == 1:
         return "one repeat"
@@ -226,62 +226,62 @@ def describe_switch_outcomes(switch_results: Sequence[StrategySwitchResult]) -> 
     return ", ".join(parts)
 
 
-def describe_strategy_switch(switch: StrategySwitchResult, workers: int) -> str:
+def describe_strategy_switch(result: StrategySwitchResult, worker_count: int) -> str:
     """Return a clause that states whether a strategy switch took place, whether it saved time, and why."""
-    if not switch.has_switched:
-        return f"{switch.outcome}{_describe_switch_trigger(switch)}"
-    if switch.gain is None or switch.before is None or switch.after is None or switch.saved_s is None:
-        place = "after the last" if switch.before else "before the first"
+    if not result.has_switched:
+        return f"{result.outcome}{_describe_switch_trigger(result)}"
+    if result.gain is None or result.before is None or result.after is None or result.saved_s is None:
+        place = "after the last" if result.before else "before the first"
         return f"switched {place} step: there is nothing to compare with"
-    after, before = (f"{format_number(1e3 * times.batch_s)} ms" for times in (switch.after, switch.before))
-    if after == before and not switch.has_paid_off:
-        quality = f"; {switch.quality}" if switch.quality else ""
+    after, before = (f"{format_number(1e3 * times.batch_s)} ms" for times in (result.after, result.before))
+    if after == before and not result.has_paid_off:
+        quality = f"; {result.quality}" if result.quality else ""
         return f"the switch did not pay: a batch takes {after} as before{quality}"
     batch_change = f"a batch takes {after} instead of {before}"
-    cause = describe_main_cause_of_gain(switch.gain, switch, workers)
-    return f"the switch {_describe_switch_verdict(switch, switch.saved_s, batch_change, cause)}"
+    cause = describe_main_cause_of_gain(result.gain, result, worker_count)
+    return f"the switch {_describe_switch_verdict(result, result.saved_s, batch_change, cause)}"
 
 
-def _describe_switch_verdict(switch: StrategySwitchResult, saved_s: float, batch_change: str, cause: str) -> str:
+def _describe_switch_verdict(result: StrategySwitchResult, saved_s: float, batch_clause: str, reason: str) -> str:
     """Return the predicate of a sentence on a strategy switch, such as "paid, because …".
 
     The change of the batch time is given as the reason only where it agrees with the verdict.
     """
-    if switch.has_paid_off and saved_s > 0:
-        return f"paid, because {batch_change}: {cause}"
-    if switch.has_paid_off:
-        return f"paid: {batch_change}, but {switch.quality}"
-    if saved_s > 0 and switch.verdict == "unknown":
-        return f"saved time, because {batch_change}: {cause}; whether the model is as good as without it is unknown"
-    if switch.after and switch.before and switch.after.batch_s >= switch.before.batch_s:
-        quality = f"; {switch.quality}" if switch.has_lost_model_quality else ""
-        return f"did not pay, because {batch_change}: {cause}{quality}"
+    if result.has_paid_off and saved_s > 0:
+        return f"paid, because {batch_clause}: {reason}"
+    if result.has_paid_off:
+        return f"paid: {batch_clause}, but {result.quality}"
+    if saved_s > 0 and result.verdict == "unknown":
+        return f"saved time, because {batch_clause}: {reason}; whether the model is as good as without it is unknown"
+    if result.after and result.before and result.after.batch_s >= result.before.batch_s:
+        quality = f"; {result.quality}" if result.has_lost_model_quality else ""
+        return f"did not pay, because {batch_clause}: {reason}{quality}"
     time_of_switch = (
-        f"the switch itself took {format_number(1e3 * (switch.hand_over_s or 0.0))} ms, more than that saves"
+        f"the switch itself took {format_number(1e3 * (result.hand_over_s or 0.0))} ms, more than that saves"
     )
-    return f"did not pay: {batch_change}, but {switch.quality or time_of_switch}"
+    return f"did not pay: {batch_clause}, but {result.quality or time_of_switch}"
 
 
-def describe_main_cause_of_gain(gain: StrategySwitchGain, switch_result: StrategySwitchResult, workers: int) -> str:
+def describe_main_cause_of_gain(gain: SwitchTimeGain, switch_result: StrategySwitchResult, worker_count: int) -> str:
     """Return the main reason why a strategy switch saved or cost time, with the milliseconds per batch.
 
     Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
     """
-    straggler = _choose_by_sign(gain.straggler_s, "no wait for the slowest", "waits for the slowest")
-    finish = _choose_by_sign(gain.finish_s, "workers finish together", "workers finish at different times")
+    straggler = _text_by_sign(gain.straggler_s, "no wait for the slowest", "waits for the slowest")
+    finish = _text_by_sign(gain.finish_s, "workers finish together", "workers finish at different times")
     measured = (
         (gain.straggler_s, straggler),
         (gain.shares_s, "fewer workers share a batch"),
         (gain.exchange_s, ""),
         (gain.finish_s, finish),
     )
-    latency = _choose_by_sign(gain.latency_s, "fewer messages in a row", "more messages in a row")
-    links_carry_more = _describe_link_saturation(switch_result, workers, "links carry more")
-    gradients_queue = _describe_link_saturation(switch_result, workers, "gradients queue")
+    latency = _text_by_sign(gain.latency_s, "fewer messages in a row", "more messages in a row")
+    links_carry_more = _describe_link_saturation(switch_result, worker_count, "links carry more")
+    gradients_queue = _describe_link_saturation(switch_result, worker_count, "gradients queue")
     exchange = (
         (gain.latency_s, latency),
-        (gain.bandwidth_s, _choose_by_sign(gain.bandwidth_s, "links carry less", links_carry_more)),
-        (gain.queueing_s, _choose_by_sign(gain.queueing_s, "less queueing", gradients_queue)),
+        (gain.bandwidth_s, _text_by_sign(gain.bandwidth_s, "links carry less", links_carry_more)),
+        (gain.queueing_s, _text_by_sign(gain.queueing_s, "less queueing", gradients_queue)),
     )
     sign = 1 if gain.batch_s >= 0 else -1
     largest = _largest_cause_of_gain(measured, sign)
@@ -289,21 +289,21 @@ def describe_main_cause_of_gain(gain: StrategySwitchGain, switch_result: Strateg
     return f"{cause} ({'+' * (saved_s >= 0)}{format_number(1e3 * saved_s)} ms saved)"
 
 
-def _largest_cause_of_gain(saved_s_and_causes: Sequence[tuple[float, str]], sign: int) -> tuple[float, str]:
-    """Return the cause that saved most seconds if `sign` is 1, or cost most seconds if it is -1."""
-    return max(saved_s_and_causes, key=lambda part: sign * part[0])
+def _largest_cause_of_gain(saved_s_and_causes: Sequence[tuple[float, str]], gain_sign: int) -> tuple[float, str]:
+    """Return the cause that saved most seconds if `gain_sign` is 1, or cost most seconds if it is -1."""
+    return max(saved_s_and_causes, key=lambda part: gain_sign * part[0])
 
 
-def _choose_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> str:
+def _text_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> str:
     return text_if_saved if saved_s >= 0 else text_if_lost
 
 
-def _describe_link_saturation(switch_result: StrategySwitchResult, workers: int, text_if_not_saturated: str) -> str:
-    """Return a clause that the servers' links are saturated, or `text_if_not_saturated` if they are not."""
+def _describe_link_saturation(switch_result: StrategySwitchResult, worker_count: int, text_if_unsaturated: str) -> str:
+    """Return a clause that the servers' links are saturated, or `text_if_unsaturated` if they are not."""
     saturating_workers = switch_result.break_even_workers
-    if saturating_workers is None or workers <= saturating_workers:
-        return text_if_not_saturated
-    return f"the servers' links are saturated: {saturating_workers:.3g} workers fill them, {workers} run"
+    if saturating_workers is None or worker_count <= saturating_workers:
+        return text_if_unsaturated
+    return f"the servers' links are saturated: {saturating_workers:.3g} workers fill them, {worker_count} run"
 
 
 def _describe_switch_trigger(switch_result: StrategySwitchResult) -> str:
@@ -312,8 +312,8 @@ def _describe_switch_trigger(switch_result: StrategySwitchResult) -> str:
     return f" (last value of the switch rule: {switch_result.value:.3g}, threshold: {switch_result.threshold:.3g})"
 
 
-def strategy_switch_table_row(switch: StrategySwitchResult) -> dict[str, Any]:
+def strategy_switch_table_row(result: StrategySwitchResult) -> dict[str, Any]:
     """Return the result of a strategy switch as one row of a table of trials."""
-    gain = vars(switch.gain) if switch.gain else {}
-    outcome = {"outcome": switch.outcome, "share": switch.share, "hand_over_s": switch.hand_over_s}
-    return {**outcome, **gain, "stale_s": switch.stale_s, "verdict": switch.verdict if switch.gain else None}
+    gain = vars(result.gain) if result.gain else {}
+    outcome = {"outcome": result.outcome, "share": result.share, "hand_over_s": result.hand_over_s}
+    return {**outcome, **gain, "stale_s": result.stale_s, "verdict": result.verdict if result.gain else None}

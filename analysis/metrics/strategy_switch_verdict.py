@@ -54,7 +54,7 @@ class FinalModelQualities:
         return f"{self.metric} ends at {switched} instead of {unswitched}{mean}"
 
 
-def switch_pair_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
+def trial_pair_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
     """Return the final model qualities of pairs of trials: one that switched strategies and one that did not.
 
     The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.

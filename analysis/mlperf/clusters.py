@@ -84,12 +84,12 @@ def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] =
 def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterAssignment:
     fits = [KMeans(cluster_count, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
     tightest = min(fits, key=lambda fit: float(fit.inertia_))
-    labelings = [_number_clusters_by_size(fit.labels_, systems) for fit in fits]
+    labelings = [_relabel_clusters_by_size(fit.labels_, systems) for fit in fits]
     labels = labelings[fits.index(tightest)]
     return ClusterAssignment(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
 
 
-def _number_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
+def _relabel_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
     """Number clusters by the mean log size of their systems, so that equal clusters have equal labels on every host."""
     members: dict[int, list[int]] = {}
     for index, label in enumerate(cluster_labels):

@@ -54,17 +54,17 @@ class LawEvaluation:
         """Return the training times that one scaling law forecasts for one MLPerf workload."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
-    def coverage_ignoring_law_drift(self, law_name: str) -> float:
+    def band_coverage_without_drift(self, law_name: str) -> float:
         """Return the share of large systems inside a law's 90 % bands if its error beyond the fitted sizes is ignored.
 
         This error is called drift. Earlier versions of Ensayo computed bands without drift.
         """
-        columns = {each.benchmark: each.scaling_law_columns for each in self.series}
+        columns = {each.benchmark: each.scaling_law_fit_data for each in self.series}
         forecasts: list[backtest.LawForecast] = []
         for name, fit in self.fits[law_name].items():
             rigid_fit = replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
             forecasts += backtest.forecast_held_out_points(law_name, name, rigid_fit, columns[name])
-        return float(np.mean([each.is_inside_band for each in forecasts if is_small_to_large_forecast(each)]))
+        return float(np.mean([each.is_in_prediction_band for each in forecasts if is_small_to_large_forecast(each)]))
 
 
 def is_small_to_large_forecast(law_forecast: backtest.LawForecast) -> bool:
@@ -90,7 +90,7 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
     """Fit scaling laws to all workloads with results at enough system sizes, and compute forecasts and backtests."""
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
-    columns = {each.benchmark: each.scaling_law_columns for each in fittable}
+    columns = {each.benchmark: each.scaling_law_fit_data for each in fittable}
     contest = backtest.LawComparison({law: LAWS[law] for law in law_names}, columns, MAX_FITTED_ACCELERATORS)
     return LawEvaluation(
         series=fittable,
@@ -104,8 +104,8 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: laws.ScalingLaw) -> dict[str, laws.LawFit]:
     """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
     first_noise = laws.ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first_fits = [law.fit(each.scaling_law_columns, first_noise) for each in series]
+    first_fits = [law.fit(each.scaling_law_fit_data, first_noise) for each in series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)
     squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
     pooled = laws.ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else backtest.PILOT_NOISE
-    return {each.benchmark: law.fit(each.scaling_law_columns, pooled) for each in series}
+    return {each.benchmark: law.fit(each.scaling_law_fit_data, pooled) for each in series}

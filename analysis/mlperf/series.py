@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from analysis.laws import SeriesColumns
-from analysis.laws.training_time import add_step_time_columns
+from analysis.laws.training_time import add_local_batch_and_step_s
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
-from analysis.statistics.efficiency import EfficiencyFactors, split_efficiency
+from analysis.statistics.efficiency import ScalingEfficiency, split_efficiency
 from services.schema.component import FrozenRecord
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
@@ -41,7 +41,7 @@ class ScalingPoint(FrozenRecord):
     runs: PositiveCount
 
 
-class SeriesCsvRow(ScalingPoint):
+class ScalingSeriesCsvRow(ScalingPoint):
     """Row of a CSV file of scaling series."""
 
     accelerator: NonEmptyText = DEFAULT_ACCELERATOR  # the appendix has no such column
@@ -70,7 +70,7 @@ class ScalingSeries:
         return [size.accelerators for size in self.points]
 
     @property
-    def scaling_law_columns(self) -> SeriesColumns:
+    def scaling_law_fit_data(self) -> SeriesColumns:
         """Columns that scaling laws are fitted to: columns of the series, local batch and seconds of a step.
 
         If samples are counted in epochs, the seconds of a step are those of as many epochs as the batch has samples.
@@ -80,9 +80,9 @@ class ScalingSeries:
             column: np.array([getattr(size, field) for size in self.points], dtype=float)
             for column, field in field_by_column.items()
         }
-        return add_step_time_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
+        return add_local_batch_and_step_s(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
-    def efficiency_by_size(self) -> tuple[EfficiencyFactors, ...]:
+    def efficiency_per_system(self) -> tuple[ScalingEfficiency, ...]:
         """Return speedup, efficiency and the factors of efficiency for each size, relative to the smallest size."""
         base = self.points[0]
         return tuple(
@@ -92,7 +92,7 @@ class ScalingSeries:
             for each in self.points
         )
 
-    def simulated_speedups(self) -> Floats:
+    def bootstrap_speedups(self) -> Floats:
         """Return speedups of simulated repeats for confidence intervals (parametric bootstrap), shape (draws, sizes).
 
         A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
@@ -104,11 +104,11 @@ class ScalingSeries:
             olympic_mean(np.exp(size.run_spread * noise[:, index, : size.runs]))
             for index, size in enumerate(self.points)
         ]
-        seconds = np.stack(means, axis=1) * self.scaling_law_columns["seconds"]
+        seconds = np.stack(means, axis=1) * self.scaling_law_fit_data["seconds"]
         return np.asarray(seconds[:, :1] / seconds)
 
 
-def shipped_series_for(mlperf_study: MlperfStudy) -> tuple[ScalingSeries, ...]:
+def shipped_scaling_series(mlperf_study: MlperfStudy) -> tuple[ScalingSeries, ...]:
     """Return the scaling series shipped with Ensayo if a study is about the shipped results; otherwise nothing."""
     return read_shipped_series() if mlperf_study.results.is_shipped_with_ensayo else ()
 
@@ -122,10 +122,10 @@ def read_shipped_series() -> tuple[ScalingSeries, ...]:
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
     """Read scaling series (times by number of accelerators, one series per workload) from a CSV file."""
     with csv_path.open(encoding="utf-8", newline="") as file:
-        rows = [SeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
+        rows = [ScalingSeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)
     return tuple(_make_scaling_series([row for row in rows if row.benchmark == name]) for name in names)
 
 
-def _make_scaling_series(csv_rows: Sequence[SeriesCsvRow]) -> ScalingSeries:
+def _make_scaling_series(csv_rows: Sequence[ScalingSeriesCsvRow]) -> ScalingSeries:
     return ScalingSeries(tuple(csv_rows), csv_rows[0].accelerator)

@@ -25,7 +25,7 @@ STEP_TIME_COLUMNS = ("start_s", "step_s", "data_s", "compute_s", "exchange_s", "
 
 
 @dataclass(frozen=True)
-class FileDamage:
+class FileProblem:
     """One problem of one file in a run folder."""
 
     trial_name: str  # empty for a file of the run itself
@@ -42,7 +42,7 @@ class FileDamage:
 
 def read_or_report_damage(
     trial_folder: TrialFolder, read_function: Callable[[TrialFolder], ReadResult]
-) -> ReadResult | FileDamage:
+) -> ReadResult | FileProblem:
     """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
     The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
@@ -51,13 +51,13 @@ def read_or_report_damage(
         return read_function(trial_folder)
     except ValidationError as error:
         path = trial_folder.plan_path if error.title == TrialPlan.__name__ else trial_folder.status_path
-        return FileDamage(trial_folder.path.name, path.name, None, _describe_validation_error(error))
+        return FileProblem(trial_folder.path.name, path.name, None, _describe_validation_error(error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # raised for unexpected log contents
         problem = (
             f"cannot be interpreted ({type(error).__name__} at {_code_location_of_error(error)}: {error}); "
             "perhaps written by another version"
         )
-        return FileDamage(trial_folder.path.name, "logs", None, problem)
+        return FileProblem(trial_folder.path.name, "logs", None, problem)
 
 
 def _describe_validation_error(validation_error: ValidationError, *parent_keys: str) -> str:
@@ -76,22 +76,22 @@ def _code_location_of_error(error: Exception) -> str:
     return f"{path.relative_to(packages) if own_frames else path.name}:{line}"
 
 
-def find_run_file_damage(run_folder: RunFolder) -> tuple[FileDamage, ...]:
+def find_run_file_damage(run_folder: RunFolder) -> tuple[FileProblem, ...]:
     """Return the damage of the files outside of trials, such as manifest.json, and the missing plans of trials."""
     problems = [("manifest.json", None if run_folder.manifest else "not a JSON object: empty or cut off")]
     problems += [(name, None if run_folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
     absent = [name for name, _ in problems if not (run_folder.path / name).is_file()]
-    damaged = [FileDamage("", name, None, "missing" if name in absent else text) for name, text in problems if text]
-    without_plan = (FileDamage(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan)
-    return (*damaged, *_published_section_damage(run_folder), *without_plan)
+    damaged = [FileProblem("", name, None, "missing" if name in absent else text) for name, text in problems if text]
+    without_plan = (FileProblem(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan)
+    return (*damaged, *_published_speedups_damage(run_folder), *without_plan)
 
 
-def _published_section_damage(run_folder: RunFolder) -> Iterator[FileDamage]:
+def _published_speedups_damage(run_folder: RunFolder) -> Iterator[FileProblem]:
     """Yield damage in the section `published` of scenario.yaml; a file that was cut off is often still valid YAML."""
     try:
-        run_folder.read_published_speedups()
+        run_folder.parse_published_speedups()
     except ValidationError as error:
-        yield FileDamage("", "scenario.yaml", None, _describe_validation_error(error, "published"))
+        yield FileProblem("", "scenario.yaml", None, _describe_validation_error(error, "published"))
 
 
 def find_trial_file_damage(
@@ -99,37 +99,37 @@ def find_trial_file_damage(
     plan: TrialPlan,
     trial_status: Mapping[str, Any],
     node_logs: Mapping[str, NodeLog],
-    unusable_row_lines: Mapping[str, tuple[UnusableLogLine, ...]],
-) -> tuple[FileDamage, ...]:
+    log_lines_with_bad_rows: Mapping[str, tuple[UnusableLogLine, ...]],
+) -> tuple[FileProblem, ...]:
     """Return all damage of a trial whose plan can be read.
 
     A log that is missing, empty, or has fewer steps than its node counted is damage only where the engine reported
-    success. `unusable_row_lines` are the log lines with unusable rows, by node name.
+    success. `log_lines_with_bad_rows` are the log lines with unusable rows, by node name.
     """
     succeeded = trial_status.get("status") == "success"
     damages = list(_find_status_damage(folder, trial_status))
     for node_name, log in node_logs.items():
-        lines = [*log.unusable_lines, *unusable_row_lines.get(node_name, ()), *_find_non_finite_values(log)]
+        lines = [*log.unusable_lines, *log_lines_with_bad_rows.get(node_name, ()), *_find_non_finite_values(log)]
         problems: list[tuple[int | None, str]] = [(line.line_number, line.problem) for line in lines]
         if succeeded and not log.events and not lines:
             problems = [(None, "empty" if folder.log_path(node_name).stat().st_size == 0 else "no event")]
         file = f"logs/{node_name}.log"
         damages += [
-            FileDamage(folder.path.name, file, line_number, problem, problem.endswith(DIVERGED_SUFFIX))
+            FileProblem(folder.path.name, file, line_number, problem, problem.endswith(DIVERGED_SUFFIX))
             for line_number, problem in problems
         ]
     if succeeded:
         reported = {damage.file for damage in damages if not damage.is_divergence}
         unreported = {file: node for node in plan.nodes if (file := f"logs/{node.name}.log") not in reported}
         lost = {file: _describe_lost_records(node, node_logs) for file, node in unreported.items()}
-        damages += [FileDamage(folder.path.name, file, None, problem) for file, problem in lost.items() if problem]
+        damages += [FileProblem(folder.path.name, file, None, problem) for file, problem in lost.items() if problem]
     return tuple(damages)
 
 
-def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, Any]) -> Iterator[FileDamage]:
+def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, Any]) -> Iterator[FileProblem]:
     if not trial_status:
         state = "empty or cut off" if trial_folder.status_path.is_file() else "missing"
-        yield FileDamage(
+        yield FileProblem(
             trial_folder.path.name, trial_folder.status_path.name, None, f"{state}: how the trial ended is not known"
         )
 
@@ -191,7 +191,7 @@ def _describe_non_finite_step(step_event: LogEvent) -> str:
         named = dict(zip(value["columns"], row, strict=False))
         for column in (*STEP_TIME_COLUMNS, "loss"):
             if _is_non_finite(named.get(column)):
-                return f"{column} of step {named.get('step')} is {named[column]}{_divergence_note(column)}"
+                return f"{column} of step {named.get('step')} is {named[column]}{_diverged_loss_suffix(column)}"
     return ""
 
 
@@ -199,12 +199,12 @@ def _describe_non_finite_metric(evaluation_event: LogEvent) -> str:
     if not isinstance(evaluation_event.value, dict):
         return ""
     metric = next((name for name, value in evaluation_event.value.items() if _is_non_finite(value)), None)
-    return f"{metric} is {evaluation_event.value[metric]}{_divergence_note('loss')}" if metric else ""
+    return f"{metric} is {evaluation_event.value[metric]}{_diverged_loss_suffix('loss')}" if metric else ""
 
 
 def _is_non_finite(value: object) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
-def _divergence_note(logged_column: str) -> str:
-    return DIVERGED_SUFFIX if logged_column == "loss" else ""
+def _diverged_loss_suffix(metric_name: str) -> str:
+    return DIVERGED_SUFFIX if metric_name == "loss" else ""

@@ -128,7 +128,7 @@ def parse_log_lines(lines: Iterable[str]) -> NodeLog:
 def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
-        fields, is_finite = _load_json_and_is_finite(json_text)
+        fields, is_finite = _parse_json_and_finiteness(json_text)
     except ValueError as error:
         problem = "cut off in the middle" if _is_cut_off(json_text) else f"not valid JSON: {error}"
         return UnusableLogLine(line_number, problem)
@@ -167,7 +167,7 @@ def _decode_logged_value(value: Any) -> Any:
     return value
 
 
-def _load_json_and_is_finite(json_text: str) -> tuple[Any, bool]:
+def _parse_json_and_finiteness(json_text: str) -> tuple[Any, bool]:
     """Return the decoded JSON, and whether all its numbers are finite.
 
     orjson is many times as fast as other parsers, which matters for long logs.

@@ -41,7 +41,7 @@ class ProcessPool:
         helper_count = 0 if single_process else _usable_core_count() - 1
         self._helpers = None
         if helper_count:
-            self._helpers = ProcessPoolExecutor(helper_count, initializer=_tie_life_to_parent, initargs=(os.getpid(),))
+            self._helpers = ProcessPoolExecutor(helper_count, initializer=_set_up_helper_exit, initargs=(os.getpid(),))
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +88,7 @@ def _import_in_helper_process(module_name: str) -> None:
     import_module(module_name)
 
 
-def _tie_life_to_parent(parent_pid: int) -> None:
+def _set_up_helper_exit(parent_pid: int) -> None:
     """Make a helper process end together with its parent, and end quickly.
 
     A helper whose parent was killed would wait for tasks for ever, so it checks whether its parent is alive. When a

@@ -57,7 +57,7 @@ class PlanAfterStrategySwitch(PlanJsonRecord):
     model_transfer_bytes: dict[str, int] = {}
 
     @property
-    def server_only_workers(self) -> tuple[str, ...]:
+    def workers_turned_servers(self) -> tuple[str, ...]:
         """Names of the workers that only act as servers after the strategy switch."""
         return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
@@ -113,7 +113,7 @@ class TrialPlan(PlanJsonRecord):
         return any(node.variation for node in self.nodes if node.role == "worker")
 
     @property
-    def synchrony(self) -> Literal["synchronous", "asynchronous"]:
+    def sync_or_async(self) -> Literal["synchronous", "asynchronous"]:
         """Return "synchronous" if all replicas have equal parameters after every step, otherwise "asynchronous".
 
         A strategy that switches has the synchrony of its first strategy.
@@ -129,14 +129,14 @@ class TrialPlan(PlanJsonRecord):
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
-    def sequential_message_count(self) -> float:
+    def critical_path_message_count(self) -> float:
         """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
         return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.rank_pairs, 1.0))
 
     @property
-    def gradient_transfer_and_delay_s(self) -> float:
+    def exchange_without_alpha_s(self) -> float:
         """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
-        return self.predicted.exchange_s - self.alpha_s * self.sequential_message_count
+        return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 
     @property
     def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:

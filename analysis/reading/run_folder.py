@@ -64,7 +64,7 @@ class TrialFolder:
         return self.path / "fidelity.json"
 
     @property
-    def engine_events_path(self) -> Path:
+    def link_events_path(self) -> Path:
         """Path of events.jsonl: changes of links that the engine applied during the trial, one JSON object per line."""
         return self.path / "events.jsonl"
 
@@ -160,7 +160,7 @@ class RunFolder:
     def published_speedups(self) -> tuple[PublishedCurve, ...]:
         """Published speedups of other studies that the scenario quotes; empty if they cannot be read."""
         try:
-            return self.read_published_speedups()
+            return self.parse_published_speedups()
         except ValidationError:
             return ()
 
@@ -175,7 +175,7 @@ class RunFolder:
                 break
         return " ".join(comment)
 
-    def read_published_speedups(self) -> tuple[PublishedCurve, ...]:
+    def parse_published_speedups(self) -> tuple[PublishedCurve, ...]:
         """Read the speedups of other studies that the scenario quotes in its section `published`.
 
         Raises:

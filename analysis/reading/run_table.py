@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.reading import mllog
 from analysis.reading.batches import read_logged_rows, rows_to_data_frame
-from analysis.reading.damage import FileDamage, find_run_file_damage, find_trial_file_damage
+from analysis.reading.damage import FileProblem, find_run_file_damage, find_trial_file_damage
 from analysis.reading.mllog import NodeLog, UnusableLogLine
 from analysis.reading.plan_view import TrialPlan, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
@@ -63,7 +63,7 @@ class TrialTables:
     unusable_line_count: int
     capacity_check: dict[str, Any]
     switch_record: StrategySwitchRecord | None = None  # of a strategy that switches
-    damage: tuple[FileDamage, ...] = ()
+    damage: tuple[FileProblem, ...] = ()
 
     @property
     def is_unreadable(self) -> bool:
@@ -77,10 +77,10 @@ class RunTables:
 
     folder: RunFolder
     trials: tuple[TrialTables, ...]
-    unread_trial_damage: tuple[FileDamage, ...] = ()  # of the trials that could not be read and are not in `trials`
+    unread_trial_damage: tuple[FileProblem, ...] = ()  # of the trials that could not be read and are not in `trials`
 
     @property
-    def file_damage(self) -> tuple[FileDamage, ...]:
+    def file_damage(self) -> tuple[FileProblem, ...]:
         """All damage of the run's files."""
         of_trials = (damage for trial in self.trials for damage in trial.damage)
         return (*find_run_file_damage(self.folder), *self.unread_trial_damage, *of_trials)
@@ -131,7 +131,7 @@ def read_trial(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog] | Non
         updates=updates.assign(time_s=updates["time_s"].astype(float) - zero_s),
         parameter_hashes=_build_parameter_hash_table(node_logs),
         nodes=_build_node_table(node_logs),
-        events=_build_event_table(node_logs, trial_folder.engine_events_path),
+        events=_build_event_table(node_logs, trial_folder.link_events_path),
         seconds=end_s - start_s if start_s is not None and end_s is not None else None,
         run_stop=dict(run_stop.metadata) if run_stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
@@ -167,14 +167,14 @@ def _build_step_table(
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
     wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
     steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
-    return (_recompute_waiting_times(plan, strategy_switch, steps) if len(steps) else steps), unusable
+    return (_recompute_wait(plan, strategy_switch, steps) if len(steps) else steps), unusable
 
 
-def _recompute_waiting_times(plan: TrialPlan, switch: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
+def _recompute_wait(plan: TrialPlan, strategy_switch: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the step table with waiting times computed anew for training phases with synchronous workers."""
     no_step = pd.Series(data=False, index=steps.index)
-    is_after = steps["start_s"] >= switch.second_strategy_start_s if switch else no_step
-    phases = [(steps[~is_after], plan.synchrony == "synchronous")]
+    is_after = steps["start_s"] >= strategy_switch.second_strategy_start_s if strategy_switch else no_step
+    phases = [(steps[~is_after], plan.sync_or_async == "synchronous")]
     if plan.second_phase:
         phases.append((steps[is_after], plan.second_phase.is_synchronous))
     split = [split_wait_from_exchange(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]
@@ -228,14 +228,14 @@ def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataF
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
 
 
-def _build_event_table(node_logs: Mapping[str, NodeLog], engine_events_path: Path) -> pd.DataFrame:
+def _build_event_table(node_logs: Mapping[str, NodeLog], link_events_path: Path) -> pd.DataFrame:
     """Return the table of applied events: first those that nodes applied themselves, then the engine's link changes."""
     by_nodes = [
         {"nodes": (node_name,), **event.value}
         for node_name, log in node_logs.items()
         for event in log.events_with_key("event_applied")
     ]
-    by_engine = [parse_json_object(line) for line in _read_lines(engine_events_path)]
+    by_engine = [parse_json_object(line) for line in _read_lines(link_events_path)]
     rows = [*by_nodes, *({**row, "nodes": tuple(row.get("nodes", ()))} for row in by_engine if row)]
     columns = dict.fromkeys([*EVENT_COLUMNS, *(key for row in rows for key in row)])
     numeric_columns = ("number", "planned_s", "applied_s", "lateness_s")

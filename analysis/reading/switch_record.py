@@ -44,10 +44,10 @@ def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -
     committed, aborted = coordinator.last_event("switch_committed"), coordinator.last_event("switch_aborted")
     if not (committed or aborted or coordinator.last_event("run_stop")):
         return None
-    points = tuple(_parse_switch_rule_evaluation(event) for event in coordinator.events_with_key("switch_rule"))
+    points = tuple(_parse_strategy_switch_rule(event) for event in coordinator.events_with_key("switch_rule"))
     if committed is None:
         reason = str(aborted.value["reason"]) if aborted else ""
-        return StrategySwitchRecord(points, abort_reason=reason, transfer_bytes_sent=_read_switch_bytes_sent(node_logs))
+        return StrategySwitchRecord(points, abort_reason=reason, transfer_bytes_sent=_state_transfer_bytes(node_logs))
     return StrategySwitchRecord(points, _parse_strategy_switch(committed), committed.time_ms / 1000 - run_start_s)
 
 
@@ -57,13 +57,13 @@ def _parse_strategy_switch(commit_event: LogEvent) -> dict[str, Any]:
     return {**commit_event.value, **numbers, "loaded": bool(commit_event.value["loaded"])}
 
 
-def _read_switch_bytes_sent(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
+def _state_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
     """Return the payload bytes that each node sent to transfer training state in a strategy switch, by node name."""
     events = {node_name: log.last_event("node_switch") for node_name, log in node_logs.items()}
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
-def _parse_switch_rule_evaluation(rule_event: LogEvent) -> dict[str, Any]:
+def _parse_strategy_switch_rule(rule_event: LogEvent) -> dict[str, Any]:
     """Return value and threshold of the switch rule at one evaluation; raise LookupError or TypeError if wrong."""
     known = [rule_event.value[name] for name in ("value", "threshold") if rule_event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):

@@ -19,12 +19,12 @@ class TrainingPhase:
     predicted: StepTimePrediction
     bytes_per_step: dict[str, float]
     reply_bytes_per_step: dict[str, float]
-    synchrony: Literal["synchronous", "asynchronous"]
+    sync_or_async: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
-    server_only_workers: tuple[str, ...] = ()  # workers that act only as servers
+    workers_turned_servers: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
-    def sample_count(self) -> int:
+    def trained_sample_count(self) -> int:
         """Number of samples of all steps of the phase."""
         return int(self.steps["samples"].sum())
 
@@ -44,9 +44,9 @@ def training_phases(trial_table: TrialTables) -> tuple[TrainingPhase, ...]:
         predicted=plan.second_phase.predicted,
         bytes_per_step=plan.second_phase.bytes_per_step,
         reply_bytes_per_step=plan.second_phase.reply_bytes_per_step,
-        synchrony="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
+        sync_or_async="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
         seconds=seconds - record.committed_s,
-        server_only_workers=plan.second_phase.server_only_workers,
+        workers_turned_servers=plan.second_phase.workers_turned_servers,
     )
     return tuple(phase for phase in (first, second) if len(phase.steps))
 
@@ -54,5 +54,5 @@ def training_phases(trial_table: TrialTables) -> tuple[TrainingPhase, ...]:
 def _first_phase(plan: TrialPlan, name: Literal["", "before"], steps: pd.DataFrame, duration_s: float) -> TrainingPhase:
     """Return the phase of the strategy that the trial starts with."""
     return TrainingPhase(
-        name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.synchrony, duration_s
+        name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.sync_or_async, duration_s
     )

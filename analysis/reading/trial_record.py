@@ -65,7 +65,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
     """
     node_columns = [name for name in ("node", "rank") if name in step_table]
     columns = [_format_csv_column(step_table[name].to_numpy()) for name in step_table.columns.drop(node_columns)]
-    rows = list(zip(*_merge_constant_neighbours(columns, len(step_table)), strict=True))
+    rows = list(zip(*_merge_constant_columns(columns, len(step_table)), strict=True))
     begins = np.flatnonzero(step_table["node"].ne(step_table["node"].shift())).tolist()
     for begin, end in pairwise([*begins, len(step_table)]):
         prefix = "".join(f"{step_table[name].iloc[begin]}," for name in node_columns).encode()
@@ -73,7 +73,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
         yield prefix + text.translate(None, b'"') + b"\n"
 
 
-def _merge_constant_neighbours(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
+def _merge_constant_columns(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
     """Yield the columns; neighbouring columns with one constant value each become a single column of text."""
     constants: list[str] = []
     for cells in csv_columns:

@@ -30,7 +30,7 @@ def validate_trial_status(trial_status: Mapping[str, Any]) -> dict[str, Any]:
     try:
         TrialOutcome.model_validate_json(json.dumps(trial_status), strict=True)
     except ValidationError as error:
-        if damage := [_to_init_error_details(each) for each in error.errors() if not _is_tolerated_error(each)]:
+        if damage := [_to_pydantic_init_error(each) for each in error.errors() if not _is_tolerated_error(each)]:
             raise ValidationError.from_exception_data(error.title, damage, input_type="json") from None
     return dict(trial_status)
 
@@ -42,5 +42,5 @@ def _is_tolerated_error(error_details: ErrorDetails) -> bool:
     return error_details["input"] is None and (is_section or error_details["type"] in NUMBER_ERRORS)
 
 
-def _to_init_error_details(error: ErrorDetails) -> InitErrorDetails:
+def _to_pydantic_init_error(error: ErrorDetails) -> InitErrorDetails:
     return InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))

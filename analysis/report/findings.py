@@ -11,14 +11,14 @@ import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.metrics.strategy_switch import (
-    describe_median_saving_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
     median_saving_switch,
+    which_repeat_is_described,
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.swept_values import groups_by_swept_values, omit_repeated_swept_keys, seconds_per_sample
+from analysis.results.swept_values import groups_by_swept_values, omit_shared_swept_key, seconds_per_sample
 from analysis.results.trial_result import TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
@@ -66,7 +66,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
         return ""
     best = max(groups, key=_mean_accuracy)
     as_accurate = _equally_accurate_groups(best, groups)
-    others = join_names(omit_repeated_swept_keys(group.condition for group in as_accurate if group is not best))
+    others = join_names(omit_shared_swept_key(group.condition for group in as_accurate if group is not best))
     fastest = min(as_accurate, key=seconds_per_sample)
     accuracy = format_number(_mean_accuracy(best))
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
@@ -94,7 +94,7 @@ def time_to_target_finding(summary: RunSummary) -> str:
     groups = by_strategy[0]
     if len(groups) < MIN_CURVE_POINTS or not any(group.has_reached_target for group in groups):
         return ""
-    conditions = omit_repeated_swept_keys(group.condition for group in groups)
+    conditions = omit_shared_swept_key(group.condition for group in groups)
     parts = [
         f"{_describe_duration(group.time_to_target_s)} with {condition}"
         for condition, group in zip(conditions, groups, strict=True)
@@ -191,7 +191,7 @@ def gain_of_more_workers_finding(summary: RunSummary) -> str:
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if summary.target or not curves or len(curves) > MAX_LISTED:
         return ""
-    return "; ".join(_describe_gain_of_workers(curve, _saturating_worker_count(curve, summary)) for curve in curves)
+    return "; ".join(_describe_worker_scaling(curve, _saturating_worker_count(curve, summary)) for curve in curves)
 
 
 def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
@@ -243,7 +243,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 def switch_outcome_sentence(group: TrialGroup) -> str:
     """Return whether a strategy's switch took place and saved time, from its median repeat, as a sentence."""
     switches = [trial.switch for trial in group.trials if trial.switch]
-    repeats = "; ".join(filter(None, (describe_median_saving_repeat(switches), describe_switch_outcomes(switches))))
+    repeats = "; ".join(filter(None, (which_repeat_is_described(switches), describe_switch_outcomes(switches))))
     return f"{group.description}: {describe_strategy_switch(median_saving_switch(switches), group.workers)} ({repeats})"
 
 
@@ -398,7 +398,7 @@ def _describe_slowest_trial_group(group_and_time_ratio: tuple[TrialGroup, float]
     return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"
 
 
-def _describe_gain_of_workers(speedup_curve: SpeedupCurve, saturating_worker_count: float | None) -> str:
+def _describe_worker_scaling(speedup_curve: SpeedupCurve, saturating_worker_count: float | None) -> str:
     """Return what a strategy gains from more workers, and how many workers saturate the servers' links."""
     increase = describe_gain_of_more_workers(speedup_curve)
     if saturating_worker_count is None:
@@ -414,7 +414,7 @@ def _saturating_worker_count(speedup_curve: SpeedupCurve, summary: RunSummary) -
     return next((trial.saturates_at for trial in trials if (trial.strategy, trial.condition) == key), None)
 
 
-def adds_information(sentence: str, earlier_sentences: Iterable[str]) -> bool:
+def is_new_sentence(sentence: str, earlier_sentences: Iterable[str]) -> bool:
     """Return whether a sentence is neither empty nor contained in an earlier sentence of the report."""
     text = sentence.rstrip(".").lower()
     return bool(text) and not any(text in earlier.lower() for earlier in earlier_sentences)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.metrics.strategy_comparison import StrategyTimeGap, find_strategy_difference
+from analysis.metrics.strategy_comparison import StrategyTimeGap, find_strategy_time_gap
 from analysis.report import findings
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
-from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, swept_effects
+from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, sweep_slowdowns
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from services.scenario.published_curves import PublishedCurve
@@ -98,7 +98,7 @@ def _compare_two_fastest_groups(trial_groups: Sequence[TrialGroup], summary: Run
         return None
     winner = ranked[0]
     rival = next(iter(_rival_groups(winner, ranked)), None)
-    difference = find_strategy_difference(winner, rival, summary.time_differences) if rival else None
+    difference = find_strategy_time_gap(winner, rival, summary.time_differences) if rival else None
     return TwoFastestStrategies(winner, rival, time_metric, summary.target, difference)
 
 
@@ -125,11 +125,11 @@ def headline_sentences(summary: RunSummary) -> list[str]:
         _speedup_sentence(summary, comparison.winner),
     ]
     increases = (findings.describe_gain_of_more_workers(curve) for curve in summary.curves)
-    candidates.append("; ".join(increase for increase in increases if findings.adds_information(increase, candidates)))
+    candidates.append("; ".join(increase for increase in increases if findings.is_new_sentence(increase, candidates)))
     predicted = [curve for curve in summary.curves if curve.has_predictions]
     candidates += [findings.describe_predicted_speedups(predicted)] if predicted else []
     candidates += [_published_speedup_sentence(published, summary) for published in summary.published]
-    sentences = [text for index, text in enumerate(candidates) if findings.adds_information(text, candidates[:index])]
+    sentences = [text for index, text in enumerate(candidates) if findings.is_new_sentence(text, candidates[:index])]
     if unreadable_count := count_unreadable_trials(summary):  # the winner may be among the unreadable trials
         sentences[0] = f"with {unreadable_count} of {count_planned_trials(summary)} trials unreadable, {sentences[0]}"
     sentences.append(_run_reliability_sentence(summary))
@@ -142,7 +142,7 @@ def _winner_sentences(summary: RunSummary, comparison: TwoFastestStrategies) -> 
     missed = f"No strategy reached {comparison.target}; " if is_missed else ""
     winner_sentence = f"{missed}{comparison.description}"
     if describe_swept_effects(summary):
-        worst = _two_fastest_at_slowest_values(summary)
+        worst = _compare_at_worst_swept_values(summary)
         return [_sweep_effect_sentence(summary, worst), _why_winner_wins(summary, worst or comparison), winner_sentence]
     cause = _why_winner_wins(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
@@ -158,27 +158,27 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
     return [findings.switch_outcome_sentence(group) for group in groups]
 
 
-def _two_fastest_at_slowest_values(summary: RunSummary) -> TwoFastestStrategies | None:
+def _compare_at_worst_swept_values(summary: RunSummary) -> TwoFastestStrategies | None:
     """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
-    worst_effect = swept_effects(groups_by_swept_values(summary))[0]
-    comparison = _two_fastest_at_swept_values(summary, worst_effect.after.condition)
+    worst_effect = sweep_slowdowns(groups_by_swept_values(summary))[0]
+    comparison = _two_fastest_strategies_at(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
-def _two_fastest_at_swept_values(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
+def _two_fastest_strategies_at(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
     """Compare the two fastest strategies with given swept values, without the one-worker baseline."""
     groups = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     return _compare_two_fastest_groups(groups, summary)
 
 
-def _sweep_effect_sentence(summary: RunSummary, two_fastest_at_slowest: TwoFastestStrategies | None) -> str:
+def _sweep_effect_sentence(summary: RunSummary, comparison_at_worst_values: TwoFastestStrategies | None) -> str:
     """Return how much swept values slow down training, and the fastest strategy at the best and worst values."""
     effect = describe_swept_effects(summary)
-    if two_fastest_at_slowest is None or two_fastest_at_slowest.rival is None:
+    if comparison_at_worst_values is None or comparison_at_worst_values.rival is None:
         return effect
-    worst_effect = swept_effects(groups_by_swept_values(summary))[0]
-    least = _two_fastest_at_swept_values(summary, worst_effect.before.condition)
-    compared = [two_fastest_at_slowest, least] if least and least.rival else [two_fastest_at_slowest]
+    worst_effect = sweep_slowdowns(groups_by_swept_values(summary))[0]
+    least = _two_fastest_strategies_at(summary, worst_effect.before.condition)
+    compared = [comparison_at_worst_values, least] if least and least.rival else [comparison_at_worst_values]
     return "; ".join([effect, *(_winner_at_swept_values(comparison) for comparison in compared)])
 
 
@@ -219,7 +219,7 @@ def _find_measured_speedup(published_curve: PublishedCurve, summary: RunSummary)
 
 def _why_winner_wins(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> str:
     """Return why the winner is faster than strategies on as many workers: a shorter step phase, or fewer samples."""
-    peers = _groups_on_as_many_workers(summary, winner_comparison)
+    peers = _same_worker_count_rivals(summary, winner_comparison)
     if not peers:
         return ""
     winner = winner_comparison.winner
@@ -232,7 +232,7 @@ def _why_winner_wins(summary: RunSummary, winner_comparison: TwoFastestStrategie
     return f"Why: {where}{text}." if text else ""
 
 
-def _groups_on_as_many_workers(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> list[TrialGroup]:
+def _same_worker_count_rivals(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> list[TrialGroup]:
     """Return the groups of trials of other strategies that ran on as many workers as the fastest strategy.
 
     If there is no such group, or the fastest (winner) is a single worker, return the winner's rival only.

@@ -89,7 +89,7 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
         summary=run_summary,
         headline=headline_sentences(run_summary),
         summary_sentences=summary_sentences(run_summary),
-        trials_by_reason=trial_ids_by_problem(run_summary),
+        trials_by_reason=trial_ids_by_verdict_reason(run_summary),
         panels=panels,
         total=count_planned_trials(run_summary),
         events=[(trial, event) for trial in run_summary.trials for event in trial.events],
@@ -114,7 +114,7 @@ def load_template(template_name: str) -> Template:
     return environment.get_template(template_name)
 
 
-def trial_ids_by_problem(run_summary: RunSummary) -> dict[str, list[str]]:
+def trial_ids_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
     """Return the ids of degraded or invalid trials, grouped by the reason for their verdict."""
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:

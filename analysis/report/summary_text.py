@@ -15,7 +15,7 @@ from analysis.metrics.strategy_comparison import (
     StrategyTimeGap,
     compare_needed_samples,
     explain_missing_baselines,
-    find_strategy_difference,
+    find_strategy_time_gap,
 )
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import describe_excluded_trials
@@ -64,7 +64,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
         *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
         _describe_time_differences(summary),
-        _describe_too_few_samples(summary),
+        _describe_fast_convergence(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]
@@ -113,7 +113,7 @@ def _fastest_strategy(groups: Sequence[TrialGroup], pair_tests: Sequence[Strateg
         winner=fastest.strategy,
         time_ratio=second_s / fastest_s,
         interval=ratio_interval(second_times, fastest_times, paired=have_same_seeds((fastest, second))),
-        difference=find_strategy_difference(fastest, second, pair_tests),
+        difference=find_strategy_time_gap(fastest, second, pair_tests),
         shared_seeds=len(fastest.seeds & second.seeds),
         time_metric=time_metric,
     )
@@ -182,10 +182,10 @@ def _format_interval(interval: Interval | None) -> str:
     return f" [{format_number(interval[0])}, {format_number(interval[1])}]" if interval else ""
 
 
-def _format_efficiency_interval(speedup_interval: Interval | None, worker_ratio: float) -> str:
+def _format_efficiency_interval(speedup_interval: Interval | None, worker_count_ratio: float) -> str:
     if not speedup_interval:
         return ""
-    low, high = (format_percentage(end / worker_ratio) for end in speedup_interval)
+    low, high = (format_percentage(end / worker_count_ratio) for end in speedup_interval)
     return f" [{low}, {high}]"
 
 
@@ -202,9 +202,9 @@ def _describe_time_differences(summary: RunSummary) -> str:
     return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
-def _describe_too_few_samples(summary: RunSummary) -> str:
+def _describe_fast_convergence(summary: RunSummary) -> str:
     """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
-    names = [name for name, check in compare_needed_samples(summary.trial_groups).items() if check.is_suspicious]
+    names = [name for name, check in compare_needed_samples(summary.trial_groups).items() if check.has_too_few_samples]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from analysis.metrics.achieved_properties import merge_properties_of_trials
-from analysis.reading.damage import FileDamage
+from analysis.metrics.achieved_properties import merge_properties_over_trials
+from analysis.reading.damage import FileProblem
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTables
@@ -33,7 +33,7 @@ def analyse_run(
             return analyse_run(run_folder, new_pool, write=write)
     analysed = pool.map(partial(analyse_trial, write=write), run_folder.trial_folders)
     trials = [each for each in analysed if isinstance(each, AnalysedTrial)]
-    unread_damage = tuple(each for each in analysed if isinstance(each, FileDamage))
+    unread_damage = tuple(each for each in analysed if isinstance(each, FileProblem))
     table = RunTables(run_folder, tuple(trial.table for trial in trials), unread_damage)
-    proofs = merge_properties_of_trials(proof for trial in trials for proof in trial.proofs)
+    proofs = merge_properties_over_trials(proof for trial in trials for proof in trial.proofs)
     return table, summary.build_run_summary(table, [trial.result for trial in trials], proofs)

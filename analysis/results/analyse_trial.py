@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from analysis.checks import fidelity
 from analysis.metrics.achieved_properties import ClusterProperty, cluster_properties
 from analysis.reading import trial_record as record
-from analysis.reading.damage import FileDamage, read_or_report_damage
+from analysis.reading.damage import FileProblem, read_or_report_damage
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
 from analysis.reading.run_table import TrialTables, read_node_logs, read_trial
@@ -34,7 +34,7 @@ class AnalysedTrial:
     proofs: tuple[ClusterProperty, ...]
 
 
-def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileDamage:
+def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileProblem:
     """Analyse one trial and return its results, or return the damage of its files if they cannot be read.
 
     With `write`, also write result.txt, steps.csv and fidelity.json to the folder of the trial.
@@ -43,10 +43,10 @@ def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> Analysed
         return _read_and_measure_trial(trial_folder, write=write)
 
 
-def _read_and_measure_trial(trial_folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileDamage:
+def _read_and_measure_trial(trial_folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileProblem:
     """Analyse one trial. The memory of its logs is freed when the function returns, without garbage collection."""
     read = read_or_report_damage(trial_folder, _read_logs_and_table)
-    return read if isinstance(read, FileDamage) else _measure_and_save_trial(trial_folder, *read, write=write)
+    return read if isinstance(read, FileProblem) else _measure_and_save_trial(trial_folder, *read, write=write)
 
 
 def _read_logs_and_table(trial_folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialTables]:

@@ -7,15 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.checks.network.mechanisms import declared_link_properties, mechanism_of_link_property
+from analysis.checks.network.mechanisms import declared_link_properties, shaping_mechanism_name
 from analysis.checks.verdict import VerdictLevel, worst_level
 from analysis.metrics.achieved_properties import ClusterProperty
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_strategies
 from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s
-from analysis.metrics.strategy_switch_verdict import judge_strategy_switch, switch_pair_qualities
+from analysis.metrics.strategy_switch_verdict import judge_strategy_switch, trial_pair_qualities
 from analysis.metrics.worker_choice import WorkerCountChoice, choose_worker_counts_of_curve
-from analysis.reading.damage import FileDamage
+from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder, write_json
 from analysis.reading.run_table import RunTables
 from analysis.reading.switch_record import NEVER_SWITCHED
@@ -118,36 +118,36 @@ def build_run_summary(
     )
 
 
-def _merge_equal_damage(file_damages: Sequence[FileDamage]) -> list[str]:
+def _merge_equal_damage(file_damages: Sequence[FileProblem]) -> list[str]:
     """Return one text per file and problem, such as "… (and 12 more lines)", for all damaged lines of a run."""
-    same: dict[tuple[str, str, str], list[FileDamage]] = {}
+    same: dict[tuple[str, str, str], list[FileProblem]] = {}
     for damage in file_damages:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
     return [f"{first}{f' (and {len(rest)} more lines)' if rest else ''}" for first, *rest in same.values()]
 
 
-def _judge_time_saved_by_switch(trials: list[TrialResult], run: RunTables) -> list[TrialResult]:
+def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunTables) -> list[TrialResult]:
     """Return the trials with a verdict on each strategy switch, from comparing with a trial that did not switch."""
-    strategies = {trial.plan.trial: trial.plan.strategy for trial in run.trials}
+    strategies = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
 
-    def kept_first_strategy(unswitched: TrialResult, switched: TrialResult) -> bool:
+    def uses_only_first_strategy(unswitched: TrialResult, switched: TrialResult) -> bool:
         """Return whether `unswitched` trained with the first strategy of `switched` only, as it never switched."""
         if unswitched.switch and unswitched.switch.outcome == NEVER_SWITCHED:
-            return _drop_switch_time(unswitched, strategies) == _drop_switch_time(switched, strategies)
+            return _drop_switch_keys(unswitched, strategies) == _drop_switch_keys(switched, strategies)
         has_same_labels = unswitched.labels.items() <= switched.labels.items()
         return has_same_labels and strategies[unswitched.id] == strategies[switched.id].get("before")
 
-    def find_unswitched_twin(trial: TrialResult) -> TrialResult | None:
+    def find_same_seed_unswitched(trial: TrialResult) -> TrialResult | None:
         """Return a finished trial with the same seed and workers that did not switch strategies."""
         finished = (other for other in trials if other.is_finished and other.id != trial.id)
         same_seed = (other for other in finished if (other.seed, other.workers) == (trial.seed, trial.workers))
-        return next((other for other in same_seed if kept_first_strategy(other, trial)), None)
+        return next((other for other in same_seed if uses_only_first_strategy(other, trial)), None)
 
-    pairs = [(trial, find_unswitched_twin(trial)) for trial in trials if trial.is_finished and trial.switch]
+    pairs = [(trial, find_same_seed_unswitched(trial)) for trial in trials if trial.is_finished and trial.switch]
     return [_add_strategy_switch_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
 
 
-def _drop_switch_time(trial: TrialResult, settings: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
+def _drop_switch_keys(trial: TrialResult, settings: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
     """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
     time_paths = tuple(f"strategies.{trial.strategy}.{key}" for key in SWITCH_TIME_KEYS)
     strategy = {key: value for key, value in settings[trial.id].items() if key not in SWITCH_TIME_KEYS}
@@ -155,18 +155,18 @@ def _drop_switch_time(trial: TrialResult, settings: Mapping[str, dict[str, Any]]
 
 
 def _add_strategy_switch_verdict(
-    trial: TrialResult, switch: StrategySwitchResult, trial_pairs: Sequence[tuple[TrialResult, TrialResult | None]]
+    trial: TrialResult, switch: StrategySwitchResult, switch_pairs: Sequence[tuple[TrialResult, TrialResult | None]]
 ) -> TrialResult:
     """Return a trial with the verdict on whether its strategy switch saved time.
 
-    `trial_pairs` are trials that switched, each with one of the same seed that did not switch. The verdict compares the
+    `switch_pairs` are trials that switched, each with one of the same seed that did not. The verdict compares the
     times of the trial's own pair, and the model quality of the pairs of all repeats.
     """
     if switch.gain is None:
         return trial
-    repeats = [pair for pair in trial_pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
+    repeats = [pair for pair in switch_pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    qualities = switch_pair_qualities([(switched, other) for switched, other in repeats if other])
+    qualities = trial_pair_qualities([(switched, other) for switched, other in repeats if other])
     judged = judge_strategy_switch(trial, unswitched, qualities)
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
     stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
@@ -184,7 +184,7 @@ def _collect_shaping_mechanisms(run_tables: RunTables) -> dict[str, list[str]]:
         for node in trial.plan.nodes:
             link_shaping = shaping.get(node.name) or {}
             for link_property in declared_link_properties(trial.plan, node):
-                mechanism = mechanism_of_link_property(link_shaping, link_property) or "unknown"
+                mechanism = shaping_mechanism_name(link_shaping, link_property) or "unknown"
                 mechanisms.setdefault(link_property, set()).add(mechanism)
     return {link_property: sorted(names) for link_property, names in mechanisms.items()}
 

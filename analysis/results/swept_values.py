@@ -12,7 +12,7 @@ MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a
 
 
 @dataclass(frozen=True)
-class SweptValuesEffect:
+class SweepSlowdown:
     """How much a change of swept values, such as of the link rate, slows down one strategy."""
 
     before: TrialGroup
@@ -44,7 +44,7 @@ def groups_by_swept_values(summary: RunSummary) -> list[list[TrialGroup]]:
     return group_lists
 
 
-def swept_effects(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> list[SweptValuesEffect]:
+def sweep_slowdowns(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> list[SweepSlowdown]:
     """Return how much the swept values slow down each strategy, the smallest effect first.
 
     All effects are between the same two combinations: those with the largest ratio of times for any strategy.
@@ -53,7 +53,7 @@ def swept_effects(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> list[Sw
     pairs = [_fastest_and_slowest_group(groups) for groups in timed]
     if not pairs:
         return []
-    fastest, slowest = max(pairs, key=lambda pair: SweptValuesEffect(*pair).time_ratio)
+    fastest, slowest = max(pairs, key=lambda pair: SweepSlowdown(*pair).time_ratio)
     effects = _effects_between_values(groups_by_strategy, fastest.condition, slowest.condition)
     return sorted(effects, key=lambda effect: effect.time_ratio)
 
@@ -63,10 +63,10 @@ def describe_swept_effects(summary: RunSummary) -> str:
 
     Example: "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat".
     """
-    effects = swept_effects(groups_by_swept_values(summary))
+    effects = sweep_slowdowns(groups_by_swept_values(summary))
     if not effects:
         return ""
-    if len(effects) == 1 and len(groups := _longest_sweep_trial_groups(summary)) > COMPARED_CONDITION_COUNT:
+    if len(effects) == 1 and len(groups := _sweep_with_most_values(summary)) > COMPARED_CONDITION_COUNT:
         return _describe_all_swept_values(groups)
     smallest, *larger = effects
     parts = [f"{format_number(smallest.time_ratio)} times as long with {smallest.strategy}"]
@@ -75,7 +75,7 @@ def describe_swept_effects(summary: RunSummary) -> str:
     return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
 
 
-def _longest_sweep_trial_groups(summary: RunSummary) -> list[TrialGroup]:
+def _sweep_with_most_values(summary: RunSummary) -> list[TrialGroup]:
     return max(groups_by_swept_values(summary), key=len)
 
 
@@ -83,11 +83,11 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
     """Return a clause that compares the times of one strategy for all swept values with those for the first."""
     first, *others = trial_groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
-    conditions = join_names(omit_repeated_swept_keys(group.condition for group in others))
+    conditions = join_names(omit_shared_swept_key(group.condition for group in others))
     return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
 
 
-def omit_repeated_swept_keys(swept_values: Iterable[str]) -> list[str]:
+def omit_shared_swept_key(swept_values: Iterable[str]) -> list[str]:
     """Shorten swept values for a list: only the first keeps the key if all have the same: "fraction 0.0", "0.125"."""
     names = list(swept_values)
     keys = {name.rpartition(" ")[0] for name in names}
@@ -106,11 +106,11 @@ def _fastest_and_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[Tria
 
 def _effects_between_values(
     groups_by_strategy: Sequence[Sequence[TrialGroup]], first_values: str, last_values: str
-) -> Iterator[SweptValuesEffect]:
+) -> Iterator[SweepSlowdown]:
     """Yield the effect of changing between two combinations of swept values on each strategy that ran with both."""
     for groups in groups_by_strategy:
         by_condition = {group.condition: group for group in groups}
         if not {first_values, last_values} <= by_condition.keys():
             continue
         if seconds_per_sample(by_condition[first_values]):
-            yield SweptValuesEffect(by_condition[first_values], by_condition[last_values])
+            yield SweepSlowdown(by_condition[first_values], by_condition[last_values])

@@ -15,7 +15,7 @@ from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import (
     StepStatistic,
     step_phase_seconds,
-    step_statistic_name,
+    step_time_statistic,
     step_time_statistics,
     typical_step_s,
 )
@@ -155,7 +155,7 @@ def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict])
         evaluation_samples=evaluation_interval_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
-        typical_of=step_statistic_name(plan),
+        typical_of=step_time_statistic(plan),
     )
 
 
@@ -262,7 +262,7 @@ class TrialGroup:
         """Most samples between two evaluations, which is the rounding error of samples to target; zero if missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
-    def time_rounding_s(self, time_metric: TimeMetric) -> float:
+    def evaluation_rounding_s(self, time_metric: TimeMetric) -> float:
         """Return the seconds between two evaluations, by which a time to target is rounded; zero for other times."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 

@@ -23,13 +23,13 @@ class ConvergenceCheck:
     p_value: float  # one-sided, of needing no fewer samples; `holm_adjust` adjusts several
 
     @property
-    def is_suspicious(self) -> bool:
+    def has_too_few_samples(self) -> bool:
         """Whether the strategy needs significantly fewer samples than the reference, which hints at a bug."""
         return self.p_value < SIGNIFICANCE_LEVEL
 
 
 def compare_samples_with_reference(
-    samples_to_target: Floats, reference_samples: Floats, rounding_widths: tuple[float, float] = (0.0, 0.0)
+    samples_to_target: Floats, reference_samples: Floats, evaluation_intervals: tuple[float, float] = (0.0, 0.0)
 ) -> ConvergenceCheck:
     """Test whether a strategy needs fewer samples to the target than a reference, by Welch's t-test (1947).
 
@@ -38,7 +38,7 @@ def compare_samples_with_reference(
     Args:
         samples_to_target: samples to target of each run.
         reference_samples: samples to target of each run of the reference.
-        rounding_widths: samples between two evaluations, for both sides: samples to target are rounded up to these.
+        evaluation_intervals: samples between evaluations, for both sides: samples to target are rounded up to these.
             Equal runs are as uncertain as their rounding; with 0 they count as exact.
 
     Raises:
@@ -51,13 +51,13 @@ def compare_samples_with_reference(
     if not np.isfinite(samples_to_target).all():
         return ConvergenceCheck(np.inf, 1.0)
     mean_difference = float(samples_to_target.mean() - reference_samples.mean())
-    p_value = _welch_p_value(mean_difference, (samples_to_target, reference_samples), rounding_widths)
+    p_value = _welch_p_value(mean_difference, (samples_to_target, reference_samples), evaluation_intervals)
     return ConvergenceCheck(float(samples_to_target.mean() / reference_samples.mean()), p_value)
 
 
-def _welch_p_value(mean_gap: float, samples: tuple[Floats, Floats], rounding_widths: tuple[float, float]) -> float:
+def _welch_p_value(mean_gap: float, samples: tuple[Floats, Floats], evaluation_intervals: tuple[float, float]) -> float:
     """Return the one-sided p-value of Welch's t-test, with at least the variance that rounding causes."""
-    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, rounding_widths, strict=True)]
+    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, evaluation_intervals, strict=True)]
     mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples], rounding)
     if mean_variances.sum() == 0:
         return float(mean_gap >= 0)

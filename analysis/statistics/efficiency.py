@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class EfficiencyFactors:
+class ScalingEfficiency:
     """Speedup and efficiency compared with a base run, and the hardware and statistical factors of the efficiency."""
 
     speedup: float
@@ -29,10 +29,10 @@ def speedup(base_time: float, time: float) -> float:
     return base_time / time
 
 
-def split_efficiency(worker_ratio: float, speedup: float, statistical_efficiency: float | None) -> EfficiencyFactors:
+def split_efficiency(worker_ratio: float, speedup: float, statistical_efficiency: float | None) -> ScalingEfficiency:
     """Return the efficiency of a speedup, split into hardware and statistical efficiency.
 
     `worker_ratio` is the number of workers / number of workers of the base.
     """
     efficiency = speedup / worker_ratio
-    return EfficiencyFactors(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)
+    return ScalingEfficiency(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)

@@ -27,7 +27,7 @@ class PairedComparison:
 
 
 def compare_paired_times(
-    first_times: Floats, second_times: Floats, rounding_widths: tuple[float, float] = (0.0, 0.0)
+    first_times: Floats, second_times: Floats, evaluation_intervals: tuple[float, float] = (0.0, 0.0)
 ) -> PairedComparison:
     """Compare the times of two strategies that ran the same seeds: ratio, confidence interval and p-value.
 
@@ -39,7 +39,7 @@ def compare_paired_times(
     Args:
         first_times: times of the first strategy, shape (seeds,).
         second_times: times of the second strategy, shape (seeds,).
-        rounding_widths: time between two evaluations, for both strategies: times are rounded up to these. The mean log
+        evaluation_intervals: time between evaluations of both strategies: times are rounded up to these. The mean log
             ratio is at least as uncertain as this rounding.
 
     Raises:
@@ -53,7 +53,7 @@ def compare_paired_times(
         ratio = float(olympic_mean(second_times) / olympic_mean(first_times))
     log_ratios = _log_ratios(first_times, second_times)
     if np.isfinite([first_times, second_times]).all():
-        first_step, second_step = rounding_widths
+        first_step, second_step = evaluation_intervals
         min_mean_variance = _rounding_variance(first_times, first_step) + _rounding_variance(second_times, second_step)
         p_value = paired_t_test_p_value(log_ratios, min_mean_variance)
     else:
@@ -75,15 +75,15 @@ def _rounding_variance(times: Floats, rounding_step: float) -> float:
     return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 
 
-def paired_t_test_p_value(differences: Floats, min_mean_variance: float = 0.0) -> float:
+def paired_t_test_p_value(differences: Floats, min_variance_of_mean: float = 0.0) -> float:
     """Return the two-sided p-value of Student's t-test that the mean of paired differences is zero.
 
-    It is 1 for a single pair. The variance of the mean is at least `min_mean_variance`; with 0, equal differences count
+    It is 1 for a single pair. The variance of the mean is at least `min_variance_of_mean`; 0: equal differences count
     as exact.
     """
     if differences.size <= 1:
         return 1.0
-    standard_error = np.sqrt(max(float(differences.var(ddof=1)) / differences.size, min_mean_variance))
+    standard_error = np.sqrt(max(float(differences.var(ddof=1)) / differences.size, min_variance_of_mean))
     if standard_error == 0:
         return float(differences[0] == 0)
     return float(2 * stdtr(differences.size - 1, -abs(differences.mean()) / standard_error))

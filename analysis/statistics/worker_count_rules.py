@@ -26,7 +26,7 @@ class ChosenWorkerCount:
     interval: tuple[int, int] | None  # 95 %; None where nothing was repeated
 
 
-def last_efficient_index(worker_ratios: Floats, speedups: Floats) -> int | None:
+def max_efficient_workers_index(worker_ratios: Floats, speedups: Floats) -> int | None:
     """Return the index of the most workers before efficiency first falls below MIN_EFFICIENCY.
 
     None where the first number of workers is already below.
@@ -58,7 +58,7 @@ def least_cost_index(worker_ratios: Floats, speedups: Floats) -> int:
 
 
 WORKER_COUNT_RULES: dict[str, WorkerCountRule] = {
-    f"efficiency >= {MIN_EFFICIENCY:g}": last_efficient_index,
+    f"efficiency >= {MIN_EFFICIENCY:g}": max_efficient_workers_index,
     "knee": speedup_knee_index,
     f"least T^{TIME_EXPONENT} N": least_cost_index,
 }

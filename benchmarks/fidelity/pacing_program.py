@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from services.runtime.clock import WallClock, precise_event_loop
-from services.runtime.pacing import EmulationPacer, is_deadline_missed
+from services.runtime.pacing import DeclaredSpeedPacer, is_deadline_missed
 
 MATRIX_SIZE = 64  # compute is a number of products of square matrices of this size
 CALIBRATION_PRODUCTS = 1000  # products from which the time of one product is measured
@@ -59,7 +59,7 @@ async def _run_worker(task: PacingTask) -> PacingResult:
         await barrier_server.open()
     barrier = await BarrierClient.join()
     clock, work, result = WallClock(), _compute_of(task.compute_s), PacingResult()
-    pace = EmulationPacer(clock, 1 / task.step_s, task.rank / task.workers)
+    pace = DeclaredSpeedPacer(clock, 1 / task.step_s, task.rank / task.workers)
     for _ in range(WARM_UP_STEPS):
         await pace.measure_compute_time(work)
         await barrier.wait()

@@ -61,7 +61,7 @@ def measure_fast_ring(engine: DockerEngine, rounds: int) -> list[FidelityMeasure
     check = check_host_capacity(trial.scenario, engine)
     ratios = []
     for _ in range(rounds):
-        plan = make_trial_plan(trial, engine, check.dilation, check.message_alpha_s)
+        plan = make_trial_plan(trial, engine, check.dilation, check.message_latency_s)
         with run_trial(engine, plan) as folder:
             ratios.append(median_step_s(folder, plan) / plan.predicted.step_s)
     what = f"ring of 8 at 25 Gbit/s, dilation auto ({check.dilation:g}): step over {CLOSED_FORM}"
@@ -92,7 +92,7 @@ def _measure_trial_steps(scenario: Scenario, engine: Engine) -> list[TrialStep]:
     check, scenario = _check_scenario_capacity(scenario, engine)
     steps = []
     for trial in (trial for trial in scenario.trials() if not trial.baseline):
-        plan = make_trial_plan(trial, engine, check.dilation, check.message_alpha_s)
+        plan = make_trial_plan(trial, engine, check.dilation, check.message_latency_s)
         with run_trial(engine, plan) as folder:
             steps.append(TrialStep(slowest_worker_step_s(folder, plan), plan.predicted.step_s))
     return steps

@@ -61,9 +61,9 @@ def _largest_shaped_rate_bps(node_pair: CalibrationNodePair, unshaped_bps: float
     """
     largest_bps = 0.0
     for rate_bps in (rate for rate in LINK_RATES_BPS if goodput_bytes_per_s(rate) * 8 <= unshaped_bps):
-        ratios = [_goodput_ratio(node_pair, rate_bps, print_line)]
+        ratios = [_goodput_vs_expected(node_pair, rate_bps, print_line)]
         while abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR and len(ratios) < TRIES_PER_RATE:
-            ratios.append(_goodput_ratio(node_pair, rate_bps, print_line))
+            ratios.append(_goodput_vs_expected(node_pair, rate_bps, print_line))
         if abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR:
             break
         largest_bps = rate_bps
@@ -75,7 +75,7 @@ def _largest_shaped_rate_bps(node_pair: CalibrationNodePair, unshaped_bps: float
     return largest_bps
 
 
-def _goodput_ratio(node_pair: CalibrationNodePair, rate_bps: float, print_line: LinePrinter) -> float:
+def _goodput_vs_expected(node_pair: CalibrationNodePair, rate_bps: float, print_line: LinePrinter) -> float:
     """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
     ratio = node_pair.measure_message_cost(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
     print_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")

@@ -57,7 +57,7 @@ ASSUMED_BPS_PER_CORE = 4e9
 
 def host_fingerprint(engine: Engine) -> HostFingerprint:
     """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
-    release = str(engine.engine_facts().get("version") or f"grpcio {version('grpcio')}")
+    release = str(engine.version_facts().get("version") or f"grpcio {version('grpcio')}")
     return HostFingerprint(
         cpu=processor_model(), cores=available_core_count(), kernel=platform.release(), engine=release
     )

@@ -103,27 +103,27 @@ class ContainerPair(CalibrationNodePair):
             issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
-                return self._measure_cost_in_containers(client, stack, run_name, folder, host.user, rate_bps)
+                return self._message_cost_in_containers(client, stack, run_name, folder, host.user, rate_bps)
             except (DockerException, OSError) as error:
                 raise HostError(
                     f"calibration failed: the two measuring containers could not be started or read: {error}; "
                     "`ensayo doctor` checks Docker"
                 ) from error
 
-    def _measure_cost_in_containers(
+    def _message_cost_in_containers(
         self,
         docker_client: Any,
-        cleanup: ExitStack,
+        exit_stack: ExitStack,
         run_name: str,
         secrets_folder: Path,
         uid_and_gid: str,
         rate_bps: float | None,
     ) -> MessageCost:
-        """Start a network and two containers and return their measurement; `cleanup` removes all of them."""
+        """Start a network and two containers and return their measurement; `exit_stack` removes all of them."""
         network = docker_client.networks.create(
             f"ensayo-{run_name}", internal=True, labels=_docker_labels(run_name, "network")
         )
-        cleanup.callback(network.remove)
+        exit_stack.callback(network.remove)
         arguments = [*(f"{name}:{MEASUREMENT_PORT}" for name in NODE_NAMES), "--transport", self._transport]
         arguments += [] if rate_bps is None else ["--rate", str(rate_bps)]
         containers = []
@@ -142,18 +142,18 @@ class ContainerPair(CalibrationNodePair):
                 volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
                 labels=_docker_labels(run_name, name),
             )
-            cleanup.callback(_remove_container, container)
+            exit_stack.callback(_remove_container, container)
             container.start()
             containers.append(container)
-        return self._measure_cost(docker_client, run_name, containers, rate_bps)
+        return self._message_cost(docker_client, run_name, containers, rate_bps)
 
-    def _measure_cost(self, client: Any, run_name: str, pair: list[Container], rate_bps: float | None) -> MessageCost:
+    def _message_cost(self, client: Any, run_name: str, nodes: list[Container], rate_bps: float | None) -> MessageCost:
         """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
-        requester = pair[0]
+        requester = nodes[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY_LINE:
             if rate_bps is not None:
-                _shape_links(client, self._images["cpu"], run_name, pair, rate_bps)
+                _shape_links(client, self._images["cpu"], run_name, nodes, rate_bps)
             requester.kill(signal=OPEN_START_GATE_SIGNAL.name)
         requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
         stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")

@@ -35,7 +35,7 @@ def choose_engine(engine_name: str | None) -> ChosenEngine:
     if engine_name not in ENGINE_CLASSES:
         raise UserError(f"unknown engine {engine_name!r}; choose one of {', '.join(ENGINE_CLASSES)}")
     engine = create_engine(engine_name)
-    if problem := engine.missing_requirement():
+    if problem := engine.missing_software():
         raise UserError(
             f"engine {engine_name} can't run on this host: {problem}; "
             "`ensayo doctor` shows how to install what is missing"
@@ -52,7 +52,7 @@ def create_engine(engine_name: str) -> Engine:
 
 def _choose_available_engine() -> ChosenEngine:
     docker = create_engine("docker")
-    problem = docker.missing_requirement()
+    problem = docker.missing_software()
     if problem is None:
         return ChosenEngine(docker, "Docker is running")
     return ChosenEngine(create_engine("local"), problem)

@@ -31,7 +31,7 @@ class Engine(ABC):
     name: ClassVar[EngineName]
 
     @abstractmethod
-    def missing_requirement(self) -> str | None:
+    def missing_software(self) -> str | None:
         """Return a message about the software that the engine needs and this host lacks; None if the engine can run."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Engine(ABC):
             HostError: this host can't do what the plan requires.
         """
 
-    def engine_facts(self) -> dict[str, Any]:
+    def version_facts(self) -> dict[str, Any]:
         """Return facts about the engine for the run's manifest, such as versions and image digests."""
         return {}
 

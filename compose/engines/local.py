@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from compose.engines.base import Engine, TrialEventObserver
-from compose.engines.transport_shaping import strict_emulation_error, transport_shaping_by_node
+from compose.engines.transport_shaping import shaping_record_by_node, unemulated_links_error
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
@@ -58,7 +58,7 @@ class LocalEngine(Engine):
 
     name: ClassVar[EngineName] = "local"
 
-    def missing_requirement(self) -> str | None:
+    def missing_software(self) -> str | None:
         """Return None, since processes need nothing beyond Python."""
         return None
 
@@ -72,8 +72,8 @@ class LocalEngine(Engine):
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Run the nodes of one trial as processes of this host; see `Engine.run_trial`."""
-        shaping = transport_shaping_by_node(plan, "transport")
-        if reason := strict_emulation_error(plan, shaping):
+        shaping = shaping_record_by_node(plan, "transport")
+        if reason := unemulated_links_error(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
             AtomicNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
@@ -99,7 +99,7 @@ class NodeProcesses(TrialNodes):
 
     def shape_links(self) -> dict[str, LinkShapingRecord]:
         """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
-        return transport_shaping_by_node(self._plan, "transport")
+        return shaping_record_by_node(self._plan, "transport")
 
     def start_training(self) -> None:
         """Signal the coordinator's process to start training; until then, all nodes wait."""

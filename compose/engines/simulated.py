@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.engines.transport_shaping import strict_emulation_error, transport_shaping_by_node
+from compose.engines.transport_shaping import shaping_record_by_node, unemulated_links_error
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.supervisor import LogTail
-from services.cluster.addresses import AddressAllocator, InProcessAddresses
+from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import EngineName
@@ -36,7 +36,7 @@ class SimulatedEngine(Engine):
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def missing_requirement(self) -> str | None:
+    def missing_software(self) -> str | None:
         """Return None, since the simulator needs nothing beyond Python."""
         return None
 
@@ -46,12 +46,12 @@ class SimulatedEngine(Engine):
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - no node opens a socket
         """Return placeholder addresses, since all nodes share one process."""
-        return InProcessAddresses()
+        return DummyAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         """Simulate one trial; see `Engine.run_trial`."""
         started = time.monotonic()
-        if reason := strict_emulation_error(plan, transport_shaping_by_node(plan, MECHANISM)):
+        if reason := unemulated_links_error(plan, shaping_record_by_node(plan, MECHANISM)):
             return _trial_status(plan, reason, 0.0)
         tail = LogTail(trial_folder / "logs" / f"{COORDINATOR}.log")
         poll_reply = self._submit_trial(trial_folder)
@@ -82,13 +82,13 @@ class SimulatedEngine(Engine):
         process.stdin.write(f"{trial_folder}\n")
         process.stdin.flush()
 
-        def simulator_reply_or_empty() -> str:
+        def poll_simulator_reply() -> str:
             ready, _, _ = select.select([stdout], [], [], REPLY_POLL_S)
             if not ready:
                 return ""
             return stdout.readline() or f"the simulator ended with exit code {process.wait()}"
 
-        return simulator_reply_or_empty
+        return poll_simulator_reply
 
     def _forward_events(self, plan: Plan, coordinator_log: LogTail, event_observer: TrialEventObserver) -> None:
         """Pass the coordinator's events that were logged since the last call to the observer."""
@@ -116,5 +116,5 @@ def _trial_status(plan: Plan, simulator_reply: str, wall_s: float) -> TrialOutco
         reason=simulator_reply if failed else "",
         timings_s={"run": round(wall_s, 3)},
         exit_codes=dict.fromkeys((node.name for node in plan.nodes), int(failed)),
-        shaping=transport_shaping_by_node(plan, MECHANISM),
+        shaping=shaping_record_by_node(plan, MECHANISM),
     )

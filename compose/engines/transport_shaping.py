@@ -9,7 +9,7 @@ from services.plan.trial_outcome import LinkShapingRecord
 NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that is not emulated
 
 
-def transport_shaping_by_node(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
+def shaping_record_by_node(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
     """Return link records: node on the data network -> declared link properties and how each is emulated.
 
     The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so
@@ -34,12 +34,12 @@ def transport_shaping_by_node(plan: Plan, shaping_mechanism: str) -> dict[str, L
     }
 
 
-def strict_emulation_error(plan: Plan, shaping_by_node: Mapping[str, LinkShapingRecord]) -> str | None:
+def unemulated_links_error(plan: Plan, record_by_node: Mapping[str, LinkShapingRecord]) -> str | None:
     """Return why `strict: true` forbids a trial: declared link properties that are not emulated; None if it can run."""
     if not plan.strict:
         return None
     missing = sorted(
-        {name for record in shaping_by_node.values() for name, value in record.rungs.items() if value == NOT_EMULATED}
+        {name for record in record_by_node.values() for name, value in record.rungs.items() if value == NOT_EMULATED}
     )
     if not missing:
         return None

@@ -29,7 +29,7 @@ from compose.host.compute_speed import ComputeSpeed
 from services.cluster.events import LinkChange
 from services.collectives import TransferSchedule
 from services.learning.data_order import split_proportionally
-from services.plan import NodePlan, Plan, SecondPhasePlan
+from services.plan import NodePlan, Plan, PostSwitchPhasePlan
 from services.runtime.pacing import MAX_LATE_STEP_SHARE
 from services.scenario.scenario import AUTO, Scenario
 from services.schema.component import FrozenRecord
@@ -56,28 +56,28 @@ class TrialHostDemand(FrozenRecord):
     messages: int  # per step
 
     @property
-    def time_dilations(self) -> dict[str, float]:
+    def dilation_by_need(self) -> dict[str, float]:
         """Needs that determine the trial's dilation: need in words -> smallest dilation that meets it."""
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
     def bottleneck_text(self) -> str:
         """Description of the need that requires the largest dilation."""
-        return max(self.time_dilations, key=self.time_dilations.__getitem__, default="nothing that this host lacks")
+        return max(self.dilation_by_need, key=self.dilation_by_need.__getitem__, default="nothing that this host lacks")
 
     @property
     def min_time_dilation(self) -> float:
         """Smallest dilation in `USUAL_DILATIONS` at which this host is fast enough for the trial; inf if none is."""
-        smallest = max(self.time_dilations.values(), default=1.0)
+        smallest = max(self.dilation_by_need.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
     @property
-    def needs_more_time_dilation(self) -> bool:
+    def exceeds_declared_dilation(self) -> bool:
         """Whether the declared dilation is too small for this host."""
         return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - ROUNDING_TOLERANCE
 
 
-class ComputePhase(NamedTuple):
+class WorkerComputeTimes(NamedTuple):
     """Compute time of one worker in one step: on this host's CPU, and on the device that the scenario declares."""
 
     cpu_s: float  # CPU seconds on this host
@@ -88,13 +88,13 @@ class StepHostLoad(NamedTuple):
     """Messages and CPU time of one training step on this host."""
 
     messages: int
-    compute_phases: tuple[ComputePhase, ...]  # of workers on a CPU
+    compute_phases: tuple[WorkerComputeTimes, ...]  # of workers on a CPU
     overhead_cpu_s: float  # CPU seconds of messages, sums and updates over all nodes
     step_s: float  # predicted, virtual
     is_asynchronous: bool  # workers do not wait for each other
 
     @property
-    def cpu_s(self) -> float:
+    def total_cpu_s(self) -> float:
         """CPU seconds of the step over all nodes."""
         return self.overhead_cpu_s + sum(phase.cpu_s for phase in self.compute_phases)
 
@@ -129,14 +129,14 @@ class CapacityCheck(FrozenRecord):
     demands: tuple[TrialHostDemand, ...]
 
     @property
-    def message_alpha_s(self) -> float:
+    def message_latency_s(self) -> float:
         """Latency α of a message for predictions, in wall seconds; 0 if this host is not calibrated."""
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
     @property
     def most_demanding_trial(self) -> TrialHostDemand | None:
         """Needs of the trial that requires the largest dilation; None if the run has no trials."""
-        return max(self.demands, key=lambda demand: max(demand.time_dilations.values(), default=0.0), default=None)
+        return max(self.demands, key=lambda demand: max(demand.dilation_by_need.values(), default=0.0), default=None)
 
 
 def check_host_can_run(
@@ -160,7 +160,7 @@ def check_host_can_run(
     )
     if impossible := [demand for demand in demands if demand.min_time_dilation == inf]:
         raise UserError(_host_too_slow_error(impossible[0], host_capacity))
-    if too_low := [demand for demand in demands if demand.needs_more_time_dilation]:
+    if too_low := [demand for demand in demands if demand.exceeds_declared_dilation]:
         raise UserError(_time_dilation_error(max(too_low, key=lambda demand: demand.min_time_dilation), host_capacity))
     auto_dilations = [demand.min_time_dilation for demand in demands if demand.declared is None]
     return CapacityCheck(capacity=host_capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
@@ -179,29 +179,29 @@ def host_demand_of_trial(
     cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
         overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
-        _add_demand(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
+        _add_host_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
-        cpu_need = f"{1e3 * load.cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
-        _add_demand(needs, cpu_need, load.cpu_s / cpu_limit_s)
+        cpu_need = f"{1e3 * load.total_cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
+        _add_host_need(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
         if load.compute_phases:
-            _add_demand(needs, load.slowest_worker_text, load.min_compute_time_dilation(cores))
+            _add_host_need(needs, load.slowest_worker_text, load.min_compute_time_dilation(cores))
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
             compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _add_demand(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
-    largest_load = max(loads, key=lambda load: load.cpu_s)
+            _add_host_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+    largest_load = max(loads, key=lambda load: load.total_cpu_s)
     return TrialHostDemand(
         trial=plan.trial,
         declared=time_dilation,
         needs=needs,
         wishes=wishes,
         gradient_cpu_s=max((phase.cpu_s for load in loads for phase in load.compute_phases), default=0.0),
-        cpu_s=largest_load.cpu_s,
+        cpu_s=largest_load.total_cpu_s,
         messages=largest_load.messages,
     )
 
 
-def _add_demand(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
+def _add_host_need(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
     """Add a need of a trial and the smallest dilation that meets it; keep the larger one if it is already there."""
     time_dilation_by_demand[demand_text] = max(min_time_dilation, time_dilation_by_demand.get(demand_text, 0.0))
 
@@ -212,7 +212,7 @@ def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
         for direction in ("uplink", "downlink")
     )
-    flows = [flow for flow_set in _concurrent_flow_sets(plan) for flow in flow_set]
+    flows = [flow for flow_set in _flows_of_each_exchange(plan) for flow in flow_set]
     for name in uplinks:
         senders = {source for source, target in flows if target == name}
         receivers = {target for source, target in flows if source == name}
@@ -237,10 +237,10 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
     return inf if declared_bps is None else max((declared_bps, *changed_bps))
 
 
-def _concurrent_flow_sets(plan: Plan) -> tuple[list[Flow], ...]:
+def _flows_of_each_exchange(plan: Plan) -> tuple[list[Flow], ...]:
     """Return sets of simultaneous flows (sender, receiver): of each collective, pushes, replies to pushes."""
     workers = plan.cost_model.workers
-    pushes = list(plan.push_node_pairs)
+    pushes = list(plan.worker_server_push_pairs)
     replies = [(server, worker) for worker, server in pushes]
     collectives = [
         [(workers[source], workers[target]) for source, target in sorted(schedule.rank_pairs)]
@@ -249,7 +249,7 @@ def _concurrent_flow_sets(plan: Plan) -> tuple[list[Flow], ...]:
     return tuple(flow_set for flow_set in (*collectives, pushes, replies) if flow_set)
 
 
-def _training_phases(plan: Plan) -> tuple[Plan | SecondPhasePlan, ...]:
+def _training_phases(plan: Plan) -> tuple[Plan | PostSwitchPhasePlan, ...]:
     """Return the training phases of a trial: two if the trial changes its strategy, else one."""
     return (plan, plan.second_phase) if plan.second_phase else (plan,)
 
@@ -259,52 +259,52 @@ def _total_payload_bps(plan: Plan) -> float:
 
     It is 0 when nothing is shaped.
     """
-    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _concurrent_flow_sets(plan))
+    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _flows_of_each_exchange(plan))
     return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
 
 
 def _host_load_of_step(
-    plan: Plan, phase: Plan | SecondPhasePlan, host_capacity: HostCapacity, compute_speed: ComputeSpeed
+    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, host_capacity: HostCapacity, compute_speed: ComputeSpeed
 ) -> StepHostLoad:
     """Return the number of messages and the CPU time of one step in a training phase."""
-    compute_phases = tuple(_worker_compute_phases(plan, phase, compute_speed))
-    size_bytes = sum(phase.bytes_per_step.values())
-    messages = _messages_per_step(plan, phase.schedule, size_bytes)
+    compute_phases = tuple(_worker_compute_times(plan, training_phase, compute_speed))
+    size_bytes = sum(training_phase.bytes_per_step.values())
+    messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
     messages_s = messages * host_capacity.message_cpu_s + size_bytes * (host_capacity.byte_cpu_s + host_capacity.sum_s)
-    updates = _parameter_updates_per_step(plan, phase, len(compute_phases))
+    updates = _parameter_updates_per_step(plan, training_phase, len(compute_phases))
     update_s = 0.0
     if updates:
-        update_s = compute_speed.update_s(plan.dataset, plan.model, plan.dtype, phase.optimiser)
+        update_s = compute_speed.update_s(plan.dataset, plan.model, plan.dtype, training_phase.optimiser)
     return StepHostLoad(
         messages=messages,
         compute_phases=compute_phases,
         overhead_cpu_s=messages_s + updates * update_s,
-        step_s=phase.predicted.step_s,
-        is_asynchronous=bool(phase.predicted.steps_s),
+        step_s=training_phase.predicted.step_s,
+        is_asynchronous=bool(training_phase.predicted.steps_s),
     )
 
 
-def _parameter_updates_per_step(plan: Plan, training_phase: Plan | SecondPhasePlan, replica_count: int) -> float:
+def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, replica_count: int) -> float:
     """Return the number of parameter updates per step on CPUs, by all replicas or by all servers together."""
     first, *second = plan.strategy.training_phases()
-    strategy = second[0] if isinstance(training_phase, SecondPhasePlan) else first
+    strategy = second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
     algorithm = strategy.server_algorithm()
-    if algorithm is None or strategy.exchange_scheme().workers_run_optimiser:
+    if algorithm is None or strategy.exchange_properties().workers_run_optimiser:
         return replica_count
-    if algorithm.synchroniser.wait_rules().runs_in_rounds:
+    if algorithm.synchroniser.worker_wait_rules().runs_in_rounds:
         return 1
     return algorithm.gradient_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
-def _worker_compute_phases(
-    plan: Plan, training_phase: Plan | SecondPhasePlan, compute_speed: ComputeSpeed
-) -> Iterator[ComputePhase]:
+def _worker_compute_times(
+    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, compute_speed: ComputeSpeed
+) -> Iterator[WorkerComputeTimes]:
     """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
-    shares = training_phase.worker_weights if isinstance(training_phase, SecondPhasePlan) else (1,) * plan.workers
+    shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
     for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
             cpu_s = compute_speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
-            yield ComputePhase(cpu_s, samples / node.throughput)
+            yield WorkerComputeTimes(cpu_s, samples / node.throughput)
 
 
 def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:
@@ -315,7 +315,7 @@ def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step:
     """
     piece_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     messages = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(
-        plan.push_node_pairs
+        plan.worker_server_push_pairs
     )
     pieces = ceil(bytes_per_step * plan.exchange_period / messages / piece_bytes) if messages else 0
     return ceil(messages * pieces / plan.exchange_period)
@@ -341,6 +341,6 @@ def _format_rate_gbit(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.3g} Gbit/s"
 
 
-def passed_capacity_check() -> CapacityCheck:
+def virtual_time_capacity_check() -> CapacityCheck:
     """Return the capacity check of a run in virtual time: every host is fast enough for it."""
     return CapacityCheck(capacity=None, dilation=1.0, demands=())

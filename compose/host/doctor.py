@@ -145,7 +145,7 @@ def check_cpu_and_memory_limits() -> HostFinding:
     return HostFinding("limits", f"no {' and no '.join(missing)}", ok=False, costs=costs, remedy=remedy)
 
 
-def check_timer_lateness() -> HostFinding:
+def check_wake_up_delay() -> HostFinding:
     """Check how late a thread wakes up from a sleep of one millisecond."""
     canary = WakeUpDelayMeter()
     canary.start()
@@ -197,7 +197,7 @@ def _kernel_feature_finding(feature: KernelFeature, *, works: bool) -> HostFindi
 
 
 HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
-    *(check_python_version, check_core_count, check_timer_lateness),
+    *(check_python_version, check_core_count, check_wake_up_delay),
     *(check_docker_engine, check_docker_compose, check_cgroup_version, check_cpu_and_memory_limits),
     *(check_gpu, check_link_calibration),
 )

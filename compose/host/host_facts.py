@@ -39,17 +39,17 @@ def cpu_stolen_share(times_before: CpuTimes | None, times_after: CpuTimes | None
     return round((times_after.steal - times_before.steal) / (times_after.total - times_before.total), 4)
 
 
-def read_resource_wait_s() -> dict[str, float]:
+def read_pressure_stall_s() -> dict[str, float]:
     """Read for how many seconds since boot tasks waited for a resource: resource (cpu, memory, io) -> seconds.
 
     Empty if the kernel does not record pressure.
     """
     if not _PRESSURE_FOLDER.exists():
         return {}
-    return {path.name: _read_wait_s(path) for path in sorted(_PRESSURE_FOLDER.iterdir())}
+    return {path.name: _read_total_stall_s(path) for path in sorted(_PRESSURE_FOLDER.iterdir())}
 
 
-def _read_wait_s(pressure_file: Path) -> float:
+def _read_total_stall_s(pressure_file: Path) -> float:
     """Read a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (in µs) and return the total."""
     try:
         lines = pressure_file.read_text().splitlines()

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_resource_wait_s
+from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_pressure_stall_s
 from services.plan.trial_outcome import CpuThrottling, HostMetrics
 from services.runtime.scheduling import reduce_wakeup_latency
 
@@ -70,7 +70,7 @@ class HostMetricsRecorder:
     def start(self) -> None:
         """Start recording the metrics of the host."""
         self._first_throttling = self._last_throttling = dict(self.read_throttling())
-        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_resource_wait_s()
+        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_pressure_stall_s()
         self._start_time = time.monotonic()
         self._poll_thread = threading.Thread(target=self._poll_throttling_counters, daemon=True)
         self._poll_thread.start()
@@ -88,7 +88,7 @@ class HostMetricsRecorder:
             "cpu_steal": cpu_stolen_share(self._first_cpu_times, after),
             "pressure": {
                 name: round((total - self._first_stall_s.get(name, total)) / elapsed_s, 4)
-                for name, total in read_resource_wait_s().items()
+                for name, total in read_pressure_stall_s().items()
             },
             "canary_late_ms": self.canary.stop(),
         }

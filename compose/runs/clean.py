@@ -56,23 +56,23 @@ def _remove_docker_resources(run_name: str | None, failure_messages: list[str]) 
         return
     with closing(client):
         label = RUN_LABEL if run_name is None else f"{RUN_LABEL}={run_name}"
-        yield from _remove_resources(client, {"label": label}, failure_messages)
+        yield from _remove_docker_items(client, {"label": label}, failure_messages)
 
 
-def _remove_resources(client: docker.DockerClient, filters: dict[str, str], error_messages: list[str]) -> Iterator[str]:
+def _remove_docker_items(client: docker.DockerClient, filters: dict[str, str], error_texts: list[str]) -> Iterator[str]:
     """Remove all containers, networks and volumes with a label; yield one line of text for each.
 
     Containers come first, since a network in use can't be removed.
     """
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         yield from _remove_resource(
-            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, error_messages, v=True
+            f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, error_texts, v=True
         )
     for network in client.networks.list(filters=filters):
         _disconnect_endpoints(network)
-        yield from _remove_resource(f"network {network.name}", network, error_messages)
+        yield from _remove_resource(f"network {network.name}", network, error_texts)
     for volume in client.volumes.list(filters=filters):
-        yield from _remove_resource(f"volume {volume.name}", volume, error_messages)
+        yield from _remove_resource(f"volume {volume.name}", volume, error_texts)
 
 
 def _disconnect_endpoints(network: Network) -> None:

@@ -45,7 +45,7 @@ def defer_stop_signals() -> Iterator[None]:
             yield
     finally:
         if deferred:
-            _deliver_signal(before, *deferred[0])
+            _replay_signal(before, *deferred[0])
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _handle_stop_signals(handler: Any) -> Iterator[None]:
             signal.signal(number, previous_handler)
 
 
-def _deliver_signal(handler_by_signal: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:
+def _replay_signal(handler_by_signal: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:
     """Call the handler of a signal, or raise the signal again if it had the default handler."""
     handler = handler_by_signal[signal.Signals(signal_number)]
     if callable(handler):

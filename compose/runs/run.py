@@ -18,12 +18,12 @@ import yaml
 from compose.calibration.capacity import load_capacity
 from compose.engines import ChosenEngine
 from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
-from compose.host.capacity_check import CapacityCheck, check_host_can_run, passed_capacity_check
+from compose.host.capacity_check import CapacityCheck, check_host_can_run, virtual_time_capacity_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.supervisor import failure_reason
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
@@ -94,8 +94,8 @@ def check_host_capacity(scenario: Scenario, engine: Engine) -> CapacityCheck:
         UserError: this host can't carry the scenario.
     """
     if engine.name == "simulated":
-        return passed_capacity_check()
-    plans = [make_plan(trial, "admission", engine.name, InProcessAddresses()) for trial in scenario.trials()]
+        return virtual_time_capacity_check()
+    plans = [make_plan(trial, "admission", engine.name, DummyAddresses()) for trial in scenario.trials()]
     return check_host_can_run(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
@@ -133,7 +133,7 @@ def make_plans(scenario_file: ScenarioFile, engine: Engine, capacity: CapacityCh
     trials = scenario_file.scenario.trials()
     count = max(1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials)
     addressing = engine.choose_addresses(run_name, count)
-    dilation, alpha_s = capacity.dilation, capacity.message_alpha_s
+    dilation, alpha_s = capacity.dilation, capacity.message_latency_s
     return tuple(
         make_plan(trial, run_name, engine.name, addressing, scenario_file.question, dilation=dilation, alpha_s=alpha_s)
         for trial in trials
@@ -193,7 +193,7 @@ def _build_run_manifest(
         "question": scenario_file.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": scenario_file.command,
-        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.engine_facts()},
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.version_facts()},
         "admission": capacity_check.model_dump(mode="json"),
         "seeds": [scenario_file.scenario.seed + repeat for repeat in range(scenario_file.scenario.repeats)],
         "trials": [plan.trial for plan in plans],

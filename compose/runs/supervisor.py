@@ -125,12 +125,12 @@ class TrialSupervisor:
         exit_codes: dict[str, int] = {}
         kept: tuple[str, ...] = ()
         try:
-            with _catch_failure_reason(reasons):
+            with _catch_trial_failure(reasons):
                 self._run_trial_stages()
         finally:
-            with _catch_failure_reason(reasons):
+            with _catch_trial_failure(reasons):
                 exit_codes = self.nodes.exit_codes()
-            with self._timed_stage("down"), defer_stop_signals(), _catch_failure_reason(reasons):
+            with self._timed_stage("down"), defer_stop_signals(), _catch_trial_failure(reasons):
                 kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
@@ -234,7 +234,7 @@ class TrialSupervisor:
 
 
 @contextmanager
-def _catch_failure_reason(failure_reasons: list[str]) -> Iterator[None]:
+def _catch_trial_failure(failure_reasons: list[str]) -> Iterator[None]:
     """Catch an error of the `with` block and add it to the reasons why the trial failed."""
     try:
         yield

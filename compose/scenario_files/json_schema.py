@@ -36,7 +36,7 @@ def allowed_keys(document: Any, key_path: KeyPath) -> list[str]:
     return list(section_schema.get("properties", {}))
 
 
-def allowed_values_of_kind(document: Any, key_path: KeyPath) -> list[str]:
+def allowed_component_kinds(document: Any, key_path: KeyPath) -> list[str]:
     """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document; empty if none are."""
     schema = _schema_at_key_path(scenario_schema(), document, key_path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null

@@ -35,7 +35,7 @@ def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine:
         ScenarioError: the scenario is invalid; the message lists every problem.
         UserError: the file can't be read, or a setting has a wrong path.
     """
-    document = override_scenario_values(parse_yaml(_read_text(path), _path_for_messages(path)), settings or {})
+    document = override_scenario_values(parse_yaml(_read_text(path), _path_relative_to_cwd(path)), settings or {})
     scenario = _decode_scenario(document)
     problems = _sweep_problems(scenario, document, engine or scenario.engine)
     if problems := problems or _too_frequent_event_problems(scenario, document):
@@ -84,7 +84,7 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path}: the file can't be read: {error}") from error
 
 
-def _path_for_messages(path: Path) -> str:
+def _path_relative_to_cwd(path: Path) -> str:
     """Return a file path for messages: relative to the current folder if the file is inside it."""
     absolute_path, current_folder = path.resolve(), Path.cwd()
     if absolute_path.is_relative_to(current_folder):
@@ -125,18 +125,18 @@ def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str
     ]
 
 
-def _trial_conflicts(scenario: Scenario, trial_choice: TrialSettings, engine_name: str | None) -> list[KeyConflict]:
+def _trial_conflicts(scenario: Scenario, trial_settings: TrialSettings, engine_name: str | None) -> list[KeyConflict]:
     """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
-        trial = scenario.trial(trial_choice)
+        trial = scenario.trial(trial_settings)
     except ValidationError as error:
-        return list(explain_validation_error(error, scenario.swept_document(trial_choice)))
-    return list(_missing_throughput_conflict(trial)) if engine_name == "simulated" else []
+        return list(explain_validation_error(error, scenario.document_at_sweep_point(trial_settings)))
+    return list(_worker_throughput_conflict(trial)) if engine_name == "simulated" else []
 
 
-def _missing_throughput_conflict(trial: TrialSpec) -> Iterator[KeyConflict]:
+def _worker_throughput_conflict(trial: TrialSpec) -> Iterator[KeyConflict]:
     """Yield a conflict if a worker has no throughput, which the engine `simulated` needs for every worker."""
-    if unpaced_workers := trial.scenario.host_speed_worker_names:
+    if unpaced_workers := trial.scenario.workers_without_throughput:
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
             "would take no virtual time; write for example throughput: 1000/s (beside a profile such as a100, too), "
@@ -153,7 +153,7 @@ def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> 
         return []
     longest: dict[Key, tuple[float, KeyConflict]] = {}  # key -> duration of the longest trial, its conflict
     for choice in (choice for choice in scenario.all_trial_settings() if choice.repeat == 0):
-        events, trial = Scenario.decode(scenario.swept_document(choice)).events, scenario.trial(choice)
+        events, trial = Scenario.decode(scenario.document_at_sweep_point(choice)).events, scenario.trial(choice)
         if not any(event.at.random for event in events):
             continue
         duration_s = random_event_horizon_s(trial)

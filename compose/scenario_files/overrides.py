@@ -30,34 +30,34 @@ def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str,
     return YamlDocument(data, positions)
 
 
-def _set_value_at_path(data: Any, dotted_path: str, value: Any, option_text: str) -> KeyPath:
-    """Set the key or list item at a dotted path of `data`, and return the path as keys and list indices."""
+def _set_value_at_path(document: Any, dotted_path: str, value: Any, cli_option: str) -> KeyPath:
+    """Set the key or list item at a dotted path of `document`, and return the path as keys and list indices."""
     *parents, last = dotted_path.split(".")
     keys: list[str | int] = []
     for name in parents:
-        keys.append(key := _to_key_or_list_index(data, name, option_text))
-        data = data.setdefault(key, {}) if isinstance(data, dict) else data[key]
-    keys.append(key := _to_key_or_list_index(data, last, option_text))
-    data[key] = value
+        keys.append(key := _to_key_or_list_index(document, name, cli_option))
+        document = document.setdefault(key, {}) if isinstance(document, dict) else document[key]
+    keys.append(key := _to_key_or_list_index(document, last, cli_option))
+    document[key] = value
     return tuple(keys)
 
 
-def _to_key_or_list_index(section: Any, path_part: str, option_text: str) -> str | int:
+def _to_key_or_list_index(section_or_list: Any, path_part: str, cli_option: str) -> str | int:
     """Convert one part of a dotted path to the key of a section, or to the index of an existing list item."""
-    if isinstance(section, dict):
+    if isinstance(section_or_list, dict):
         return path_part
-    if not isinstance(section, list):
+    if not isinstance(section_or_list, list):
         raise UserError(
-            f"{option_text}: {path_part!r} can't be set, because the value above it is neither a section nor a list"
+            f"{cli_option}: {path_part!r} can't be set, because the value above it is neither a section nor a list"
         )
-    if path_part.isdecimal() and int(path_part) < len(section):
+    if path_part.isdecimal() and int(path_part) < len(section_or_list):
         return int(path_part)
-    allowed = f"items are 0 to {len(section) - 1}" if section else "the list is empty"
-    raise UserError(f"{option_text}: {path_part!r} is not an item of the list; {allowed}")
+    allowed = f"items are 0 to {len(section_or_list) - 1}" if section_or_list else "the list is empty"
+    raise UserError(f"{cli_option}: {path_part!r} is not an item of the list; {allowed}")
 
 
-def _remove_key_from_sweep(data: Any, dotted_path: str) -> None:
+def _remove_key_from_sweep(scenario_document: Any, dotted_path: str) -> None:
     """Remove the sweep over the key at a dotted path, if the scenario has one."""
-    sweep = data.get("sweep")
+    sweep = scenario_document.get("sweep")
     for name in [name for name in sweep or () if KEY_PATH_ALIASES.get(name, name) == dotted_path]:
         del sweep[name]

@@ -9,15 +9,15 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from compose.scenario_files.json_schema import (
+    allowed_component_kinds,
     allowed_keys,
-    allowed_values_of_kind,
     describe_allowed_number,
     key_description,
 )
 from services.schema.conflicts import KeyConflict, KeyConflictError, KeyPath
 
 MISSING_KIND_TEMPLATE = (
-    "needs a kind, for example {{kind: {it.example_value_of_kind}}}; supported kinds are {it.supported_values_of_kind}"
+    "needs a kind, for example {{kind: {it.example_component_kind}}}; supported kinds are {it.component_kinds_text}"
 )
 
 # Type of a pydantic error -> message. For all other types, the message of pydantic is clear.
@@ -36,8 +36,8 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
     "union_tag_not_found": MISSING_KIND_TEMPLATE,
     "model_attributes_type": MISSING_KIND_TEMPLATE,
     "union_tag_invalid": (
-        "{it.given_value_of_kind!r} is not supported; "
-        "supported kinds are {it.supported_values_of_kind}{it.similar_name_hint}"
+        "{it.given_component_kind!r} is not supported; "
+        "supported kinds are {it.component_kinds_text}{it.similar_name_hint}"
     ),
     "literal_error": "{it.given_value!r} is not supported; choose {it.allowed_values_text}",
     "value_error": "{it.validator_exception}",
@@ -66,7 +66,7 @@ def key_path_of_error(pydantic_location: tuple[Any, ...], document: Any) -> KeyP
             break
         path.append(key)
         value = value[key] if isinstance(value, list) else value.get(key)
-        if allowed_values_of_kind(document, tuple(path)):
+        if allowed_component_kinds(document, tuple(path)):
             next(remaining, None)  # the kind of the component
     return tuple(path)
 
@@ -93,7 +93,7 @@ class InvalidScenarioValue:
     def message(self) -> str:
         """Message for the user: what is wrong with the value, and what is allowed."""
         template = MESSAGE_TEMPLATES.get(self.error_type)
-        if self.supported_values_of_kind and self.error_type == "dict_type":
+        if self.component_kinds_text and self.error_type == "dict_type":
             template = MISSING_KIND_TEMPLATE
         if template:
             return template.format(it=self)
@@ -140,7 +140,7 @@ class InvalidScenarioValue:
         return str(self.details["ctx"]["expected"])
 
     @property
-    def given_value_of_kind(self) -> str:
+    def given_component_kind(self) -> str:
         """Unsupported component kind that the scenario names."""
         return str(self.details["ctx"]["tag"])
 
@@ -155,20 +155,20 @@ class InvalidScenarioValue:
         return ", ".join(allowed_keys(self.data, self.path[:-1]))
 
     @property
-    def supported_values_of_kind(self) -> str:
+    def component_kinds_text(self) -> str:
         """Component kinds allowed at the invalid key, separated by commas; empty if the key is not a component."""
-        return ", ".join(allowed_values_of_kind(self.data, self.path))
+        return ", ".join(allowed_component_kinds(self.data, self.path))
 
     @property
-    def example_value_of_kind(self) -> str:
+    def example_component_kind(self) -> str:
         """Example for a message: the first of the component kinds allowed at the invalid key."""
-        return self.supported_values_of_kind.partition(",")[0]
+        return self.component_kinds_text.partition(",")[0]
 
     @property
     def similar_name_hint(self) -> str:
         """End of a message that suggests the most similar component kind or key; empty if none is similar."""
         word, known_words = str(self.path[-1]), self.sibling_keys
-        if self.supported_values_of_kind:
-            word, known_words = self.given_value_of_kind, self.supported_values_of_kind
+        if self.component_kinds_text:
+            word, known_words = self.given_component_kind, self.component_kinds_text
         matches = get_close_matches(word, known_words.split(", "), n=1)
         return f"; did you mean {matches[0]}?" if matches else ""

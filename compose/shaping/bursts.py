@@ -15,7 +15,7 @@ def htb_burst_bytes(rate_bps: float) -> int:
     return max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
 
 
-def max_gso_segments(slowest_path_bps: float, fastest_path_bps: float) -> int:
+def max_gso_segments(sender_min_path_bps: float, sender_max_path_bps: float) -> int:
     """Return how many segments, each of one MTU, TCP may pass to the kernel as one packet.
 
     HTB lets a packet pass whole as soon as there is any credit, and the kernel builds packets of up to 64 KiB: after a
@@ -23,8 +23,8 @@ def max_gso_segments(slowest_path_bps: float, fastest_path_bps: float) -> int:
     16 KB if the fastest link sends them in 1.35 ms.
 
     Args:
-        slowest_path_bps: the lowest rate on any path of the sender.
-        fastest_path_bps: the rate of the sender's fastest path.
+        sender_min_path_bps: the lowest rate on any path of the sender.
+        sender_max_path_bps: the rate of the sender's fastest path.
     """
-    segments_in_time = min(MAX_FRAMES_PER_PACKET, fastest_path_bps * MAX_PACKET_S / 8 / FRAME_BYTES)
-    return max(1, int(segments_in_time), htb_burst_bytes(slowest_path_bps) // FRAME_BYTES)
+    segments_in_time = min(MAX_FRAMES_PER_PACKET, sender_max_path_bps * MAX_PACKET_S / 8 / FRAME_BYTES)
+    return max(1, int(segments_in_time), htb_burst_bytes(sender_min_path_bps) // FRAME_BYTES)

@@ -39,7 +39,7 @@ def drop_and_delay_rules(
     return "\n".join([*lines, "COMMIT"])
 
 
-def packet_delay_queues(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
+def delay_spec_by_nfqueue(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
     """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
     numbers = {name: number for number, name in enumerate(node_addresses)}
     return {

@@ -15,18 +15,18 @@ def last_octet(address: str) -> int:
     return int(address.rsplit(".", 1)[1])
 
 
-def tc_filter_lines_by_address(device: str, address_offset: int, class_id_by_address: Mapping[str, str]) -> list[str]:
+def tc_filter_lines_by_address(device: str, ip_header_offset: int, class_id_by_address: Mapping[str, str]) -> list[str]:
     """Return lines for `tc -batch` that sort packets into classes by their source or by their target address.
 
     Args:
         device: interface with an HTB whose handle is 1:.
-        address_offset: address of the packet that decides, `SOURCE_OFFSET` or `TARGET_OFFSET`.
+        ip_header_offset: address of the packet that decides, `SOURCE_OFFSET` or `TARGET_OFFSET`.
         class_id_by_address: address -> class.
     """
-    filter_add, table, keyword = _tc_filter_add_prefix(device), FIRST_TABLE_NUMBER, _MATCH_KEYWORDS[address_offset]
+    filter_add, table, keyword = _tc_filter_add_prefix(device), FIRST_TABLE_NUMBER, _MATCH_KEYWORDS[ip_header_offset]
     return [
         *_u32_hash_table_lines(device, table),
-        f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {address_offset} link {table:x}:",
+        f"{filter_add} u32 ht 800:: match u32 0 0 hashkey mask 0x000000ff at {ip_header_offset} link {table:x}:",
         *(
             f"{filter_add} u32 ht {table:x}:{last_octet(address):x}: match ip {keyword} {address}/32 flowid {class_id}"
             for address, class_id in class_id_by_address.items()

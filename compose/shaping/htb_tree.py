@@ -82,16 +82,16 @@ def peer_class_lines(device: str, parent: str, address: str, rate_bps: float, mi
     ]
 
 
-def link_buffer_qdisc(max_tcp_segments: int, buffer_bytes: int | None = None) -> str:
+def link_buffer_qdisc(max_segments_per_packet: int, buffer_bytes: int | None = None) -> str:
     """Return the queue that buffers packets before a link, like the port of a switch, in the syntax of `tc`.
 
     Its limit is in bytes, so that a queue of large packets takes no longer to drain than one of small packets.
 
     Args:
-        max_tcp_segments: segments of the largest packet that passes; the queue holds at least one such packet.
+        max_segments_per_packet: segments of the largest packet that passes; the queue holds at least one such packet.
         buffer_bytes: declared size; None for `DEFAULT_BUFFER_BYTES`.
     """
-    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, FRAME_BYTES * max_tcp_segments)}"
+    return f"bfifo limit {max(buffer_bytes or DEFAULT_BUFFER_BYTES, FRAME_BYTES * max_segments_per_packet)}"
 
 
 def peer_class_id(address: str) -> str:

@@ -43,9 +43,9 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
     link_events = [event for event in active_events if isinstance(event, LinkChange)]
     own_events = [event for event in link_events if node.name in event.of]
     peer_names = [peer.name for peer in data_network_nodes(plan) if peer != node]
-    uplink_bps = _last_rate_not_none([node.uplink_bps, *(event.uplink for event in own_events)])
-    downlink_bps = _last_rate_not_none([node.downlink_bps, *(event.downlink for event in own_events)])
-    paths = (_path_with_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
+    uplink_bps = _latest_declared_rate([node.uplink_bps, *(event.uplink for event in own_events)])
+    downlink_bps = _latest_declared_rate([node.downlink_bps, *(event.downlink for event in own_events)])
+    paths = (_path_with_link_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
     return LinkState(
         node=node.name,
         uplink_bps=_to_wall_rate_bps(uplink_bps, plan.dilation),
@@ -59,7 +59,7 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
 
 def send_rate_range_of(plan: Plan, node: NodePlan) -> SendRateRange | None:
     """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
-    peer_limits = [tuple(_rate_limits_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
+    peer_limits = [tuple(_link_rates_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
     if not any(peer_limits):
         return None
     slowest_bps = min(min(limit) for limits in peer_limits for limit in limits)
@@ -84,7 +84,7 @@ def has_delay_or_loss_changes(plan: Plan) -> bool:
     return any(change.delay or change.loss for change in link_changes(plan))
 
 
-def _rate_limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
+def _link_rates_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
     """Yield a tuple per rate limit between two nodes: the declared rate and those set by events, in virtual bit/s."""
     yield from ((link.rate_bps,) for link in plan.network.shared_links_between(source.name, target.name))
     changes = link_changes(plan)
@@ -95,7 +95,7 @@ def _rate_limits_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iter
             yield limits
 
 
-def _path_with_changes(plan: Plan, source: str, target: str, active_changes: Sequence[LinkChange]) -> NetworkPath:
+def _path_with_link_changes(plan: Plan, source: str, target: str, active_changes: Sequence[LinkChange]) -> NetworkPath:
     """Return the network path between two nodes with the delays and losses that events add to the links of both.
 
     Delays and jitters are in wall-clock time.
@@ -117,7 +117,7 @@ def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> 
     return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 
-def _last_rate_not_none(rates_bps: Sequence[float | None]) -> float | None:
+def _latest_declared_rate(rates_bps: Sequence[float | None]) -> float | None:
     """Return the last rate that is not None, which is the one in force; None if no rate is declared."""
     return next((value for value in reversed(rates_bps) if value is not None), None)
 

@@ -77,7 +77,7 @@ class NodeLinkScripts:
         return "\n".join([*lines, *self._kernel_state_dump_lines()])
 
     def link_change_commands(
-        self, interface: str, possible_states: Sequence[LinkState], next_state: LinkState
+        self, interface: str, previous_states: Sequence[LinkState], next_state: LinkState
     ) -> list[tuple[list[str], str]]:
         """Return the programs, each with its input, that change the link to `next_state` without replacing any queue.
 
@@ -85,24 +85,24 @@ class NodeLinkScripts:
 
         Args:
             interface: interface of the node on the data network.
-            possible_states: states in which the link may be when the programs run.
+            previous_states: states in which the link may be when the programs run.
             next_state: state of the link afterwards.
         """
         batch = []
-        if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in possible_states):
+        if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in previous_states):
             batch += htb_tree.link_htb_class_lines(interface, next_state.uplink_bps, self._pair_rates_bps)
-        if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in possible_states):
+        if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in previous_states):
             source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._paths_via_netem}
             batch += htb_tree.link_htb_class_lines(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
         next_rules = self._packet_filter_rules(interface, next_state)
-        if any(self._packet_filter_rules(interface, state) != next_rules for state in possible_states):
+        if any(self._packet_filter_rules(interface, state) != next_rules for state in previous_states):
             programs += [([*RESTORE_COMMAND], next_rules)]
         return programs
 
-    def packet_delay_queues(self, link_state: LinkState) -> dict[str, object]:
+    def delay_spec_by_nfqueue(self, link_state: LinkState) -> dict[str, object]:
         """Return the queues of the delay line (it delays packets) for a link state: queue number -> path and seed."""
-        return delays.packet_delay_queues(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
+        return delays.delay_spec_by_nfqueue(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
 
     def queue_counters_script(self, interface: str) -> str:
         """Return a script that prints the packet counters of the shaped devices; it fails if the interface is gone."""
@@ -127,7 +127,7 @@ class NodeLinkScripts:
             rates_bps["down", LINK_CLASS] = link_state.downlink_bps or htb_tree.UNLIMITED_BPS
         return rates_bps
 
-    def find_changes_by_others(
+    def find_external_link_changes(
         self, interface: str, link_state: LinkState, tc_output_before: str, tc_output_now: str
     ) -> list[str]:
         """Return a description of each kernel setting of the link that another program has changed during the run.

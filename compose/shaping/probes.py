@@ -107,7 +107,7 @@ class RateProbePlan(FrozenRecord):
     skipped: tuple[tuple[str, str, str], ...] = ()  # kind and name of the limit, reason
 
 
-def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTime]]:
+def expected_round_trip_times(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTime]]:
     """Return the round trips to measure by echoes: node -> peer -> expected round trip.
 
     Every pair with a declared delay is measured once, and a few pairs without one.
@@ -126,9 +126,9 @@ def expected_round_trips(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTim
 
 def plan_rate_probes(plan: Plan) -> RateProbePlan:
     """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
-    rates = _WallTimeLinkRates(plan)
+    rates = _LinkRatesInWallTime(plan)
     probed: set[ProbedLimit] = set()
-    probes = [*_equal_rate_pair_probes(rates, probed), *_single_link_probes(rates, probed), *_shared_link_probes(rates)]
+    probes = [*_uplink_downlink_probes(rates, probed), *_single_link_probes(rates, probed), *_shared_link_probes(rates)]
     skipped = [(*limit, probe.skip_reason) for probe in probes for limit in probe.limits if probe.skip_reason]
     return RateProbePlan(probes=tuple(probe for probe in probes if not probe.skip_reason), skipped=tuple(skipped))
 
@@ -154,7 +154,7 @@ def plan_message_time_probe(plan: Plan) -> MessageTimeProbe | None:
         The message, shortened if it would take longer than `MAX_MESSAGE_S`. None if no path is suitable, or if the
         message would be too short to be shaped.
     """
-    rates, network = _WallTimeLinkRates(plan), plan.network
+    rates, network = _LinkRatesInWallTime(plan), plan.network
     workload_bytes = plan.vector_bytes // max(1, len(plan.shard_owners) or plan.workers)
     for source, target in rates.ordered_node_pairs():
         rate_bps = rates.flow_rate_bps(source.name, target.name)
@@ -169,7 +169,7 @@ def plan_message_time_probe(plan: Plan) -> MessageTimeProbe | None:
     return None
 
 
-class _WallTimeLinkRates:
+class _LinkRatesInWallTime:
     """Rates of links, and rates between pairs of nodes, in bit/s of wall time."""
 
     def __init__(self, plan: Plan) -> None:
@@ -221,21 +221,21 @@ class _WallTimeLinkRates:
         probe_name: str,
         probed_links: tuple[ProbedLimit, ...],
         flows: tuple[ProbeFlow, ...],
-        flow_total_bps: float,
-        link_bps: float,
+        offered_bps: float,
+        link_rate_bps: float,
     ) -> RateProbe:
-        """Return a probe in which `flows` send `flow_total_bps` in total through a link of `link_bps`."""
+        """Return a probe in which `flows` send `offered_bps` in total through a link of `link_rate_bps`."""
         return RateProbe(
             name=probe_name,
             limits=probed_links,
             flows=flows,
-            rate_bps=min(flow_total_bps, link_bps),
+            rate_bps=min(offered_bps, link_rate_bps),
             delay_s=self.max_delay_s(flows),
-            fills_limit=flow_total_bps >= link_bps,
+            fills_limit=offered_bps >= link_rate_bps,
         )
 
 
-def _equal_rate_pair_probes(rates: _WallTimeLinkRates, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _uplink_downlink_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
 
     One probe tests both links. All tested links are added to `probed_links`.
@@ -250,7 +250,7 @@ def _equal_rate_pair_probes(rates: _WallTimeLinkRates, probed_links: set[ProbedL
             yield rates.make_rate_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _single_link_probes(rates: _WallTimeLinkRates, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _single_link_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per link not in `probed_links`, from or to as many peers as are needed to fill the link."""
     for name in (node.name for node in rates.nodes):
         for direction, limit_bps in (("uplink", rates.uplink_bps(name)), ("downlink", rates.downlink_bps(name))):
@@ -260,7 +260,7 @@ def _single_link_probes(rates: _WallTimeLinkRates, probed_links: set[ProbedLimit
 
 
 def _flows_that_fill_link(
-    rates: _WallTimeLinkRates, node_name: str, direction: str, limit_bps: float
+    rates: _LinkRatesInWallTime, node_name: str, direction: str, link_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
     """Return the flows that send the most through a link, and their total rate in bit/s.
 
@@ -274,15 +274,15 @@ def _flows_that_fill_link(
         flow for flow in lossless if not any(link.serves_many_node_pairs for link in rates.rate_limits_between(*flow))
     ]
     for candidates in (unshared, lossless):
-        chosen, sent_bps = _fastest_filling_flows(rates, candidates, direction, limit_bps)
-        if sent_bps >= limit_bps:
+        chosen, sent_bps = _fastest_flows_filling_link(rates, candidates, direction, link_bps)
+        if sent_bps >= link_bps:
             return chosen, sent_bps
-    _, most_bps = _fastest_filling_flows(rates, flows, direction, limit_bps)
+    _, most_bps = _fastest_flows_filling_link(rates, flows, direction, link_bps)
     return (chosen, sent_bps) if most_bps == sent_bps else ((), most_bps)
 
 
-def _fastest_filling_flows(
-    rates: _WallTimeLinkRates, flows: Iterable[ProbeFlow], link_direction: str, link_bps: float
+def _fastest_flows_filling_link(
+    rates: _LinkRatesInWallTime, flows: Iterable[ProbeFlow], link_direction: str, link_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
     """Choose the fastest flows (sender, receiver) that reach `link_bps` together; return them and their total bit/s.
 
@@ -290,15 +290,15 @@ def _fastest_filling_flows(
     """
     left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 
-    def other_end_bps(flow: ProbeFlow) -> float:
+    def peer_link_bps(flow: ProbeFlow) -> float:
         return rates.downlink_bps(flow[1]) if link_direction == "uplink" else rates.uplink_bps(flow[0])
 
     chosen: list[ProbeFlow] = []
     sent_bps = 0.0
-    for flow in sorted(flows, key=lambda flow: min(other_end_bps(flow), rates.min_rate_limit_bps(*flow)), reverse=True):
+    for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_rate_limit_bps(*flow)), reverse=True):
         limits = rates.rate_limits_between(*flow)
         path_bps = {link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation) for link in limits}
-        flow_bps = min(other_end_bps(flow), link_bps, *path_bps.values())
+        flow_bps = min(peer_link_bps(flow), link_bps, *path_bps.values())
         if sent_bps >= link_bps or not flow_bps:
             continue
         left_bps |= {name: rate_bps - flow_bps for name, rate_bps in path_bps.items()}
@@ -307,7 +307,7 @@ def _fastest_filling_flows(
     return tuple(chosen), sent_bps
 
 
-def _shared_link_probes(rates: _WallTimeLinkRates) -> Iterator[RateProbe]:
+def _shared_link_probes(rates: _LinkRatesInWallTime) -> Iterator[RateProbe]:
     """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:

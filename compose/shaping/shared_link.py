@@ -39,7 +39,7 @@ def network_switch_address(plan: Plan) -> str:
 
 def shared_links_setup_script(plan: Plan) -> str:
     """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
-    incoming, outgoing = split_links_by_htb_tree(plan)
+    incoming, outgoing = incoming_outgoing_links(plan)
     lines = [
         *_interface_lookup_commands(plan),
         *htb_tree.ingress_redirect_commands("$dev"),
@@ -65,12 +65,12 @@ def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, 
     """Return the HTB classes that the kernel should have: (direction, class) -> link and wall-clock rate in bit/s."""
     return {
         (direction, _class_id(k)): (link, link.rate_bps / plan.dilation)
-        for direction, links in zip(("in", "out"), split_links_by_htb_tree(plan), strict=True)
+        for direction, links in zip(("in", "out"), incoming_outgoing_links(plan), strict=True)
         for k, link in enumerate(links)
     }
 
 
-def split_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
+def incoming_outgoing_links(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
     """Split the shared links by the HTB tree of the network switch: for arriving and for departing packets.
 
     No path passes two links of the same tree.
@@ -82,7 +82,7 @@ def split_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[S
     tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
     for link in links:
         if link.name not in tree_of:
-            _alternate_htb_trees(link, links, tree_of)
+            _assign_htb_trees(link, links, tree_of)
     incoming = tuple(link for link in links if tree_of[link.name] == 0)
     outgoing = tuple(link for link in links if tree_of[link.name] == 1)
     return incoming, outgoing
@@ -98,7 +98,7 @@ def _kernel_state_dump_lines() -> list[str]:
     return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]
 
 
-def _alternate_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
+def _assign_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
     """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
 
     Two links on the same path get different trees.
@@ -107,7 +107,7 @@ def _alternate_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tr
     waiting = deque([start_link])
     while waiting:
         link = waiting.popleft()
-        for neighbour in _links_on_same_paths(link, links):
+        for neighbour in _links_sharing_path_with(link, links):
             if neighbour.name not in tree_by_link:
                 tree_by_link[neighbour.name] = 1 - tree_by_link[link.name]
                 waiting.append(neighbour)
@@ -118,7 +118,7 @@ def _alternate_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tr
                 )
 
 
-def _links_on_same_paths(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
+def _links_sharing_path_with(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
     """Return all other shared links that are on the same path as the given link."""
     node_pairs = {(source, target) for source in link.sources for target in link.targets}
     return (other for other in links if other != link and any(other.carries_flow(*pair) for pair in node_pairs))

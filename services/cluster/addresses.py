@@ -29,7 +29,7 @@ class AddressAllocator(Protocol):
         """Return the data and control addresses of the node with this number, counted from 0."""
 
 
-class InProcessAddresses(FrozenRecord):
+class DummyAddresses(FrozenRecord):
     """Placeholder addresses of nodes that share one process and open no sockets."""
 
     def node_addresses(self, node_number: int) -> NodeAddresses:

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, DeviceName
 from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import KeyConflict, prefix_conflict_paths, raise_conflicts
+from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
 from services.schema.units import Bytes, Throughput
 
 DeviceChoice: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -114,9 +114,9 @@ class Cluster(FrozenRecord):
     def _key_conflicts(self) -> Iterator[KeyConflict]:
         for k, group in enumerate(self.groups):
             yield from group.key_conflicts(self.worker, k, self.groups[:k])
-        yield from prefix_conflict_paths("network", self.network.key_conflicts())
+        yield from prepend_parent_key("network", self.network.key_conflicts())
         for k, link in enumerate(self.links):
-            yield from prefix_conflict_paths("links", prefix_conflict_paths(k, link.conflicts_given(self.links[:k])))
+            yield from prepend_parent_key("links", prepend_parent_key(k, link.conflicts_with(self.links[:k])))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""
@@ -145,7 +145,7 @@ class Cluster(FrozenRecord):
                 yield KeyConflict(
                     ("groups", k, "ranks"), f"there is no rank {bad[0]}; ranks are 0 to {worker_count - 1}"
                 )
-        yield from prefix_conflict_paths("network", self.network.unknown_node_conflicts(worker_count, server_count))
+        yield from prepend_parent_key("network", self.network.unknown_node_conflicts(worker_count, server_count))
         node_names = cluster_node_names(worker_count, server_count)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):

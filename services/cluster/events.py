@@ -34,7 +34,7 @@ class EventTrigger(FrozenRecord):
     )
 
     @property
-    def declared_key_names(self) -> tuple[str, ...]:
+    def declared_trigger_keys(self) -> tuple[str, ...]:
         """Names of those keys, of `time`, `step`, `share` and `random`, that the scenario declares."""
         return tuple(key for key, value in self if value is not None)
 
@@ -192,7 +192,7 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
         node_names: names of all nodes on the data network.
     """
     for k, event in enumerate(declared_events):
-        if len(event.at.declared_key_names) != 1:
+        if len(event.at.declared_trigger_keys) != 1:
             yield KeyConflict((k, "at"), "declare exactly one of time, step, share and random")
         for name in event.node_names:
             if name not in node_names:

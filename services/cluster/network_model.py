@@ -38,9 +38,9 @@ class NetworkPath(FrozenRecord):
     jitters: tuple[AnyJitter, ...] = ()  # independent of each other
     losses: tuple[AnyPacketLoss, ...] = ()  # applied one after the other
 
-    def stream_delays_s(self, rng: Random) -> Iterator[float]:
+    def iter_one_way_delays_s(self, rng: Random) -> Iterator[float]:
         """Yield a one-way delay in virtual seconds for each successive message on this path, without end."""
-        delays_s = [jitter.stream_delays_s(self.delay_s, rng) for jitter in self.jitters]
+        delays_s = [jitter.iter_one_way_delays_s(self.delay_s, rng) for jitter in self.jitters]
         while True:
             yield max(0.0, self.delay_s + sum(next(delay_s) - self.delay_s for delay_s in delays_s))
 

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from services.cluster.links.link_properties import LinkProperties
 from services.cluster.network_model import NetworkPath, SharedLink
 from services.schema.component import FrozenRecord, ScenarioComponent
-from services.schema.conflicts import KeyConflict, prefix_conflict_paths
+from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.schema.units import Duration, Rate
 
 
@@ -34,7 +34,7 @@ class Topology(ScenarioComponent):
     """Network topology: how the access links of all nodes are connected."""
 
     @abstractmethod
-    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+    def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         """Return the node names of each rack or region; all nodes are one group if the network has neither."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class StarTopology(Topology):
 
     kind: Literal["switch"] = "switch"
 
-    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+    def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         return (tuple(node.name for node in nodes),)
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:  # noqa: ARG002
@@ -91,7 +91,7 @@ class RackTopology(Topology):
     )
     delay: Duration | None = Field(None, description="one-way delay between racks, added to that of the access links")
 
-    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+    def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         rack_count = max(1, -(-sum(node.role == "worker" for node in nodes) // self.size))
         racks: list[list[str]] = [[] for _ in range(rack_count)]
         for node in nodes:
@@ -108,14 +108,14 @@ class RackTopology(Topology):
         return self.model_copy(update={"size": min(self.size, worker_count)})
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
-        racks = self.nearby_node_groups(nodes)
+        racks = self.colocated_node_groups(nodes)
         links = [self._rack_links(number, racks) for number in range(len(racks))] if len(racks) > 1 else []
         return (*(up for up, _ in links), *(down for _, down in links))  # in the order in which messages pass them
 
     def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
         return tuple(
             NetworkPath(source=source, target=target, delay_s=self.delay)
-            for source_rack, target_rack in product(self.nearby_node_groups(nodes), repeat=2)
+            for source_rack, target_rack in product(self.colocated_node_groups(nodes), repeat=2)
             for source, target in product(source_rack, target_rack)
             if self.delay and source_rack != target_rack
         )
@@ -161,7 +161,7 @@ class RegionTopology(Topology):
     )
     between: tuple[RegionLink, ...] = Field(min_length=1, description="links between pairs of regions")
 
-    def nearby_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
+    def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(node.name for node in nodes if self._region_name(node) == region) for region in self.regions)
 
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
@@ -208,7 +208,7 @@ class RegionTopology(Topology):
     def key_conflicts(self) -> Iterator[KeyConflict]:
         yield from self._duplicate_node_conflicts()
         for k, link in enumerate(self.between):
-            yield from prefix_conflict_paths("between", prefix_conflict_paths(k, link.key_conflicts()))
+            yield from prepend_parent_key("between", prepend_parent_key(k, link.key_conflicts()))
             path = ("between", k, "regions")
             for name in link.regions:
                 if name not in self.regions:
@@ -238,7 +238,7 @@ class RegionTopology(Topology):
 
     def _directed_region_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
         """Yield both directions of every region link; links to a region without nodes are left out."""
-        nodes_by_region = dict(zip(self.regions, self.nearby_node_groups(nodes), strict=True))
+        nodes_by_region = dict(zip(self.regions, self.colocated_node_groups(nodes), strict=True))
         for link in (declared.with_distance_delay for declared in self.between):
             first, second = link.regions
             for source, target in ((first, second), (second, first)):
@@ -270,7 +270,7 @@ class NodePairLink(LinkProperties):
         """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
-    def conflicts_given(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
+    def conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
         yield from self.key_conflicts()
         if self.nodes[0] == self.nodes[1]:

@@ -38,15 +38,15 @@ class AutoCollective(Collective):
     closed_form: ClassVar[str] = "that of the collective which the plan chooses"
     needs_link_rates: ClassVar[bool] = True
 
-    def collectives_to_compare(self, model_and_racks: NetworkAndModelSizes) -> tuple[Collective, ...]:
-        racks_with_ranks = [rack for rack in model_and_racks.racks if rack]
+    def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
+        racks_with_ranks = [rack for rack in network_and_model_sizes.racks if rack]
         candidates = SINGLE_LEVEL_CANDIDATES + (TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ())
-        return tuple(candidate.resolve_auto_values(model_and_racks) for candidate in candidates)
+        return tuple(candidate.resolve_auto_fields(network_and_model_sizes) for candidate in candidates)
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:  # noqa: ARG002 - it has none
         self._raise_unresolved_auto_error()
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:  # noqa: ARG002
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:  # noqa: ARG002
         self._raise_unresolved_auto_error()
 
     def _raise_unresolved_auto_error(self) -> NoReturn:

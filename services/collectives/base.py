@@ -41,7 +41,7 @@ class Transfer(NamedTuple):
         """Source rank and target rank of the transfer."""
         return self.source, self.target
 
-    def payload_size(self, chunk_sizes: Sequence[int]) -> int:
+    def total_chunk_size(self, chunk_sizes: Sequence[int]) -> int:
         """Return the size of the transferred chunks in the unit of `chunk_sizes`; 0 for an empty message."""
         return sum(chunk_sizes[self.first_chunk : self.stop_chunk]) if self.kind != "token" else 0
 
@@ -94,7 +94,7 @@ class TransferSchedule(FrozenRecord):
             raise ProtocolError(f"vector of {entry_count} entries cannot be cut into chunks of {self.chunk_sizes}")
         return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
-    def max_message_bytes(self, vector_bytes: int, preferred_message_bytes: int, min_piece_bytes: int) -> int:
+    def max_message_bytes(self, vector_bytes: int, preferred_message_bytes: int, min_message_bytes: int) -> int:
         """Return the size of the longest message, in bytes, when the schedule sums vectors of `vector_bytes`.
 
         A pipeline cuts each chunk into at least two pieces: a rank forwards one while it receives the next.
@@ -102,15 +102,15 @@ class TransferSchedule(FrozenRecord):
         Args:
             vector_bytes: bytes of the whole vector.
             preferred_message_bytes: message size that the transport prefers; no message is longer.
-            min_piece_bytes: a pipeline does not cut chunks into shorter pieces.
+            min_message_bytes: a pipeline does not cut chunks into shorter pieces.
         """
         max_bytes = min(preferred_message_bytes, self.max_piece_bytes or preferred_message_bytes)
         if not self.is_pipelined:
             return max_bytes
         half_chunk_bytes = -(-vector_bytes // (2 * self.chunk_count))
-        return min(max_bytes, max(min_piece_bytes, half_chunk_bytes))
+        return min(max_bytes, max(min_message_bytes, half_chunk_bytes))
 
-    def send_window_pieces(self, piece_bytes: int) -> int | None:
+    def max_pieces_in_flight(self, piece_bytes: int) -> int | None:
         """Return how many pieces of a vector a rank may send before it has received the total of the first piece.
 
         The transport's pieces may be shorter than `max_piece_bytes`; then `window_extra_bytes` are more pieces. None
@@ -127,27 +127,27 @@ class TransferSchedule(FrozenRecord):
         return sum(transfer.source == rank for transfer in self.transfers)
 
     def payload_bytes_by_rank(
-        self, ranks: int, entry_count: int, count_encoded_bytes: Callable[[int], int]
+        self, rank_count: int, vector_entries: int, entries_to_bytes: Callable[[int], int]
     ) -> tuple[int, ...]:
         """Return the payload bytes that each rank sends in one all-reduce, by rank.
 
-        `count_encoded_bytes` maps the number of entries of a chunk to the bytes of its payload.
+        `entries_to_bytes` maps the number of entries of a chunk to the bytes of its payload.
         """
-        chunk_bytes = [count_encoded_bytes(chunk.size) for chunk in self.chunk_ranges(entry_count)]
-        sent_bytes = [0] * ranks
+        chunk_bytes = [entries_to_bytes(chunk.size) for chunk in self.chunk_ranges(vector_entries)]
+        sent_bytes = [0] * rank_count
         for transfer in self.transfers:
-            sent_bytes[transfer.source] += transfer.payload_size(chunk_bytes)
+            sent_bytes[transfer.source] += transfer.total_chunk_size(chunk_bytes)
         return tuple(sent_bytes)
 
     @property
-    def payload_sizes_by_rank_pair(self) -> tuple[Mapping[RankPair, int], ...]:
+    def relative_rank_pair_loads(self) -> tuple[Mapping[RankPair, int], ...]:
         """Payload size for each pair of ranks: one mapping per round, or a single mapping if rounds overlap.
 
         The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
         """
         chunk_sizes = self.chunk_sizes or (1,) * self.chunk_count
         concurrent = (tuple(self.transfers),) if self.is_pipelined else self.rounds
-        return tuple(_payload_size_by_rank_pair(transfers, chunk_sizes) for transfers in concurrent)
+        return tuple(_rank_pair_loads(transfers, chunk_sizes) for transfers in concurrent)
 
     def critical_path_latency_s(self, rank_pair_latency_s: Mapping[RankPair, float]) -> float:
         """Return the latency of the longest chain of transfers that wait for each other, in seconds.
@@ -168,19 +168,19 @@ class TransferSchedule(FrozenRecord):
         return max((time_s for by_chunk in arrival_s.values() for time_s in by_chunk.values()), default=0.0)
 
 
-def _data_ready_s(arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
+def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
     """Return when the source rank has received all chunks of a transfer; an empty message needs all earlier chunks."""
     if transfer.kind == "token":
-        return max(arrival_s_by_chunk.values(), default=0.0)
+        return max(source_arrival_s_by_chunk.values(), default=0.0)
     chunks = range(transfer.first_chunk, transfer.stop_chunk)
-    return max((arrival_s_by_chunk.get(chunk, 0.0) for chunk in chunks), default=0.0)
+    return max((source_arrival_s_by_chunk.get(chunk, 0.0) for chunk in chunks), default=0.0)
 
 
-def _payload_size_by_rank_pair(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[RankPair, int]:
+def _rank_pair_loads(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[RankPair, int]:
     """Return the payload size that `transfers` send for each pair of ranks, in the unit of `chunk_sizes`."""
     loads: defaultdict[RankPair, int] = defaultdict(int)
     for transfer in transfers:
-        loads[transfer.rank_pair] += transfer.payload_size(chunk_sizes)
+        loads[transfer.rank_pair] += transfer.total_chunk_size(chunk_sizes)
     return loads
 
 
@@ -201,16 +201,16 @@ class NetworkAndModelSizes(FrozenRecord):
 class Collective(ScenarioComponent, ABC):
     """An all-reduce algorithm: afterwards all n ranks hold the sum of their vectors.
 
-    The closed form counts α, the latency of a message, once per message of the longest chain. `overlapped_latency_s` is
-    the part of this latency that a pipeline overlaps with data transfer.
+    The closed form counts α, the latency of a message, once per message of the longest chain. A pipeline overlaps the
+    part `latency_during_transfer_s` of this latency with data transfer.
     """
 
-    closed_form: ClassVar[str]  # formula of `predict_run_time_s`, as reports print it
+    closed_form: ClassVar[str]  # formula of `all_reduce_time_s`, as reports print it
     needs_link_rates: ClassVar[bool] = False  # whether it compares predicted times, which are 0 without link rates
 
     @property
-    def run_time_formula(self) -> str:
-        """Formula that `predict_run_time_s` evaluates, as text; it may depend on the collective's fields."""
+    def all_reduce_time_formula(self) -> str:
+        """Formula that `all_reduce_time_s` evaluates, as text; it may depend on the collective's fields."""
         return self.closed_form
 
     @abstractmethod
@@ -218,7 +218,7 @@ class Collective(ScenarioComponent, ABC):
         """Return all transfers of an all-reduce over `rank_count` ranks; none for a single rank."""
 
     @abstractmethod
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time of the all-reduce in seconds, computed by the closed form.
 
         Args:
@@ -228,7 +228,7 @@ class Collective(ScenarioComponent, ABC):
             beta_s_per_byte: seconds per byte on a link in one direction, β; links are full duplex.
         """
 
-    def overlapped_latency_s(
+    def latency_during_transfer_s(
         self,
         rank_count: int,  # noqa: ARG002 - only pipelines hide latency
         vector_bytes: float,  # noqa: ARG002
@@ -251,17 +251,17 @@ class Collective(ScenarioComponent, ABC):
         """Return why the collective cannot run on `rank_count` ranks; None when it can."""
         return None
 
-    def conflict_with_model_arrays(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
+    def key_conflict_with_model(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
         """Return the scenario key that contradicts the sizes of the model's arrays, and the reason; None if none does.
 
         `model_array_sizes` are the entries of each array of the model.
         """
         return None
 
-    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
+    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
         """Return a copy in which fields that are None or empty have values for this network and this model."""
         return self
 
-    def collectives_to_compare(self, model_and_racks: NetworkAndModelSizes) -> tuple["Collective", ...]:
+    def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
         """Return the collectives of which the plan takes the one with the least predicted run time."""
-        return (self.resolve_auto_values(model_and_racks),)
+        return (self.resolve_auto_fields(network_and_model_sizes),)

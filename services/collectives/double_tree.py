@@ -31,10 +31,10 @@ class DoubleBinaryTree(Collective):
         "computed from the network",
     )
 
-    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
-        if self.round_trip is not None or not model_and_racks.bandwidth_delay_bytes:
+    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+        if self.round_trip is not None or not network_and_model_sizes.bandwidth_delay_bytes:
             return self
-        return self.model_copy(update={"round_trip": Bytes(f"{model_and_racks.bandwidth_delay_bytes}B")})
+        return self.model_copy(update={"round_trip": Bytes(f"{network_and_model_sizes.bandwidth_delay_bytes}B")})
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         trees = [sorted(_tree_edges(rank_count, half)) for half in (0, 1)]
@@ -52,17 +52,17 @@ class DoubleBinaryTree(Collective):
             window_extra_bytes=len(depths) * int(self.round_trip or 0),
         )
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: latency of all tree levels, and time to send the busiest rank's bytes.
 
         An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of the other tree.
         From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
         """
         fill_bytes = _pieces_to_fill_pipeline(rank_count) * min(self.segment, vector_bytes / 2)
-        busiest_bytes = _busiest_rank_vectors_sent(rank_count) * vector_bytes + fill_bytes
+        busiest_bytes = _max_vectors_sent_per_rank(rank_count) * vector_bytes + fill_bytes
         return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
-    def overlapped_latency_s(
+    def latency_during_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
         """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
@@ -74,7 +74,7 @@ class DoubleBinaryTree(Collective):
         if rank_count == 1:
             return 0.0
         levels, piece_share = 2 * _tree_depth(rank_count), min(piece_bytes / vector_bytes, 0.5)
-        vectors_sent = _busiest_rank_vectors_sent(rank_count)
+        vectors_sent = _max_vectors_sent_per_rank(rank_count)
         exposed_share = (vectors_sent / 2 + levels * piece_share) / (
             vectors_sent + _pieces_to_fill_pipeline(rank_count) * piece_share
         )
@@ -86,7 +86,7 @@ def _tree_depth(rank_count: int) -> int:
     return rank_count.bit_length() - 1
 
 
-def _busiest_rank_vectors_sent(rank_count: int) -> float:
+def _max_vectors_sent_per_rank(rank_count: int) -> float:
     """Return how many times the whole vector the busiest rank sends: twice, or less with two or three ranks."""
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
@@ -96,14 +96,14 @@ def _pieces_to_fill_pipeline(rank_count: int) -> int:
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
-def _tree_edges(rank_count: int, half_index: int) -> Iterator[TreeEdge]:
-    """Yield the edges of the tree that sums one half of the vector; `half_index` is 0 or 1.
+def _tree_edges(rank_count: int, vector_half_index: int) -> Iterator[TreeEdge]:
+    """Yield the edges of the tree that sums one half of the vector; `vector_half_index` is 0 or 1.
 
     Inner nodes of the first tree are the ranks with odd numbers; those of the second tree are the even ones. The second
     tree numbers the ranks in reverse where their number is even, and shifted by one where it is odd.
     """
     for depth, child, parent in _binary_tree_edges(1, rank_count, depth=0):
-        if half_index == 0:
+        if vector_half_index == 0:
             yield depth, child - 1, parent - 1
         elif rank_count % 2:
             yield depth, child % rank_count, parent % rank_count

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from services.collectives.base import Round, Transfer
 
 
-def ranks_not_folded(rank_count: int) -> tuple[int, ...]:
+def ranks_after_folding(rank_count: int) -> tuple[int, ...]:
     """Return the ranks, a power of two in number, that run the algorithm; the other ranks are folded.
 
     Folded ranks are the odd ones among the first ranks, one per rank beyond the power of two.
@@ -18,17 +18,17 @@ def ranks_not_folded(rank_count: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(rank_count) if rank not in folded)
 
 
-def add_folding_rounds(ranks: int, chunks: int, rounds: Iterable[Round], *, with_tokens: bool) -> tuple[Round, ...]:
+def add_rank_folding(rank_count: int, chunks: int, rounds: Iterable[Round], *, with_tokens: bool) -> tuple[Round, ...]:
     """Return `rounds` with a first round that adds the folded ranks' vectors, and a last that sends them the total.
 
     Each folded rank sends to the even rank before it. With `with_tokens`, ranks that receive no folded vector wait for
     an empty message before their first message, so that it does not share a link with a folded vector.
     """
-    folded = range(1, 2 * (ranks - len(ranks_not_folded(ranks))), 2)
+    folded = range(1, 2 * (rank_count - len(ranks_after_folding(rank_count))), 2)
     if not folded:
         return tuple(rounds)
     reduce_round = tuple(Transfer(rank, rank - 1, 0, chunks, "reduce") for rank in folded)
-    waiting = ranks_not_folded(ranks)[len(folded) :]
+    waiting = ranks_after_folding(rank_count)[len(folded) :]
     tokens = tuple(Transfer(folded[k % len(folded)] - 1, rank, 0, chunks, "token") for k, rank in enumerate(waiting))
     copy_round = tuple(Transfer(rank - 1, rank, 0, chunks, "copy") for rank in folded)
     return (reduce_round, *((tokens,) if with_tokens else ()), *rounds, copy_round)
@@ -36,5 +36,5 @@ def add_folding_rounds(ranks: int, chunks: int, rounds: Iterable[Round], *, with
 
 def folding_time_s(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
     """Return the seconds that folding adds to the run time: each folded rank sends its vector and gets the total."""
-    is_power_of_two = rank_count == len(ranks_not_folded(rank_count))
+    is_power_of_two = rank_count == len(ranks_after_folding(rank_count))
     return 0.0 if is_power_of_two else 2 * (alpha_s + vector_bytes * beta_s_per_byte)

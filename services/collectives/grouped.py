@@ -24,11 +24,11 @@ class RankGroupCollective(RendezvousCollective, ABC):
     )
 
     @model_validator(mode="after")
-    def _reject_conflicting_fields(self) -> Self:
-        raise_conflicts(self._field_conflicts())
+    def _raise_group_key_conflicts(self) -> Self:
+        raise_conflicts(self._group_key_conflicts())
         return self
 
-    def _field_conflicts(self) -> Iterator[KeyConflict]:
+    def _group_key_conflicts(self) -> Iterator[KeyConflict]:
         if self.size and self.groups:
             yield KeyConflict(("size",), "size and groups exclude each other; remove one of them")
 
@@ -39,11 +39,11 @@ class RankGroupCollective(RendezvousCollective, ABC):
         last_rank = rank_count - 1
         return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
-        resolved = super().resolve_auto_values(model_and_racks)
+    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+        resolved = super().resolve_auto_fields(network_and_model_sizes)
         if self.size or self.groups:
             return resolved
-        return resolved.model_copy(update={"groups": tuple(rack for rack in model_and_racks.racks if rack)})
+        return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model_sizes.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
         """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from services.collectives.base import Round, Transfer, TransferSchedule
-from services.collectives.folding import add_folding_rounds, folding_time_s, ranks_not_folded
+from services.collectives.folding import add_rank_folding, folding_time_s, ranks_after_folding
 from services.collectives.pairwise_exchange import PairwiseExchange
 
 
@@ -24,18 +24,18 @@ class HalvingDoubling(PairwiseExchange):
     eager_closed_form: ClassVar[str] = "2⌊lg n⌋α + 2(p-1)/p·S·β; + 2(α + S·β) where n ≠ p = 2^⌊lg n⌋"
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
-        ranks = ranks_not_folded(rank_count)
+        ranks = ranks_after_folding(rank_count)
         chunk_count = len(ranks)
         rounds = self._insert_ready_messages((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
-        all_rounds = add_folding_rounds(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
+        all_rounds = add_rank_folding(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: p ranks send (p-1)/p of the vector twice; folding adds two vectors.
 
         The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
-        power = len(ranks_not_folded(rank_count))
+        power = len(ranks_after_folding(rank_count))
         latency_s = 2 * (power.bit_length() - 1) * self._messages_per_round * alpha_s
         transfer_s = 2 * (power - 1) / power * vector_bytes * beta_s_per_byte
         return latency_s + transfer_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)

@@ -32,10 +32,10 @@ class HierarchicalAllReduce(RankGroupCollective):
         rounds = (reduce_scatter, *between_groups, tuple(map(_reverse_transfer, reduce_scatter)))
         non_empty = [transfers for transfers in rounds if transfers]
         return TransferSchedule(
-            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self._insert_receipt_messages(non_empty))
+            chunk_count=slice_count * chunks_per_slice, rounds=tuple(self._insert_arrival_acks(non_empty))
         )
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: two exchanges inside the largest group, plus the rings between groups.
 
         All slices move at the same time over links of their own. With a rendezvous, one token precedes the first

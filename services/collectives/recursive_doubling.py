@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from services.collectives.base import Transfer, TransferSchedule
-from services.collectives.folding import add_folding_rounds, folding_time_s, ranks_not_folded
+from services.collectives.folding import add_rank_folding, folding_time_s, ranks_after_folding
 from services.collectives.pairwise_exchange import PairwiseExchange
 
 
@@ -19,21 +19,21 @@ class RecursiveDoubling(PairwiseExchange):
     eager_closed_form: ClassVar[str] = "⌊lg n⌋(α + S·β); + 3α + 2S·β where n ≠ 2^k"
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
-        ranks = ranks_not_folded(rank_count)
+        ranks = ranks_after_folding(rank_count)
         rounds = tuple(
             tuple(Transfer(rank, ranks[position ^ distance], 0, 1, "reduce") for position, rank in enumerate(ranks))
             for distance in (1 << bit for bit in range(len(ranks).bit_length() - 1))
         )
         rounds_with_tokens = self._insert_ready_messages(rounds)
         with_tokens = not self.uses_rendezvous
-        return TransferSchedule(rounds=add_folding_rounds(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
+        return TransferSchedule(rounds=add_rank_folding(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: each round sends the whole vector; folding adds two more vectors.
 
         With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
         """
-        has_folded_ranks = rank_count != len(ranks_not_folded(rank_count))
+        has_folded_ranks = rank_count != len(ranks_after_folding(rank_count))
         token_s = alpha_s * (has_folded_ranks and not self.uses_rendezvous)
         swap_s = (rank_count.bit_length() - 1) * (self._messages_per_round * alpha_s + vector_bytes * beta_s_per_byte)
         return token_s + swap_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)

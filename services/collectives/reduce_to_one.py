@@ -28,10 +28,14 @@ class ReduceToOne(Collective):
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
-        return self if self.fused or self.tensors else self.model_copy(update={"tensors": model_and_racks.array_sizes})
+    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+        return (
+            self
+            if self.fused or self.tensors
+            else self.model_copy(update={"tensors": network_and_model_sizes.array_sizes})
+        )
 
-    def conflict_with_model_arrays(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
+    def key_conflict_with_model(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
         total, model_total = sum(self.tensors), sum(model_array_sizes)
         if not self.tensors or total == model_total:
             return None
@@ -49,7 +53,7 @@ class ReduceToOne(Collective):
         rounds = (*rounds_of_sums(rank_count, chunk_count), *totals)
         return TransferSchedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: until rank 0 has received all vectors and sent the last total.
 
         Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So

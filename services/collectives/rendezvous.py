@@ -26,13 +26,13 @@ class RendezvousCollective(Collective, ABC):
         "for vectors of more than 64 KiB",
     )
 
-    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
+    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         if self.rendezvous is not None:
             return self
-        return self.model_copy(update={"rendezvous": model_and_racks.vector_bytes > EAGER_LIMIT_BYTES})
+        return self.model_copy(update={"rendezvous": network_and_model_sizes.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
-    def run_time_formula(self) -> str:
+    def all_reduce_time_formula(self) -> str:
         return self.closed_form if self.uses_rendezvous else self.eager_closed_form
 
     @property
@@ -40,7 +40,7 @@ class RendezvousCollective(Collective, ABC):
         """Whether ranks wait for empty messages (tokens); also true while the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
-    def _insert_receipt_messages(self, rounds: Sequence[Round]) -> Iterator[Round]:
+    def _insert_arrival_acks(self, rounds: Sequence[Round]) -> Iterator[Round]:
         """Yield the rounds, each followed by confirmations to senders whose next message goes to another rank.
 
         A confirmation is an empty message (token): it reports that a message has arrived. Without tokens, the sender's
@@ -52,13 +52,13 @@ class RendezvousCollective(Collective, ABC):
             tokens = tuple(
                 Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
                 for t in transfers
-                if self.uses_rendezvous and _needs_receipt_message(t, rounds[number:])
+                if self.uses_rendezvous and _needs_arrival_ack(t, rounds[number:])
             )
             if tokens:
                 yield tokens
 
 
-def _needs_receipt_message(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
+def _needs_arrival_ack(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
     """Return whether the source sends to another rank next, and gets no message from the target before that."""
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}

@@ -51,25 +51,27 @@ class Ring(Collective):
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve_auto_values(self, model_and_racks: NetworkAndModelSizes) -> Self:
+    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
-        return self.model_copy(update={"sequence": tuple(rank for rack in model_and_racks.racks for rank in rack)})
+        return self.model_copy(
+            update={"sequence": tuple(rank for rack in network_and_model_sizes.racks for rank in rack)}
+        )
 
-    def collectives_to_compare(self, model_and_racks: NetworkAndModelSizes) -> tuple[Collective, ...]:
+    def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
         """Return this ring, or recursive doubling if a vector has at most `small` bytes; the plan records it."""
-        is_small = self.small is not None and model_and_racks.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve_auto_values(model_and_racks),)
+        is_small = self.small is not None and network_and_model_sizes.vector_bytes <= self.small
+        return ((RecursiveDoubling() if is_small else self).resolve_auto_fields(network_and_model_sizes),)
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
         return TransferSchedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: 2(n-1) rounds for n ranks, each of which sends 1/n of the vector."""
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
-    def overlapped_latency_s(
+    def latency_during_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
         """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
@@ -83,11 +85,11 @@ class Ring(Collective):
         return (1 - 1 / (2 * (rank_count - 1))) * min(latency_s, (1 - piece_share) * vector_transfer_s)
 
 
-def ring_rounds(rank_order: Sequence[int], lowest_chunk: int = 0) -> Iterator[Round]:
-    """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `lowest_chunk`."""
+def ring_rounds(rank_order: Sequence[int], first_chunk_number: int = 0) -> Iterator[Round]:
+    """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `first_chunk_number`."""
     hops = range(len(rank_order) - 1)
-    yield from (_ring_round(rank_order, lowest_chunk, -hop, "reduce") for hop in hops)
-    yield from (_ring_round(rank_order, lowest_chunk, 1 - hop, "copy") for hop in hops)
+    yield from (_ring_round(rank_order, first_chunk_number, -hop, "reduce") for hop in hops)
+    yield from (_ring_round(rank_order, first_chunk_number, 1 - hop, "copy") for hop in hops)
 
 
 def _ring_round(rank_order: Sequence[int], lowest_chunk: int, chunk_shift: int, transfer_kind: TransferKind) -> Round:

@@ -24,9 +24,9 @@ class BinomialTree(RendezvousCollective):
         ]
         reductions = (tuple(Transfer(child, parent, 0, 1, "reduce") for child, parent in pairs) for pairs in levels)
         copies = (tuple(Transfer(parent, child, 0, 1, "copy") for child, parent in pairs) for pairs in reversed(levels))
-        return TransferSchedule(rounds=tuple(self._insert_receipt_messages((*reductions, *copies))))
+        return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
 
-    def predict_run_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+    def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: ⌈lg n⌉ rounds each way for n ranks; rank 0 awaits confirmation between sends.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its

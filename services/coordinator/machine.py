@@ -9,11 +9,11 @@ from math import inf, nan
 from typing import TypeAlias
 
 from services.coordinator import switch_machine
-from services.coordinator.switch_machine import LogStrategySwitchRule, StartStrategySwitch, StrategySwitchStateMachine
+from services.coordinator.switch_machine import LogSwitchRuleDecision, StartStrategySwitch, StrategySwitchStateMachine
 from services.runtime.control import EpochReport, StrategySwitchReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import AuthenticationError, ProtocolError
-from services.strategies.switching.rules import EvaluationPoint, LossSource
+from services.strategies.switching.rules import LossEvaluation, LossSource
 
 NO_STOP_REASON = ""  # training continues
 
@@ -160,10 +160,10 @@ class RunStateMachine:
             actions.append(LogTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
             actions.extend(self._continue_switch_or_stop(report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._count_towards_dataset_pass(replace(report, parameters=b"")))
+            actions.extend(self._count_report_in_data_pass(replace(report, parameters=b"")))
         return actions
 
-    def _count_towards_dataset_pass(self, epoch_report: EpochReport) -> list[RunAction]:
+    def _count_report_in_data_pass(self, epoch_report: EpochReport) -> list[RunAction]:
         """Count an asynchronous worker's epoch report towards the current pass over the training data.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
@@ -175,7 +175,7 @@ class RunStateMachine:
         action = LogTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
         if not self._does_switch_rule_use("train"):
             return [action]
-        point = EvaluationPoint(self._finished_passes, epoch_report.steps, train_loss_sums=_worker_loss_sums(reports))
+        point = LossEvaluation(self._finished_passes, epoch_report.steps, train_loss_sums=_worker_loss_sums(reports))
         return [action, *self._apply_strategy_switch_rule(point)]
 
     def handle_evaluation(self, epoch_report: EpochReport, eval_metrics: dict[str, float]) -> list[RunAction]:
@@ -191,7 +191,7 @@ class RunStateMachine:
             return [*actions, *self._continue_switch_or_stop(epoch_report.epoch)]
         if self._does_switch_rule_use("validation"):
             actions += self._apply_strategy_switch_rule(
-                EvaluationPoint(epoch_report.epoch, epoch_report.steps, self._validation_loss)
+                LossEvaluation(epoch_report.epoch, epoch_report.steps, self._validation_loss)
             )
         return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
 
@@ -201,10 +201,10 @@ class RunStateMachine:
         This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
         """
         if self._does_switch_rule_use("validation"):
-            return self._apply_strategy_switch_rule(EvaluationPoint(epoch_number, step, eval_metrics.get("loss", nan)))
+            return self._apply_strategy_switch_rule(LossEvaluation(epoch_number, step, eval_metrics.get("loss", nan)))
         if self._does_switch_rule_use("train") and self._pass_reports:
             return self._apply_strategy_switch_rule(
-                EvaluationPoint(self._finished_passes + 1, step, train_loss_sums=_worker_loss_sums(self._pass_reports))
+                LossEvaluation(self._finished_passes + 1, step, train_loss_sums=_worker_loss_sums(self._pass_reports))
             )
         return []
 
@@ -213,7 +213,7 @@ class RunStateMachine:
         """Names of the workers that compute gradients, without workers that a strategy switch turned into servers."""
         if self.strategy_switch is None or not self.strategy_switch.is_committed:
             return self.worker_names
-        weights = self.strategy_switch.switch.batch_weights_after_switch(len(self.worker_names))
+        weights = self.strategy_switch.switch.batch_shares_after_switch(len(self.worker_names))
         return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
@@ -237,18 +237,18 @@ class RunStateMachine:
             return []
         self._last_decided_epoch = epoch
         steps = reports[self.worker_names[0]].steps
-        point = EvaluationPoint(epoch, steps, self._validation_loss, _worker_loss_sums(reports.values()))
+        point = LossEvaluation(epoch, steps, self._validation_loss, _worker_loss_sums(reports.values()))
         actions = self._apply_strategy_switch_rule(point)
         self._strategy_switch_epoch = epoch if StartStrategySwitch() in actions else 0
         return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
 
-    def _apply_strategy_switch_rule(self, eval_point: EvaluationPoint) -> list[RunAction]:
+    def _apply_strategy_switch_rule(self, eval_point: LossEvaluation) -> list[RunAction]:
         """Evaluate the rule that decides about a strategy switch; at the end of training no switch starts."""
         if self.strategy_switch is None:
             return []
         is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and eval_point.number >= self.epochs)
         actions: list[RunAction] = [*self.strategy_switch.handle_evaluation_point(eval_point, may_switch=not is_over)]
-        decisions = [action.decision for action in actions if isinstance(action, LogStrategySwitchRule)]
+        decisions = [action.decision for action in actions if isinstance(action, LogSwitchRuleDecision)]
         if any(decision.gives_up for decision in decisions) and not self.stop_reason:
             self.has_diverged, self.stop_reason = True, f"{decisions[0].skipped} losses were not finite"
             actions.append(AnnounceRunStop(self.stop_reason))
@@ -264,7 +264,7 @@ class RunStateMachine:
             raise ProtocolError(f"{node_report.node_name} can't switch its strategy: this run has only one strategy")
         actions = self.strategy_switch.handle_node_report(node_report)
         if self.strategy_switch.is_committed:
-            self.is_synchronous = self.strategy_switch.switch.second.exchange_scheme().is_synchronous
+            self.is_synchronous = self.strategy_switch.switch.second.exchange_properties().is_synchronous
             # Passes and epochs are counted separately; the numbers of both continue from the larger one.
             self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
         return [*actions]

@@ -18,7 +18,7 @@ from services.coordinator.machine import (
     RunStateMachine,
     StartTraining,
 )
-from services.coordinator.switch_machine import AnnounceSwitchDecision, LogStrategySwitchRule, StartStrategySwitch
+from services.coordinator.switch_machine import AnnounceSwitchDecision, LogSwitchRuleDecision, StartStrategySwitch
 from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
@@ -26,7 +26,7 @@ from services.plan import Plan
 from services.runtime.clock import Clock
 from services.runtime.control import (
     EpochReport,
-    NodeEndState,
+    LeaveReport,
     ReportStage,
     StopOrSwitchDecision,
     StrategySwitchDecision,
@@ -34,7 +34,7 @@ from services.runtime.control import (
 )
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
-from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecision
+from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision
 
 
 @dataclass
@@ -59,7 +59,7 @@ class CoordinatorRuntime:
     _strategy_switch_start_s: float = 0.0
     _is_switching_strategy: bool = False
     _strategy_switch_timeout: asyncio.Task[None] | None = None
-    _final_messages: dict[str, NodeEndState] = field(default_factory=dict)
+    _final_messages: dict[str, LeaveReport] = field(default_factory=dict)
     _last_evaluated: EpochReport | None = None  # report with the parameters that were evaluated last
     _has_reached_target: bool = False
     _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
@@ -80,7 +80,7 @@ class CoordinatorRuntime:
                 start.set_result(self.clock.now())
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
-    async def await_link_event(self, event_number: int) -> float:
+    async def await_link_event_start(self, event_number: int) -> float:
         """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
         return await asyncio.shield(
             self._link_event_start_future(event_number)
@@ -96,7 +96,7 @@ class CoordinatorRuntime:
         await self._run_actions(self.machine.handle_epoch_end(epoch_report))
         return await reply
 
-    async def await_strategy_switch(self) -> bool:
+    async def await_strategy_switch_start(self) -> bool:
         """Wait until a strategy switch starts; return false if the run ends without one."""
         await self._strategy_switch_call.wait()
         return not self._is_switch_wait_cancelled
@@ -112,17 +112,17 @@ class CoordinatorRuntime:
         await self._run_stopped.wait()
         return self.machine.stop_reason
 
-    async def leave(self, node_name: str, final_state: NodeEndState) -> None:
+    async def leave(self, node_name: str, leave_report: LeaveReport) -> None:
         """Record that a node leaves the run after its work, and keep its final state."""
-        self._final_messages[node_name] = final_state
+        self._final_messages[node_name] = leave_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
         await self._run_actions(self.machine.handle_leave(node_name))
 
     def _link_event_start_future(self, event_number: int) -> asyncio.Future[float]:
         return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
-    def _switch_decision_future(self, switch_report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
-        return self._switch_decisions.setdefault(switch_report_stage, asyncio.get_running_loop().create_future())
+    def _switch_decision_future(self, stopped_or_loaded: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
+        return self._switch_decisions.setdefault(stopped_or_loaded, asyncio.get_running_loop().create_future())
 
     def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's epoch report; a repeated report gets the same future."""
@@ -151,7 +151,7 @@ class CoordinatorRuntime:
                 self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(must_switch_strategy=True))
             case AnnounceRunStop():
                 self._run_stopped.set()
-            case LogStrategySwitchRule(point, decision):
+            case LogSwitchRuleDecision(point, decision):
                 self._log_switch_rule_decision(point, decision)
             case StartStrategySwitch():
                 self._start_strategy_switch()
@@ -212,7 +212,7 @@ class CoordinatorRuntime:
         if not reply.done():
             reply.set_result(epoch_decision)
 
-    def _log_switch_rule_decision(self, eval_point: EvaluationPoint, decision: SwitchRuleDecision) -> None:
+    def _log_switch_rule_decision(self, eval_point: LossEvaluation, decision: SwitchRuleDecision) -> None:
         """Log every decision of the rule for a strategy switch, so that the log shows why there was none."""
         self.log.log_event("switch_rule", decision._asdict(), epoch_num=eval_point.number, step=eval_point.step)
 
@@ -228,17 +228,17 @@ class CoordinatorRuntime:
             self.machine.abort_strategy_switch(f"a node did not report its state within {self.plan.timeouts.step:g} s")
         )
 
-    def _announce_switch_decision(self, announcement: AnnounceSwitchDecision) -> None:
-        decision = self._switch_decision_future(announcement.stage)
+    def _announce_switch_decision(self, decision_notice: AnnounceSwitchDecision) -> None:
+        decision = self._switch_decision_future(decision_notice.stage)
         if decision.done():
             return
-        if announcement.stage == "stopped" and announcement.decision.action != "abort":
-            self._log_strategy_switch_stage("switch_prepared", announcement)
-        decision.set_result(announcement.decision)
-        if announcement.decision.action != "load":
-            self._finish_strategy_switch(announcement)
+        if decision_notice.stage == "stopped" and decision_notice.decision.action != "abort":
+            self._log_strategy_switch_stage("switch_prepared", decision_notice)
+        decision.set_result(decision_notice.decision)
+        if decision_notice.decision.action != "load":
+            self._finish_strategy_switch(decision_notice)
 
-    def _finish_strategy_switch(self, announcement: AnnounceSwitchDecision) -> None:
+    def _finish_strategy_switch(self, decision_notice: AnnounceSwitchDecision) -> None:
         if not self._is_switching_strategy:
             return  # an abort decides both report stages, but ends the switch once
         self._is_switching_strategy = False
@@ -246,12 +246,12 @@ class CoordinatorRuntime:
             self._strategy_switch_timeout.cancel()
         if not self._is_switch_wait_cancelled:
             self._strategy_switch_call.clear()
-        stage = "switch_committed" if announcement.decision.action == "commit" else "switch_aborted"
-        self._log_strategy_switch_stage(stage, announcement)
+        stage = "switch_committed" if decision_notice.decision.action == "commit" else "switch_aborted"
+        self._log_strategy_switch_stage(stage, decision_notice)
 
-    def _log_strategy_switch_stage(self, log_key: str, announcement: AnnounceSwitchDecision) -> None:
+    def _log_strategy_switch_stage(self, log_key: str, decision_notice: AnnounceSwitchDecision) -> None:
         """Log a stage of the strategy switch, with the model's digests and the seconds since the first node stopped."""
-        decision, seconds = announcement.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
+        decision, seconds = decision_notice.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
         if decision.action == "abort":
             self.log.log_event(log_key, {"reason": decision.abort_reason, "seconds": seconds})
             return
@@ -259,9 +259,9 @@ class CoordinatorRuntime:
             "step": decision.first_step,
             "version": decision.version,
             "samples": decision.samples,
-            "params_sha256": announcement.param_digests,
-            "state_sha256": announcement.state_digests,
-            "loaded": announcement.stage == "loaded" or decision.action == "load",
+            "params_sha256": decision_notice.param_digests,
+            "state_sha256": decision_notice.state_digests,
+            "loaded": decision_notice.stage == "loaded" or decision.action == "load",
             "seconds": seconds,
         }
         self.log.log_event(log_key, value, samples_count=decision.samples, step=decision.first_step)

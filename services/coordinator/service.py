@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import REPORT_STAGES, EpochReport, NodeEndState, StrategySwitchReport
+from services.runtime.control import REPORT_STAGES, EpochReport, LeaveReport, StrategySwitchReport
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
@@ -35,7 +35,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
 
     async def AwaitEvent(self, request: wire.EventRequest, context: Any) -> wire.EventStart:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        return wire.EventStart(start_s=await self._runtime.await_link_event(request.event_number))
+        return wire.EventStart(start_s=await self._runtime.await_link_event_start(request.event_number))
 
     async def ReportEpoch(self, request: wire.EpochReport, context: Any) -> wire.RunDecision:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
@@ -61,7 +61,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
 
     async def AwaitStrategySwitch(self, request: wire.WaitRequest, context: Any) -> wire.StrategySwitchCall:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        return wire.StrategySwitchCall(must_switch_strategy=await self._runtime.await_strategy_switch())
+        return wire.StrategySwitchCall(must_switch_strategy=await self._runtime.await_strategy_switch_start())
 
     async def ReportStrategySwitch(  # noqa: N802 - the name in the proto file
         self, request: wire.StrategySwitchState, context: Any
@@ -80,7 +80,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        await self._runtime.leave(request.node_name, NodeEndState(request.parameters, request.version, request.samples))
+        await self._runtime.leave(request.node_name, LeaveReport(request.parameters, request.version, request.samples))
         return wire.LeaveAck()
 
     async def _check_caller_certificate(self, node_name: str, context: Any) -> None:

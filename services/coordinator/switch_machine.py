@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from services.runtime.control import REPORT_STAGES, ReportStage, StrategySwitchDecision, StrategySwitchReport
 from services.schema.errors import ProtocolError
-from services.strategies.switching.rules import EvaluationPoint, SwitchRuleDecision, SwitchRuleState
+from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision, SwitchRuleState
 from services.strategies.switching.switch import PhaseSwitch
 
 SwitchStage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
@@ -27,10 +27,10 @@ Participant: TypeAlias = tuple[str, bool]
 
 
 @dataclass(frozen=True)
-class LogStrategySwitchRule:
+class LogSwitchRuleDecision:
     """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
 
-    point: EvaluationPoint
+    point: LossEvaluation
     decision: SwitchRuleDecision
 
 
@@ -49,7 +49,7 @@ class AnnounceSwitchDecision:
     state_digests: Digests = ()
 
 
-SwitchAction: TypeAlias = LogStrategySwitchRule | StartStrategySwitch | AnnounceSwitchDecision
+SwitchAction: TypeAlias = LogSwitchRuleDecision | StartStrategySwitch | AnnounceSwitchDecision
 
 
 @dataclass
@@ -66,10 +66,10 @@ class StrategySwitchStateMachine:
         default_factory=lambda: {stage: {} for stage in REPORT_STAGES}
     )
 
-    def handle_evaluation_point(self, evaluation_point: EvaluationPoint, *, may_switch: bool) -> list[SwitchAction]:
+    def handle_evaluation_point(self, evaluation_point: LossEvaluation, *, may_switch: bool) -> list[SwitchAction]:
         """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
         decision, self._rule_state = self.switch.rule.decide_switch(evaluation_point, self._rule_state)
-        action = LogStrategySwitchRule(evaluation_point, decision)
+        action = LogSwitchRuleDecision(evaluation_point, decision)
         return [action, *self._start_strategy_switch()] if decision.fires and may_switch else [action]
 
     def handle_node_report(self, node_report: StrategySwitchReport) -> list[SwitchAction]:
@@ -137,7 +137,7 @@ class StrategySwitchStateMachine:
     def _model_inconsistencies(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> Iterator[str]:
         """Yield each difference between the workers' copies of the model, or between the servers' versions."""
         workers, servers = self._worker_reports(node_reports), self._server_reports(node_reports)
-        is_synchronous = self.switch.first.exchange_scheme().is_synchronous
+        is_synchronous = self.switch.first.exchange_properties().is_synchronous
         models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
         if is_synchronous and len(models) > 1:
             yield "replicas differ: " + ", ".join(f"{state.node_name} at step {state.next_step}" for state in workers)
@@ -159,7 +159,7 @@ class StrategySwitchStateMachine:
         return tuple(state.params_digests[0] for state in servers), tuple(state.state_digests[0] for state in servers)
 
     def _nodes_lacking_model_parts(
-        self, reports: Mapping[Participant, StrategySwitchReport], param_digests: Digests, state_digests: Digests
+        self, reports: Mapping[Participant, StrategySwitchReport], param_digests: Digests, optimiser_digests: Digests
     ) -> Iterator[str]:
         """Yield the names of the nodes that lack parameters or optimiser state for the strategy after the switch."""
         transfer = self.switch.model_transfer
@@ -167,7 +167,7 @@ class StrategySwitchStateMachine:
         for number, report in enumerate(receivers[transfer.receivers]):
             ranges = slice(number, number + 1) if transfer.receivers == "servers" else slice(None)
             lacks_params = transfer.includes_params and report.params_digests != param_digests[ranges]
-            lacks_state = transfer.includes_slots and report.state_digests != state_digests[ranges]
+            lacks_state = transfer.includes_slots and report.state_digests != optimiser_digests[ranges]
             if lacks_params or lacks_state:
                 yield report.node_name
 

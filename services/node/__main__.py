@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from services.cluster.addresses import Address
 from services.plan import Plan
-from services.schema.errors import UserError, first_nested_error
+from services.schema.errors import UserError, first_error_in_group
 
 PLAN_PATH, SECRETS_FOLDER = Path("/run/ensayo/plan.json"), Path("/run/secrets")
 EXIT_USER_ERROR = 2  # exit code when the plan or an argument is invalid
@@ -66,7 +66,7 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _simulate_trials_from_stdin(_: argparse.Namespace) -> int:
+def _simulate_folders_from_stdin(_: argparse.Namespace) -> int:
     from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
@@ -74,7 +74,7 @@ def _simulate_trials_from_stdin(_: argparse.Namespace) -> int:
         try:
             simulate_trial_to_folder(_read_plan(folder / "plan.json"), folder / "logs")
         except Exception as error:  # noqa: BLE001 - the engine reports it; the next trial must still run
-            cause = first_nested_error(error)
+            cause = first_error_in_group(error)
             sys.stdout.write(f"{type(cause).__name__}: {cause}".replace("\n", " ") + "\n")
         else:
             sys.stdout.write("done\n")
@@ -109,7 +109,7 @@ def _parse_arguments() -> argparse.Namespace:
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")
     command.set_defaults(start=_measure_message_costs)
-    commands.add_parser("simulate").set_defaults(start=_simulate_trials_from_stdin)
+    commands.add_parser("simulate").set_defaults(start=_simulate_folders_from_stdin)
     return parser.parse_args()
 
 

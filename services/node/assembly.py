@@ -23,11 +23,11 @@ from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.clock import Clock
-from services.runtime.control import CoordinatorClient, NodeEndState
+from services.runtime.control import CoordinatorClient, LeaveReport
 from services.runtime.core_share import CpuCoreShare
 from services.runtime.device import Device, select_device
 from services.runtime.host_facts import describe_memory_allocator
-from services.runtime.pacing import ComputeSpeedPacer, EmulationPacer, HostSpeedPacer, constant_step_time_factor
+from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, unit_step_duration_factor
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
@@ -65,7 +65,7 @@ async def run_worker(plan: Plan, node: NodePlan, services: NodeServices) -> None
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
     _log_node_start(services.log, **facts, **_cpu_core_share_log_fields(services.measure_core_share()))
     await worker.warm_up()
-    peers = {*_message_receivers(worker), *(server.worker_names if server else ())} - {node.name}
+    peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {node.name}
     await services.transport.connect(sorted(peers))
     training_start_s = await services.control.join()
     bytes_before = services.read_interface_bytes()
@@ -73,18 +73,18 @@ async def run_worker(plan: Plan, node: NodePlan, services: NodeServices) -> None
         async with asyncio.TaskGroup() as group:
             training_task = group.create_task(worker.train())
             server_task = group.create_task(_serve(plan, node, server, services, training_task)) if server else None
-        await services.control.leave(server_task.result() if server_task else NodeEndState())
+        await services.control.leave(server_task.result() if server_task else LeaveReport())
     tally = worker.counters
     _log_node_stop(
         services, bytes_before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed_deadlines
     )
 
 
-def _message_receivers(worker: WorkerRuntime) -> tuple[str, ...]:
+def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
     """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
     strategy_switch = worker.strategy_switch
     algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
-    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
+    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.vector_receiver_names))
 
 
 async def run_server(plan: Plan, node: NodePlan, services: NodeServices) -> None:
@@ -102,7 +102,7 @@ async def run_server(plan: Plan, node: NodePlan, services: NodeServices) -> None
 
 async def _serve(
     plan: Plan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
-) -> NodeEndState:
+) -> LeaveReport:
     """Run a server in all training phases of the strategy, and return its final state.
 
     Args:
@@ -223,8 +223,8 @@ def _make_compute_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: Wor
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
     variation = node.variation
-    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else constant_step_time_factor
-    return EmulationPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
+    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else unit_step_duration_factor
+    return DeclaredSpeedPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 
 def _make_initial_server(plan: Plan, node: NodePlan, transport: Transport, services: NodeServices) -> ServerRuntime:
@@ -245,10 +245,10 @@ def make_server(
     node: NodePlan,
     transport: Transport,
     services: NodeServices,
-    phase: SinglePhaseStrategy,
+    phase_strategy: SinglePhaseStrategy,
     update_rule: UpdateRule,
     params_version: int = 0,
-    used_sample_count: int = 0,
+    prior_sample_count: int = 0,
 ) -> ServerRuntime:
     """Return the server of one node's shard of the parameter vector, for one training phase.
 
@@ -257,18 +257,18 @@ def make_server(
         node: plan of the node that owns the shard.
         transport: transport of the server.
         services: interfaces of the node to its environment.
-        phase: training phase that the server belongs to.
+        phase_strategy: training phase that the server belongs to.
         update_rule: update rule with the parameters of the shard and the optimiser's state.
         params_version: number of updates made to the parameters before this phase.
-        used_sample_count: number of samples used for these updates.
+        prior_sample_count: number of samples used for these updates.
 
     Raises:
         ProtocolError: the phase has no servers.
     """
-    algorithm = phase.server_algorithm()
+    algorithm = phase_strategy.server_algorithm()
     if algorithm is None:
-        raise ProtocolError(f"training phase {phase.kind} has no servers")
-    is_synchronous = phase.exchange_scheme().is_synchronous
+        raise ProtocolError(f"training phase {phase_strategy.kind} has no servers")
+    is_synchronous = phase_strategy.exchange_properties().is_synchronous
     return ServerRuntime(
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
@@ -278,10 +278,12 @@ def make_server(
             algorithm.synchroniser,
             algorithm.staleness_weighting,
             params_version,
-            used_sample_count,
+            prior_sample_count,
             sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
-            push_samples=_first_push_sample_counts(
-                plan, algorithm.gradient_worker_count(plan.workers), phase.exchange_scheme().exchange_period
+            push_samples=_first_push_samples_by_rank(
+                plan,
+                algorithm.gradient_worker_count(plan.workers),
+                phase_strategy.exchange_properties().exchange_period,
             ),
         ),
         transport=transport,
@@ -292,7 +294,7 @@ def make_server(
     )
 
 
-def _first_push_sample_counts(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
+def _first_push_samples_by_rank(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
     """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
     samples_before = plan.data_order.count_samples_before
     batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(steps_per_exchange))
@@ -378,5 +380,5 @@ def _mlperf_workload_keys(plan: Plan) -> dict[str, object]:
 
 def _communication_precision(plan: Plan) -> str:
     """Return the number format of gradients on the network, as MLPerf names it."""
-    kind = plan.strategy.training_phases().first.exchange_scheme().compressor.kind
+    kind = plan.strategy.training_phases().first.exchange_properties().compressor.kind
     return plan.precision if kind == "identity" else kind

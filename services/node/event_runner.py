@@ -84,7 +84,7 @@ class EventRunner:
 
     async def _run_link_event(self, event: PlannedEvent, links: LinkEventState) -> None:
         if event.time_s is None:
-            start_s = await self.control.await_link_event(event.number)
+            start_s = await self.control.await_link_event_start(event.number)
         else:
             start_s = self._training_start_s + event.time_s
         await self._run_event(
@@ -102,7 +102,7 @@ class EventRunner:
             on_end()
             self._log_event_time(event, "end", start_s + event.change.lasts, actor)
 
-    def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_time_s: float, actor: str) -> None:
+    def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_time_s: float, applied_by: str) -> None:
         """Log when a scenario event that affects this node begins or ends."""
         if self.node.name not in event.change.node_names:
             return
@@ -110,7 +110,7 @@ class EventRunner:
             "number": event.number,
             "kind": event.change.kind,
             "phase": begin_or_end,
-            "by": actor,
+            "by": applied_by,
             "planned_s": round(planned_time_s - self._training_start_s, 6),
             "applied_s": round(self.clock.now() - self._training_start_s, 6),
             "lateness_s": round(self.clock.now() - planned_time_s, 6),

@@ -23,7 +23,7 @@ from services.runtime.transport import Message, MessageKind, MessageTag
 from services.scenario.scenario import TransportName
 from services.schema.component import FrozenRecord
 from services.transport.data_planes import DATA_PLANES
-from services.transport.shaping import FluidLinkShaping, NodeLinks
+from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 from services.transport.socket_transport import SocketTransport
 
 REQUESTER, RESPONDER = "requester", "responder"  # names of the two nodes
@@ -75,7 +75,7 @@ async def _run_probe_node(task: MessageProbeTask) -> MessageCost | None:
     clock = WallClock()
     bytes_per_s = goodput_bytes_per_s(task.link_rate_bps)
     ports = NodeLinks(RateLimiter(bytes_per_s), RateLimiter(bytes_per_s))
-    link = FluidLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
+    link = FluidModelLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
     identity = NodeIdentity.read(task.node_name, task.secrets_folder)
     transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
     async with transport:
@@ -106,15 +106,15 @@ async def _send_probes(transport: SocketTransport, task: MessageProbeTask) -> Me
     )
 
 
-async def _measure_round_trips(transport: SocketTransport, round_trip_numbers: range) -> tuple[list[float], float]:
+async def _measure_round_trips(transport: SocketTransport, round_trip_range: range) -> tuple[list[float], float]:
     """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
     round_trips_s, cpu_before_s = [], _cpu_s()
-    for step in round_trip_numbers:
+    for step in round_trip_range:
         started_s = time.perf_counter()
         await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
         reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
         round_trips_s.append(time.perf_counter() - started_s)
-    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(round_trip_numbers))
+    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(round_trip_range))
 
 
 async def _answer_probes(transport: SocketTransport, task: MessageProbeTask) -> None:

@@ -25,7 +25,7 @@ from services.schema.errors import DeadlineExceeded, EnsayoError
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import GRPC_OPTIONS, listen_on, open_channel
 from services.transport.grpc.coordinator_client import GrpcCoordinatorClient
-from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks, TransportShaping
+from services.transport.shaping import FluidModelLinkShaping, NodeLinks, PathDelayShaping, TransportShaping
 from services.wire.control_pb2_grpc import add_ControlServicer_to_server
 
 HEALTH_TIMEOUT_S = 2.0
@@ -35,21 +35,21 @@ EXIT_INTERVAL_S = 0.04
 EXIT_FAILED = 4
 
 
-def run_node(plan: Plan, node_name: str, secrets_folder: Path, shared_links_file: Path | None = None) -> int:
+def run_node(plan: Plan, node_name: str, secrets_folder: Path, link_state_file: Path | None = None) -> int:
     """Run one node of a trial until the run is over, and return the exit code of the node's process.
 
     Args:
         plan: plan of the trial.
         node_name: name of the node in the plan.
         secrets_folder: folder with the node's certificate and key.
-        shared_links_file: file with the state of the shared links, used by all node processes; None where the kernel
+        link_state_file: file with the state of the shared links, used by all node processes; None where the kernel
             shapes them.
     """
     failures: list[Exception] = []
     with asyncio.Runner(loop_factory=precise_event_loop) as runner:
         try:
             identity = NodeIdentity.read(node_name, secrets_folder)
-            runner.run(_run_node(plan, plan.node_plan(node_name), identity, shared_links_file))
+            runner.run(_run_node(plan, plan.node_plan(node_name), identity, link_state_file))
         except* EnsayoError as errors:
             failures.extend(error for error in leaf_errors(errors) if isinstance(error, EnsayoError))
     for failure in failures:
@@ -71,20 +71,20 @@ def check_health(plan: Plan, node_name: str, secrets_folder: Path) -> int:
     return asyncio.run(_check_health(plan, node_name, NodeIdentity.read(node_name, secrets_folder)))
 
 
-async def _run_node(plan: Plan, node: NodePlan, identity: NodeIdentity, shared_links_file: Path | None) -> None:
+async def _run_node(plan: Plan, node: NodePlan, tls_identity: NodeIdentity, link_state_file: Path | None) -> None:
     clock = WallClock(plan.dilation)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text stream here
     log = RunLog("" if node.name == COORDINATOR else node.name, clock, sys.stdout.write)
     grpc_server = grpc.aio.server(options=GRPC_OPTIONS)
     health_servicer = health.HealthServicer()
     add_HealthServicer_to_server(health_servicer, grpc_server)
-    listen_on(grpc_server, node.addresses.control, identity)
+    listen_on(grpc_server, node.addresses.control, tls_identity)
     try:
         if node.role == "coordinator":
             await _run_coordinator(plan, clock, log, grpc_server, health_servicer)
         else:
             await grpc_server.start()
-            await _run_worker_or_server(plan, node, identity, clock, log, health_servicer, shared_links_file)
+            await _run_worker_or_server(plan, node, tls_identity, clock, log, health_servicer, link_state_file)
         await grpc_server.stop(STOP_GRACE_S)
     finally:
         # After an error: without this, gRPC reports a second error when the process exits, below the first one.
@@ -124,24 +124,24 @@ async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio
 async def _run_worker_or_server(
     plan: Plan,
     node: NodePlan,
-    identity: NodeIdentity,
+    tls_identity: NodeIdentity,
     clock: WallClock,
     log: RunLog,
     health_servicer: health.HealthServicer,
-    shared_links_file: Path | None,
+    link_state_file: Path | None,
 ) -> None:
     """Listen on the data port, and run a worker or a server until the run is over."""
     link_conditions = LinkEventState() if plan.engine == "local" else None
     transport = DATA_PLANES[plan.transport](
         addresses={any_node.name: any_node.addresses.data for any_node in plan.nodes},
-        identity=identity,
+        identity=tls_identity,
         clock=clock,
         timeout_s=plan.message_timeout_s,
         stream_lifetime_s=plan.timeouts.run,
-        shaping=_make_link_shaping(plan, node, clock, link_conditions, shared_links_file),
+        shaping=_make_link_shaping(plan, node, clock, link_conditions, link_state_file),
         encrypt=plan.security.data == "tls",
     )
-    control = GrpcCoordinatorClient(plan, identity)
+    control = GrpcCoordinatorClient(plan, tls_identity)
     interface_name = find_network_interface(node.addresses.data.host)
     interfaces = NodeServices(
         transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_cpu_core_share, link_conditions
@@ -154,14 +154,14 @@ async def _run_worker_or_server(
 
 
 def _make_link_shaping(
-    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkEventState | None, shared_links_file: Path | None
+    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkEventState | None, link_state_file: Path | None
 ) -> TransportShaping | None:
     """Return the link shaping that a node's transport does; None if the kernel shapes all links.
 
     Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
     """
     if link_conditions is not None:
-        cells = AtomicNumberFile(shared_links_file) if shared_links_file else None
+        cells = AtomicNumberFile(link_state_file) if link_state_file else None
         shared_links = [
             RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalAtomicNumber())
             for number, link in enumerate(plan.network.shared_links)
@@ -169,14 +169,14 @@ def _make_link_shaping(
         rates_bps = (node.uplink_bps, node.downlink_bps)
         uplink, downlink = (RateLimiter(goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
         ports = NodeLinks(uplink, downlink, shared_links)
-        return FluidLinkShaping(
+        return FluidModelLinkShaping(
             node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes
         )
-    return DelayOnlyShaping(node.name, plan.network, plan.seed, clock) if plan.delay_mechanism == "transport" else None
+    return PathDelayShaping(node.name, plan.network, plan.seed, clock) if plan.delay_mechanism == "transport" else None
 
 
-async def _check_health(plan: Plan, node_name: str, identity: NodeIdentity) -> int:
-    async with open_channel(plan.node_plan(node_name).addresses.control, node_name, identity) as node_channel:
+async def _check_health(plan: Plan, node_name: str, tls_identity: NodeIdentity) -> int:
+    async with open_channel(plan.node_plan(node_name).addresses.control, node_name, tls_identity) as node_channel:
         request = health_pb2.HealthCheckRequest()
         try:
             response = await HealthStub(node_channel).Check(request, timeout=HEALTH_TIMEOUT_S)

@@ -13,7 +13,7 @@ from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
     CoordinatorClient,
     EpochReport,
-    NodeEndState,
+    LeaveReport,
     StopOrSwitchDecision,
     StrategySwitchDecision,
     StrategySwitchReport,
@@ -40,14 +40,14 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def report_step_start(self, step: int) -> None:
         self.runtime.report_step_start(step)
 
-    async def await_link_event(self, event_number: int) -> float:
-        return await self.runtime.await_link_event(event_number)
+    async def await_link_event_start(self, event_number: int) -> float:
+        return await self.runtime.await_link_event_start(event_number)
 
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         return await self.runtime.report_epoch(epoch_report)
 
-    async def await_strategy_switch(self) -> bool:
-        return await self.runtime.await_strategy_switch()
+    async def await_strategy_switch_start(self) -> bool:
+        return await self.runtime.await_strategy_switch_start()
 
     async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
         return await self.runtime.report_strategy_switch(node_report)
@@ -55,8 +55,8 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def await_run_stop(self) -> str:
         return await self.runtime.await_run_stop()
 
-    async def leave(self, final_state: NodeEndState) -> None:
-        await self.runtime.leave(self.node_name, final_state)
+    async def leave(self, leave_report: LeaveReport) -> None:
+        await self.runtime.leave(self.node_name, leave_report)
 
 
 def simulate_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:

@@ -16,7 +16,7 @@ WARM_UP_ROUNDS = 10  # at the start of a chain, until the delays are stationary;
 CHAIN_COUNT = 400  # independent sequences of rounds
 
 
-def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, typical_time_s: float) -> float:
+def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> float:
     """Return the expected seconds until `kth` of n workers have finished: E[X_(k:n)] of independent times.
 
     ∫ P(fewer than k of n times are at most x) dx by the trapezoidal rule, up to the point beyond which the rest is
@@ -25,14 +25,14 @@ def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, typical_time_s: fl
     Args:
         time_cdfs: the distribution of each time.
         kth: k, counted from 1.
-        typical_time_s: any time of the same magnitude.
+        time_scale_s: any time of the same magnitude.
     """
-    times_s = _finish_time_grid(time_cdfs, kth, typical_time_s)
+    times_s = _equidistant_times_s(time_cdfs, kth, time_scale_s)
     probabilities = _probability_of_fewer_finished(time_cdfs, kth, times_s)
     return float((probabilities[1:] + probabilities[:-1]).sum() / 2 * times_s[1])
 
 
-def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, typical_time_s: float, pause_between_rounds_s: float) -> float:
+def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
     """Return the mean seconds of a training round that ends when `kth` of n workers have finished their compute.
 
     Workers that are still busy with the previous round start late.
@@ -46,13 +46,13 @@ def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, typical_time_s: float, 
     Args:
         time_cdfs: distribution of the time of each worker.
         kth: number of workers that a round waits for.
-        typical_time_s: any time of the same magnitude.
+        time_scale_s: any time of the same magnitude.
         pause_between_rounds_s: seconds between two rounds.
     """
     if kth == len(time_cdfs):
-        return expected_kth_finish_s(time_cdfs, kth, typical_time_s)
+        return expected_kth_finish_s(time_cdfs, kth, time_scale_s)
     draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(time_cdfs), CHAIN_COUNT))
-    grid_s = _finish_time_grid(time_cdfs, len(time_cdfs), typical_time_s)
+    grid_s = _equidistant_times_s(time_cdfs, len(time_cdfs), time_scale_s)
     probabilities = {
         cdf: cdf(grid_s) for cdf in set(time_cdfs)
     }  # computed once for all workers with equal distributions
@@ -70,9 +70,9 @@ def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, typical_time_s: float, 
     return float(np.mean(round_means_s[WARM_UP_ROUNDS:]))
 
 
-def _finish_time_grid(time_cdfs: Sequence[Cdf], kth: int, typical_time_s: float) -> TimesS:
+def _equidistant_times_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> TimesS:
     """Return equidistant times from 0 to a time at which almost certainly `kth` workers have finished."""
-    end_s = typical_time_s
+    end_s = time_scale_s
     while _probability_of_fewer_finished(time_cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2
     return np.linspace(0.0, end_s, GRID_POINTS)

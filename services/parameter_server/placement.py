@@ -41,7 +41,7 @@ class Placement(ScenarioComponent):
         """Return why shards can't be placed on this many workers and servers; None if they can."""
         return None
 
-    def strategy_switch_conflict(self, worker_count: int, declared_server_count: int) -> str | None:
+    def invalid_after_switch_reason(self, worker_count: int, declared_server_count: int) -> str | None:
         """Return why this placement can't follow a strategy without servers at a strategy switch; None if it can."""
         return self.node_count_conflict(worker_count, declared_server_count)
 
@@ -139,7 +139,7 @@ class PromotedWorkerPlacement(Placement):
             "use it only in after of a strategy_switch whose before is all_reduce"
         )
 
-    def strategy_switch_conflict(self, worker_count: int, declared_server_count: int) -> str | None:
+    def invalid_after_switch_reason(self, worker_count: int, declared_server_count: int) -> str | None:
         if declared_server_count != 1:
             return (
                 "placement promoted declares the number of servers in its key workers; "

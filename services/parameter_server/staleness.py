@@ -28,7 +28,7 @@ class StalenessWeighting(ScenarioComponent):
         return True
 
     @property
-    def divides_rate_by_worker_count(self) -> bool:
+    def divides_lr_by_worker_count(self) -> bool:
         """Whether the weights reduce the learning rate of asynchronous training to about 1/n for n workers.
 
         The mean staleness of n workers that never wait is n - 1.
@@ -57,7 +57,7 @@ class InverseWeighting(StalenessWeighting):
         return 1 / max(staleness, 1)
 
     @property
-    def divides_rate_by_worker_count(self) -> bool:
+    def divides_lr_by_worker_count(self) -> bool:
         return True
 
 
@@ -74,7 +74,7 @@ class DynSgdWeighting(StalenessWeighting):
         return 1 / (1 + staleness)
 
     @property
-    def divides_rate_by_worker_count(self) -> bool:
+    def divides_lr_by_worker_count(self) -> bool:
         return True
 
 

@@ -75,7 +75,7 @@ class GradientUpdateRule(UpdateRule):
         weighted_samples = [item.samples * self.staleness_weighting.weight(item.staleness) for item in contributions]
         shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
         gradient = weighted_sum([self._compensated_gradient(contribution) for contribution in contributions], shares)
-        rate_factor = sum(weighted_samples) / samples * self._learning_rate_share_of_update(len(contributions))
+        rate_factor = sum(weighted_samples) / samples * self._learning_rate_fraction(len(contributions))
         self.params, self.state = self._scaled_optimiser(rate_factor).update_params(self.params, gradient, self.state)
 
     def reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
@@ -90,7 +90,7 @@ class GradientUpdateRule(UpdateRule):
         gradient: HostArray = compensated
         return gradient
 
-    def _learning_rate_share_of_update(self, gradient_count: int) -> float:
+    def _learning_rate_fraction(self, gradient_count: int) -> float:
         """Return the part of the learning rate that an update from this number of gradients uses."""
         return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
 

@@ -6,6 +6,6 @@ code only reads them.
 
 from services.plan.make_plan import make_plan, random_event_horizon_s
 from services.plan.node_plan import COORDINATOR, NodePlan, NodeRole
-from services.plan.plan import Plan, SecondPhasePlan
+from services.plan.plan import Plan, PostSwitchPhasePlan
 
-__all__ = ["COORDINATOR", "NodePlan", "NodeRole", "Plan", "SecondPhasePlan", "make_plan", "random_event_horizon_s"]
+__all__ = ["COORDINATOR", "NodePlan", "NodeRole", "Plan", "PostSwitchPhasePlan", "make_plan", "random_event_horizon_s"]

@@ -4,12 +4,12 @@ from math import isfinite
 
 import numpy as np
 
-from services.cluster.addresses import AddressAllocator, InProcessAddresses
+from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_events
 from services.learning.data_order import split_proportionally
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
 from services.plan.nodes import collect_network_and_model_sizes, plan_network, plan_nodes
-from services.plan.plan import Plan, SecondPhasePlan
+from services.plan.plan import Plan, PostSwitchPhasePlan
 from services.scenario.scenario import AUTO, EngineName, TrialSpec
 from services.scenario.workload import learning_task_of
 from services.strategies import SinglePhaseStrategy, TrainingPhases
@@ -57,10 +57,10 @@ def make_plan(
     site = collect_network_and_model_sizes(scenario, nodes, layout, entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
-    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.exchange_scheme()
+    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.exchange_properties()
     predicted = first.predict_step_time(cost)
     sent = first.bytes_per_step(workers, layout.parameter_count, dtype)
-    second_phase = _plan_second_phase(phases, trial, cost, steps)
+    second_phase = _plan_post_switch_phase(phases, trial, cost, steps)
     predicted_s = _predict_training_s(predicted, steps, second_phase, batch, workers)
     horizon_s = predicted_s * EVENT_HORIZON_FACTOR
     return Plan(
@@ -106,7 +106,7 @@ def make_plan(
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=predicted,
         predicted_s=predicted_s,
-        saturation_workers=_saturating_worker_count(phases, cost),
+        saturation_workers=_link_saturating_worker_count(phases, cost),
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
         network=network,
@@ -119,47 +119,47 @@ def make_plan(
 def random_event_horizon_s(trial: TrialSpec) -> float:
     """Return the virtual seconds of a trial for which random events are drawn; events don't change it."""
     scenario = trial.scenario.model_copy(update={"events": ()})
-    plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", InProcessAddresses())
+    plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", DummyAddresses())
     return plan.predicted_s * EVENT_HORIZON_FACTOR
 
 
-def _plan_second_phase(
-    phases: TrainingPhases, trial: TrialSpec, cost: CostModel, step_count: int
-) -> SecondPhasePlan | None:
+def _plan_post_switch_phase(
+    phases: TrainingPhases, trial: TrialSpec, cost_model: CostModel, step_count: int
+) -> PostSwitchPhasePlan | None:
     """Return the plan of the training phase after a strategy switch; None without a switch."""
     switch = phases.switch
     if switch is None:
         return None
-    workload, workers, servers = trial.scenario.workload, len(cost.workers), phases.server_count
+    workload, workers, servers = trial.scenario.workload, len(cost_model.workers), phases.server_count
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
-    sent = switch.second.bytes_per_step(workers, cost.entries, cost.dtype)
+    sent = switch.second.bytes_per_step(workers, cost_model.entries, cost_model.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
-    transfer_bytes = switch.model_transfer_bytes(workers, cost.entries, cost.dtype, slots)
-    return SecondPhasePlan(
+    transfer_bytes = switch.model_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)
+    return PostSwitchPhasePlan(
         planned_step=switch.rule.planned_switch_step(step_count, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
         schedule=switch.second.collective_schedule(workers),
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
-        predicted=switch.second.predict_step_time(cost),
-        is_synchronous=switch.second.exchange_scheme().is_synchronous,
-        worker_weights=switch.batch_weights_after_switch(workers),
-        latencies_s=(_exchange_latency_s(switch.first, cost), _exchange_latency_s(switch.second, cost)),
+        predicted=switch.second.predict_step_time(cost_model),
+        is_synchronous=switch.second.exchange_properties().is_synchronous,
+        worker_weights=switch.batch_shares_after_switch(workers),
+        latencies_s=(_exchange_latency_s(switch.first, cost_model), _exchange_latency_s(switch.second, cost_model)),
         model_transfer_bytes=_sent_bytes_by_node(transfer_bytes, servers),
     )
 
 
-def _saturating_worker_count(phases: TrainingPhases, cost_model: CostModel) -> float | None:
+def _link_saturating_worker_count(phases: TrainingPhases, cost_model: CostModel) -> float | None:
     """Return the number of asynchronous workers that saturate the servers' links; None if no number does.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
     """
     for phase in phases:
         algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.wait_rules().runs_in_rounds:
+        if algorithm and not algorithm.synchroniser.worker_wait_rules().runs_in_rounds:
             if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            period = phase.exchange_scheme().exchange_period
+            period = phase.exchange_properties().exchange_period
             workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
@@ -176,7 +176,7 @@ def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> fl
 def _predict_training_s(
     step_prediction: StepTimePrediction,
     steps: int,
-    second_phase: SecondPhasePlan | None,
+    second_phase: PostSwitchPhasePlan | None,
     global_batch_size: int,
     worker_count: int,
 ) -> float:

@@ -83,7 +83,7 @@ def collect_network_and_model_sizes(
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
     ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    groups = scenario.cluster.network.nearby_node_groups(_workers_and_servers(nodes))
+    groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(nodes))
     return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
         array_sizes=tuple(prod(shape) for _, shape in layout.arrays),

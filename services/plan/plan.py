@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from services.cluster.events import PlannedEvent
-from services.cluster.links.fluid_link import bytes_per_message
+from services.cluster.links.fluid_link import vector_message_bytes
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
@@ -24,7 +24,7 @@ from services.strategies import AnyStrategy
 from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
-class SecondPhasePlan(FrozenRecord):
+class PostSwitchPhasePlan(FrozenRecord):
     """Plan of the training phase after a strategy switch; `Plan` has the same fields for the first phase."""
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
@@ -97,7 +97,7 @@ class Plan(FrozenRecord):
     saturation_workers: float | None = None
     # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.
     exchange_s_by_choice: dict[str, float] = Field({})
-    second_phase: SecondPhasePlan | None = None  # of a strategy that switches
+    second_phase: PostSwitchPhasePlan | None = None  # of a strategy that switches
     alpha_s: float = 0.0  # virtual seconds that this host adds to a message, in predictions; 0 without calibration
 
     @property
@@ -118,7 +118,7 @@ class Plan(FrozenRecord):
     @property
     def longest_message_bytes(self) -> int:
         """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
-        return bytes_per_message(self.vector_bytes)
+        return vector_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
@@ -143,7 +143,7 @@ class Plan(FrozenRecord):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
-    def push_node_pairs(self) -> tuple[Flow, ...]:
+    def worker_server_push_pairs(self) -> tuple[Flow, ...]:
         """Names of each worker and shard owner (worker, owner) between which pushes cross the network."""
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]

@@ -101,7 +101,7 @@ class ShardStateMachine:
         self._computing_workers = set(self._worker_clocks)
         self._step_timings = dict.fromkeys(self._worker_clocks, WorkerStepTiming(0.0, 0.0))
 
-    def resume_serving(self, step_by_worker: Mapping[int, int], now_s: float = 0.0) -> None:
+    def resume_serving(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
         """Start or continue to serve workers at the time `now_s`, each one from its own next step.
 
         Raises:
@@ -110,8 +110,8 @@ class ShardStateMachine:
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
             raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
-        self._worker_clocks, self._computing_workers = dict(step_by_worker), set(step_by_worker)
-        self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in step_by_worker}
+        self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
+        self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
         self._stopping_workers.clear()
         self._granted_steps.clear()
         self._is_asynchronous = False
@@ -132,7 +132,7 @@ class ShardStateMachine:
         self._worker_clocks[push.worker] += 1
         self.push_samples[push.worker] = push.samples
         self._step_timings[push.worker] = WorkerStepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
-        self._count_slow_step_windows(push)
+        self._track_worker_slowness(push)
         asynchronous = push if push.is_asynchronous else None
         return [*self._accept_or_drop_push(push), *self._due_updates(asynchronous), *self._due_replies(now_s)]
 
@@ -156,34 +156,34 @@ class ShardStateMachine:
         """
         staleness = self.version - push.version
         is_accepted = self.synchroniser.accepts_staleness(staleness) and self.staleness.accepts_staleness(staleness)
-        if not (is_accepted and self.synchroniser.wait_rules().replies_after_update):
+        if not (is_accepted and self.synchroniser.worker_wait_rules().replies_after_update):
             self._pushes_awaiting_reply[push.worker] = push
         if is_accepted:
             self._gathered_pushes.append(push)
             return
         yield DropStalePush(push, self.version)
 
-    def _due_updates(self, push_to_apply_alone: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
+    def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
         """Yield the updates that can be made now: from an asynchronous push, and from enough gathered pushes.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.straggler_ranks)
-        if push_to_apply_alone in self._gathered_pushes:
-            self._gathered_pushes.remove(push_to_apply_alone)
-            yield self._make_update(push_to_apply_alone)
+        if asynchronous_push in self._gathered_pushes:
+            self._gathered_pushes.remove(asynchronous_push)
+            yield self._make_update(asynchronous_push)
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            may_be_asynchronous = self.synchroniser.wait_rules().is_asynchronous_with_stragglers
+            may_be_asynchronous = self.synchroniser.worker_wait_rules().is_asynchronous_with_stragglers
             self._is_asynchronous = may_be_asynchronous and bool(self.straggler_ranks)
             yield self._make_update(*pushes)
 
     def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchroniser.wait_rules().replies_after_update:
+        if self.synchroniser.worker_wait_rules().replies_after_update:
             self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
         return ApplyUpdate(pushes, self.version)
 
@@ -191,21 +191,21 @@ class ShardStateMachine:
     def _is_update_complete(self) -> bool:
         """Whether enough workers have pushed for the next update of the parameters."""
         stragglers = self.straggler_ranks
-        if len(self._gathered_pushes) < self.synchroniser.required_gradients(len(self._worker_clocks), len(stragglers)):
+        if len(self._gathered_pushes) < self.synchroniser.gradient_quorum(len(self._worker_clocks), len(stragglers)):
             return False
         gathered_workers = {push.worker for push in self._gathered_pushes}
-        return self.synchroniser.required_worker_ranks(self._worker_clocks, stragglers) <= gathered_workers
+        return self.synchroniser.ranks_needed_in_update(self._worker_clocks, stragglers) <= gathered_workers
 
     @property
     def straggler_ranks(self) -> frozenset[int]:
         """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
-        if (watch := self.synchroniser.wait_rules().straggler_criterion) is None:
+        if (watch := self.synchroniser.worker_wait_rules().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
-    def _count_slow_step_windows(self, push: WorkerPush) -> None:
+    def _track_worker_slowness(self, push: WorkerPush) -> None:
         """Count the consecutive windows of steps in which the worker of a push was slow compared with all workers."""
-        watch = self.synchroniser.wait_rules().straggler_criterion
+        watch = self.synchroniser.worker_wait_rules().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
         self._recent_pushes[push.worker] = (*self._recent_pushes.get(push.worker, ()), push)[-watch.window :]

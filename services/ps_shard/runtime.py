@@ -10,7 +10,7 @@ from services.compressors import Compressor, bytes_to_vector
 from services.parameter_server.update_rules import UpdateRule, WorkerContribution
 from services.ps_shard.machine import ApplyUpdate, DropStalePush, SendReply, ShardAction, ShardStateMachine, WorkerPush
 from services.runtime.clock import Clock
-from services.runtime.control import NodeEndState
+from services.runtime.control import LeaveReport
 from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
@@ -53,9 +53,9 @@ class ServerRuntime:
         return any(task.result() for task in worker_tasks)
 
     @property
-    def final_shard_state(self) -> NodeEndState:
+    def final_shard_state(self) -> LeaveReport:
         """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
-        return NodeEndState(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
+        return LeaveReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _serve_worker(self, worker_rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
         """Handle the pushes of one worker until it leaves or stops; return whether it stopped for a strategy switch."""
@@ -103,7 +103,7 @@ class ServerRuntime:
             case DropStalePush(push, version):
                 del self._vectors[push]
                 self._stale_params.pop(push, None)
-                self.drop_log.add_row(_log_row_of(push, version, version - push.version, self.clock.timestamp_ms()))
+                self.drop_log.add_event(_log_row_of(push, version, version - push.version, self.clock.timestamp_ms()))
             case SendReply():
                 reply_tasks.create_task(self._send_reply(action))
 
@@ -112,7 +112,7 @@ class ServerRuntime:
         self.update_rule.update([self._make_contribution(push, update.push_staleness(push)) for push in update.pushes])
         self._last_update_s = self.clock.now() - started_s
         for push in update.pushes:
-            self.update_log.add_row(_log_row_of(push, update.version, update.push_staleness(push), started_ms))
+            self.update_log.add_event(_log_row_of(push, update.version, update.push_staleness(push), started_ms))
 
     def _make_contribution(self, push: WorkerPush, staleness: int) -> WorkerContribution:
         vector, params_read = self._vectors.pop(push), self._stale_params.pop(push, None)

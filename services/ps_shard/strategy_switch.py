@@ -20,7 +20,7 @@ from services.strategies.switching.state_transfer import (
     send_model_vectors,
     vectors_digest,
 )
-from services.strategies.switching.switch import PhaseSwitch, shard_sender
+from services.strategies.switching.switch import PhaseSwitch, shard_transfer_sender
 
 
 @dataclass
@@ -58,7 +58,7 @@ class StrategySwitchingServer:
 
         There will be none when the worker in the same process has finished its training.
         """
-        switch_task = asyncio.create_task(self.control.await_strategy_switch())
+        switch_task = asyncio.create_task(self.control.await_strategy_switch_start())
         try:
             await asyncio.wait({switch_task, *self.worker_tasks}, return_when=FIRST_COMPLETED)
             return switch_task.done() and switch_task.result()
@@ -82,7 +82,7 @@ class StrategySwitchingServer:
             decision, params, state = await self._transfer_shard(decision, params, state, deadline_s)
         if decision.action == "abort":
             return False
-        self._start_second_phase(decision, params, state)
+        self._start_after_switch(decision, params, state)
         return True
 
     def _shard_report(self, stage: ReportStage, params: HostArray, opt_state: OptimiserState) -> StrategySwitchReport:
@@ -120,7 +120,7 @@ class StrategySwitchingServer:
         server = self.server
         slot_count = len(self._current_optimiser_state.slots) if self.switch.model_transfer.includes_slots else 0
         vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
-        sender = shard_sender(server.shard_number, self.shard_owners, server.worker_names)
+        sender = shard_transfer_sender(server.shard_number, self.shard_owners, server.worker_names)
         await receive_model_vectors(server.transport, sender, decision.first_step, vectors)
         return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
@@ -135,7 +135,7 @@ class StrategySwitchingServer:
         for rank, next_step in self.server.next_steps.items():
             await send_model_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
 
-    def _start_second_phase(self, decision: StrategySwitchDecision, params: HostArray, state: OptimiserState) -> None:
+    def _start_after_switch(self, decision: StrategySwitchDecision, params: HostArray, state: OptimiserState) -> None:
         """Start to serve the strategy after the switch; if it has no servers, keep the shard and wait."""
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:

@@ -24,7 +24,7 @@ class EpochReport:
 
 
 @dataclass(frozen=True)
-class NodeEndState:
+class LeaveReport:
     """Final state that a node sends to the coordinator: for a server, the parameters of its shard."""
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
@@ -92,7 +92,7 @@ class CoordinatorClient(ABC):
         """Report that a worker begins, or has skipped, a step for which the scenario declares a link event."""
 
     @abstractmethod
-    async def await_link_event(self, event_number: int) -> float:
+    async def await_link_event_start(self, event_number: int) -> float:
         """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class CoordinatorClient(ABC):
         """Report a finished epoch; the reply is the coordinator's decision to continue, stop or switch strategy."""
 
     @abstractmethod
-    async def await_strategy_switch(self) -> bool:
+    async def await_strategy_switch_start(self) -> bool:
         """Wait until the coordinator starts a strategy switch; return false if the run ends without one."""
 
     @abstractmethod
@@ -112,5 +112,5 @@ class CoordinatorClient(ABC):
         """Wait until the coordinator stops the run, and return the reason."""
 
     @abstractmethod
-    async def leave(self, final_state: NodeEndState) -> None:
+    async def leave(self, leave_report: LeaveReport) -> None:
         """Report that this node has finished its work, and send its final state."""

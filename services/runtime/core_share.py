@@ -34,11 +34,11 @@ def _time_matrix_products(matrix: HostArray) -> tuple[float, float]:
     """Compute a fixed number of matrix products; return wall seconds, and CPU seconds per wall second."""
     wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
     for _ in range(PRODUCTS_PER_ROUND):
-        _multiply_by_itself(matrix)
+        _run_matrix_product(matrix)
     # Read the wall clock first: a process that has used up its quota is held back on return from a system call.
     wall_s = time.monotonic() - wall_start_s
     return wall_s, (time.thread_time() - cpu_start_s) / wall_s
 
 
-def _multiply_by_itself(matrix: HostArray) -> None:
+def _run_matrix_product(matrix: HostArray) -> None:
     np.matmul(matrix, matrix)

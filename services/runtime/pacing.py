@@ -31,10 +31,10 @@ SINGLE_BUCKET = (1.0,)
 MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
-def is_deadline_missed(clock: Clock, lateness_s: float, phase_duration_s: float, step_s: float) -> bool:
+def is_deadline_missed(clock: Clock, lateness_s: float, phase_duration_s: float, step_duration_s: float) -> bool:
     """Return whether a step phase that ended `lateness_s` virtual seconds too late counts as a missed deadline."""
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
-    return lateness_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_duration_s, MAX_LATE_STEP_SHARE * step_s)
+    return lateness_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_duration_s, MAX_LATE_STEP_SHARE * step_duration_s)
 
 
 class TimedComputeResult(NamedTuple, Generic[Result]):
@@ -75,26 +75,26 @@ class HostSpeedPacer(ComputeSpeedPacer):
     async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:  # noqa: ARG002
         start_s = self.clock.now()
         result = await self.clock.run_compute(work)
-        await self.clock.sleep_until(self.slowdowns.compute_end_s(start_s, self.clock.now() - start_s))
+        await self.clock.sleep_until(self.slowdowns.end_of_compute_s(start_s, self.clock.now() - start_s))
         return TimedComputeResult(result)
 
     async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self.clock.run_compute(work)
 
 
-def constant_step_time_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
+def unit_step_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
     """Return 1.0: the duration of a step does not vary on a device of constant speed."""
     return 1.0
 
 
 @dataclass
-class EmulationPacer(ComputeSpeedPacer):
+class DeclaredSpeedPacer(ComputeSpeedPacer):
     """Runs a worker's compute exactly at the speed of the device that the scenario declares."""
 
     clock: Clock
     throughput: float  # samples per virtual second, in a step without variation and slowdowns
     slot: float  # time slot of this worker among the workers of the host, in [0, 1)
-    duration_factor: Callable[[int], float] = constant_step_time_factor  # of a step
+    duration_factor: Callable[[int], float] = unit_step_duration_factor  # of a step
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _mean_compute_s: float = field(default=0.0)  # running mean
     _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
@@ -105,8 +105,8 @@ class EmulationPacer(ComputeSpeedPacer):
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
         start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
         compute_s = self.duration_factor(step) * sample_count / self.throughput
-        forward_end_s, buckets_s = self.compute_deadlines(start_s, compute_s)
-        await self.clock.sleep_until(start_s + self._delay_before_compute_s(buckets_s[-1] - start_s))
+        forward_end_s, buckets_s = self.gradient_bucket_deadlines(start_s, compute_s)
+        await self.clock.sleep_until(start_s + self._compute_slot_offset_s(buckets_s[-1] - start_s))
         result = await self._run_and_time(work)
         await self.clock.sleep_until(buckets_s[-1])
         end_s = self.clock.now()
@@ -116,28 +116,28 @@ class EmulationPacer(ComputeSpeedPacer):
     async def measure_compute_time(self, work: Callable[[], Result]) -> None:
         await self._run_and_time(work)
 
-    def compute_deadlines(
-        self, start_s: float, compute_s: float, bucket_work_shares: tuple[float, ...] = SINGLE_BUCKET
+    def gradient_bucket_deadlines(
+        self, start_s: float, compute_s: float, backward_shares: tuple[float, ...] = SINGLE_BUCKET
     ) -> ComputeDeadlines:
         """Return when the emulated device would finish the forward pass and each gradient bucket of a step.
 
         Args:
             start_s: when the step begins.
             compute_s: duration of the compute without slowdowns.
-            bucket_work_shares: share of the backward pass' operations per bucket, in the order in which buckets become
+            backward_shares: share of the backward pass' operations per bucket, in the order in which buckets become
                 ready; the sum is 1.
         """
         backward_s = compute_s * (1 - FORWARD_SHARE)
         forward_s = compute_s - backward_s
-        bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(bucket_work_shares[:-1])), compute_s]
-        completion_time = self.slowdowns.compute_end_s
+        bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(backward_shares[:-1])), compute_s]
+        completion_time = self.slowdowns.end_of_compute_s
         buckets_s = tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
         return ComputeDeadlines(completion_time(start_s, forward_s), buckets_s)
 
-    def _delay_before_compute_s(self, step_compute_s: float) -> float:
+    def _compute_slot_offset_s(self, declared_compute_s: float) -> float:
         """Return the seconds from the start of a step to the time slot in which this worker computes."""
-        guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * step_compute_s)
-        return guard_s + self.slot * max(0.0, step_compute_s - guard_s - 2 * self._mean_compute_s)
+        guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * declared_compute_s)
+        return guard_s + self.slot * max(0.0, declared_compute_s - guard_s - 2 * self._mean_compute_s)
 
     async def _run_and_time(self, work: Callable[[], Result]) -> Result:
         """Run the compute function `work`, and update the running mean of its duration."""

@@ -66,9 +66,9 @@ class LogEventBatch:
     _rows: list[Sequence[Any]] = field(default_factory=list)
     _last_flush_s: float | None = None
 
-    def add_row(self, row: Sequence[Any]) -> None:
+    def add_event(self, event_row: Sequence[Any]) -> None:
         """Keep one event as a row; log all kept rows if `interval_s` has passed since the last log line."""
-        self._rows.append(row)
+        self._rows.append(event_row)
         now_s = self.log.clock.now()
         if self._last_flush_s is None:
             self._last_flush_s = now_s

@@ -19,14 +19,14 @@ class WorkerSlowdowns:
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
-    def add_slowdown(self, start_s: float, duration_s: float | None, factor: float) -> None:
-        """Add a slowdown: from `start_s` on, compute takes `factor` times as long, for `duration_s` or to the end."""
-        self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, factor))
+    def add_slowdown(self, start_s: float, duration_s: float | None, slowness: float) -> None:
+        """Add a slowdown: from `start_s` on, compute takes `slowness` times as long, for `duration_s` or to the end."""
+        self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, slowness))
 
-    def compute_end_s(self, start_s: float, compute_s: float) -> float:
+    def end_of_compute_s(self, start_s: float, compute_s: float) -> float:
         """Return when compute ends that starts at `start_s` and takes `compute_s` seconds without a slowdown."""
         now_s = start_s
-        for change_s in self._factor_change_times_s(start_s):
+        for change_s in self._slowdown_change_times_s(start_s):
             factor = self._slowdown_factor_at(now_s)
             if factor < inf and now_s + compute_s * factor <= change_s:
                 break
@@ -34,14 +34,14 @@ class WorkerSlowdowns:
             now_s = change_s
         return now_s + compute_s * self._slowdown_factor_at(now_s)
 
-    def pause_end_s(self, now_s: float) -> float:
+    def end_of_pause_s(self, now_s: float) -> float:
         """Return when a paused worker may continue: the end of the pauses at `now_s`; without a pause `now_s`."""
         while self._slowdown_factor_at(now_s) == inf:
             pauses = (pause for pause in self.intervals if pause.factor == inf and pause.start_s <= now_s < pause.end_s)
             now_s = max(pause.end_s for pause in pauses)
         return now_s
 
-    def _factor_change_times_s(self, after_s: float) -> list[float]:
+    def _slowdown_change_times_s(self, after_s: float) -> list[float]:
         """Return the times after `after_s` at which the slowdown factor may change, in order."""
         times_s = (time_s for interval in self.intervals for time_s in (interval.start_s, interval.end_s))
         return sorted({time_s for time_s in times_s if after_s < time_s < inf})

@@ -44,9 +44,9 @@ class PublishedCurve(FrozenRecord):
         return self
 
 
-def unknown_strategy_conflicts(curves: Sequence[PublishedCurve], known_labels: Sequence[str]) -> Iterator[KeyConflict]:
+def unknown_label_conflicts(curves: Sequence[PublishedCurve], strategy_labels: Sequence[str]) -> Iterator[KeyConflict]:
     """Yield a conflict for every published curve whose strategy is not in the scenario."""
     for k, curve in enumerate(curves):
-        if curve.strategy not in known_labels:
-            message = f"there is no strategy {curve.strategy}; strategies are {', '.join(known_labels)}"
+        if curve.strategy not in strategy_labels:
+            message = f"there is no strategy {curve.strategy}; strategies are {', '.join(strategy_labels)}"
             yield KeyConflict(("published", k, "strategy"), message)

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, mod
 
 from services.cluster.cluster import Cluster, WorkerSpec, cluster_node_names
 from services.cluster.events import AnyDeclaredEvent, LinkChange, event_conflicts, restrict_events_to_nodes
-from services.scenario.published_curves import PublishedCurve, unknown_strategy_conflicts
+from services.scenario.published_curves import PublishedCurve, unknown_label_conflicts
 from services.scenario.sweep import (
     WORKERS_KEY_PATH,
     ScenarioDocument,
@@ -25,7 +25,7 @@ from services.scenario.sweep import (
 )
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
-from services.schema.conflicts import KeyConflict, prefix_conflict_paths, raise_conflicts
+from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
 from services.schema.units import Duration
 from services.strategies import AnyStrategy, ScenarioSizes
 
@@ -93,12 +93,12 @@ class FidelityLimits(FrozenRecord):
         "that is more",
     )
 
-    def message_time_tolerance_s(self, declared_time_s: float, dilation: float) -> float:
+    def message_time_tolerance_s(self, declared_message_s: float, time_dilation: float) -> float:
         """Return the allowed difference between measured and declared time of one message, in virtual seconds.
 
         The tolerance is the rate error of the link plus that of a round trip, for the timers of this host.
         """
-        return self.rate_error * declared_time_s + self.round_trip / dilation
+        return self.rate_error * declared_message_s + self.round_trip / time_dilation
 
 
 class Scenario(FrozenRecord):
@@ -150,7 +150,7 @@ class Scenario(FrozenRecord):
         return self.cluster.worker_spec(rank)
 
     @property
-    def host_speed_worker_names(self) -> tuple[str, ...]:
+    def workers_without_throughput(self) -> tuple[str, ...]:
         """Names of the workers without a declared throughput; they compute as fast as this host can."""
         return tuple(f"worker-{k}" for k in range(self.cluster.workers) if not self.worker_spec(k).samples_per_s)
 
@@ -180,10 +180,10 @@ class Scenario(FrozenRecord):
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.swept_document(settings))  # validates swept values, which may be anything
+        swept = Scenario.decode(self.document_at_sweep_point(settings))  # validates swept values, which may be anything
         return TrialSpec.from_trial_settings(settings, Scenario.decode(swept.single_trial_document(settings)))
 
-    def swept_document(self, trial_settings: "TrialSettings") -> ScenarioDocument:
+    def document_at_sweep_point(self, trial_settings: "TrialSettings") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
         return apply_sweep_point(self.sweep, trial_settings.sweep_point, self.encode())
 
@@ -213,13 +213,13 @@ class Scenario(FrozenRecord):
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
         """Return the sweep axes that change trials of a strategy (None: the baseline), number of workers last."""
-        axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
+        axes = {name: axis for name, axis in self.sweep.items() if axis.changes_trials_of(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
     @model_validator(mode="after")
     def _reject_conflicting_keys(self) -> Self:
         raise_conflicts((*self._sweep_conflicts(), *self._unknown_nodes_or_strategies()))
-        raise_conflicts(() if self.sweep else self._single_trial_conflicts())
+        raise_conflicts(() if self.sweep else self._key_conflicts_without_sweep())
         return self
 
     def _sweep_conflicts(self) -> Iterator[KeyConflict]:
@@ -237,13 +237,13 @@ class Scenario(FrozenRecord):
         workers = max(self._swept_node_counts(WORKERS_KEY_PATH), default=self.cluster.workers)
         server_counts = (strategy.training_phases().server_count for strategy in self.strategies.values())
         servers = max((*self._swept_server_counts(), *server_counts))
-        yield from prefix_conflict_paths("cluster", self.cluster.unknown_node_conflicts(workers, servers))
-        yield from prefix_conflict_paths("events", event_conflicts(self.events, cluster_node_names(workers, servers)))
-        yield from unknown_strategy_conflicts(self.published, list(self.strategies))
+        yield from prepend_parent_key("cluster", self.cluster.unknown_node_conflicts(workers, servers))
+        yield from prepend_parent_key("events", event_conflicts(self.events, cluster_node_names(workers, servers)))
+        yield from unknown_label_conflicts(self.published, list(self.strategies))
 
-    def _swept_node_counts(self, key_path: str) -> Iterator[int]:
+    def _swept_node_counts(self, count_key_path: str) -> Iterator[int]:
         """Yield the values of a swept key that counts nodes, such as the number of workers or of servers."""
-        values = (value for name, axis in self.sweep.items() for value in axis.values_of_key_path(name, key_path))
+        values = (value for name, axis in self.sweep.items() for value in axis.values_of_key_path(name, count_key_path))
         return (value for value in values if is_positive_int(value))
 
     def _swept_server_counts(self) -> Iterator[int]:
@@ -251,20 +251,20 @@ class Scenario(FrozenRecord):
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
-    def _single_trial_conflicts(self) -> Iterator[KeyConflict]:
+    def _key_conflicts_without_sweep(self) -> Iterator[KeyConflict]:
         """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            conflicts = strategy.conflicts(self._scenario_sizes())
-            yield from prefix_conflict_paths("strategies", prefix_conflict_paths(label, conflicts))
+            conflicts = strategy.conflicts(self._cluster_and_workload_sizes())
+            yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
         if self.workload.global_batch_size(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
             yield KeyConflict(("workload", "batch"), message)
         yield from self._missing_link_rate_conflicts()
         yield from self._missing_throughput_conflicts()
-        yield from self._event_after_end_conflicts()
+        yield from self._event_after_training_conflicts()
 
-    def _scenario_sizes(self) -> ScenarioSizes:
+    def _cluster_and_workload_sizes(self) -> ScenarioSizes:
         workers, workload = self.cluster.workers, self.workload
         layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
         return ScenarioSizes(
@@ -288,7 +288,7 @@ class Scenario(FrozenRecord):
 
     def _missing_throughput_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every random event if the duration of the trial cannot be predicted."""
-        unpaced = self.host_speed_worker_names
+        unpaced = self.workers_without_throughput
         for k, event in enumerate(self.events):
             if unpaced and event.at.random is not None:
                 message = (
@@ -297,7 +297,7 @@ class Scenario(FrozenRecord):
                 )
                 yield KeyConflict(("events", k, "at", "random"), message)
 
-    def _event_after_end_conflicts(self) -> Iterator[KeyConflict]:
+    def _event_after_training_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that is declared at a step after the last training step."""
         steps = self.workload.total_steps(self.cluster.workers)
         for k, event in enumerate(self.events):

@@ -72,7 +72,7 @@ class SweepAxis(FrozenRecord):
         assignments = (self.values_by_key_path(axis_name, option) for option in self.values_or_case_names)
         return [values[key_path] for values in assignments if key_path in values]
 
-    def affects_strategy(self, axis_name: str, strategy_label: str | None) -> bool:
+    def changes_trials_of(self, axis_name: str, strategy_label: str | None) -> bool:
         """Return whether this sweep axis changes trials of a strategy.
 
         The label None stands for the baseline, which always has one worker.

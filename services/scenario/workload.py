@@ -66,7 +66,7 @@ class Workload(FrozenRecord):
         return self.epochs * self.steps_per_epoch(worker_count)
 
 
-class TaskAndSampleCount(NamedTuple):
+class LearningTaskAndTrainSize(NamedTuple):
     """The learning task of a dataset, and the size of its training set."""
 
     task: LearningTask
@@ -74,7 +74,7 @@ class TaskAndSampleCount(NamedTuple):
 
 
 @cache
-def learning_task_of(dataset: Dataset) -> TaskAndSampleCount:
+def learning_task_of(dataset: Dataset) -> LearningTaskAndTrainSize:
     """Return the learning task and the training set size of a dataset. The dataset is loaded at the first call."""
     data = dataset.load("float32")
-    return TaskAndSampleCount(data.task, len(data.train_x))
+    return LearningTaskAndTrainSize(data.task, len(data.train_x))

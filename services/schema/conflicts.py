@@ -27,6 +27,6 @@ def raise_conflicts(conflicts: Iterable[KeyConflict]) -> None:
         raise KeyConflictError(found)
 
 
-def prefix_conflict_paths(key: str | int, conflicts: Iterable[KeyConflict]) -> Iterator[KeyConflict]:
+def prepend_parent_key(parent_key: str | int, conflicts: Iterable[KeyConflict]) -> Iterator[KeyConflict]:
     """Yield the conflicts of a nested record, with the key of that record added in front of each key path."""
-    return (KeyConflict((key, *key_path), message) for key_path, message in conflicts)
+    return (KeyConflict((parent_key, *key_path), message) for key_path, message in conflicts)

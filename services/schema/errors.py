@@ -33,7 +33,7 @@ class ProtocolError(EnsayoError):
     """A message arrived that the protocol does not allow in this state: a bug, not a condition to recover from."""
 
 
-def first_nested_error(error: BaseException) -> BaseException:
+def first_error_in_group(error: BaseException) -> BaseException:
     """Return the first exception inside nested exception groups; return an exception outside of a group unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

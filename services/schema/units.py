@@ -34,13 +34,13 @@ class Quantity(float):
         return super().__new__(cls, cls._parse(value) if isinstance(value, str) else value)
 
     @classmethod
-    def pattern(cls) -> str:
+    def text_regex(cls) -> str:
         """Return the regular expression of a valid quantity with its unit, such as `100mbit`."""
         return f"^({NUMBER_PATTERN})({'|'.join(cls.units)})$"
 
     @classmethod
     def _parse(cls, text: str) -> float:
-        match = re.match(cls.pattern(), text)
+        match = re.match(cls.text_regex(), text)
         value = float(match[1]) * cls.units[match[2]] if match else 0.0
         if value > 0 and isfinite(value):
             return value
@@ -74,7 +74,7 @@ class Quantity(float):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the JSON Schema: a string with a pattern, so that editors underline a wrong unit."""
-        return {"type": "string", "pattern": cls.pattern(), "examples": [cls.example]}
+        return {"type": "string", "pattern": cls.text_regex(), "examples": [cls.example]}
 
 
 class Rate(Quantity):

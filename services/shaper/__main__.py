@@ -55,7 +55,7 @@ class ShaperRequestHandler:
             "stop_receiver": self.stop_probe_receiver,
         }
 
-    def start_handling(self, command: str, arguments: dict[str, Any]) -> Callable[[], Response]:
+    def start_request(self, request_name: str, arguments: dict[str, Any]) -> Callable[[], Response]:
         """Start to handle a request, and return a function that waits for its response.
 
         A change of the link is scheduled before this returns.
@@ -63,9 +63,9 @@ class ShaperRequestHandler:
         Raises:
             OSError: a program of a change can't be started.
         """
-        if command == "at":
+        if request_name == "at":
             return self._change_schedule.add(**arguments).result
-        return partial(self.handlers[command], **arguments)
+        return partial(self.handlers[request_name], **arguments)
 
     def run_shell_script(self, script: str) -> Response:
         """Run a shell script, and respond with its output.
@@ -84,7 +84,7 @@ class ShaperRequestHandler:
         Raises:
             RuntimeError: the delay line has ended.
         """
-        self._query_delay_line(delays)
+        self._send_delay_line_request(delays)
         return {}
 
     def read_queue_delays(self, queues: list[str]) -> Response:
@@ -93,9 +93,9 @@ class ShaperRequestHandler:
         Raises:
             RuntimeError: the delay line has ended.
         """
-        return {"laws": self._query_delay_line(queues)}
+        return {"laws": self._send_delay_line_request(queues)}
 
-    def _query_delay_line(self, request: dict[str, Any] | list[str]) -> Any:
+    def _send_delay_line_request(self, request: dict[str, Any] | list[str]) -> Any:
         """Send a request to the delay line and return its response; the first request starts the delay line."""
         with self._delay_line_lock:
             if self._delay_line is None:
@@ -155,7 +155,7 @@ def main() -> int:
         arguments = json.loads(line)
         request_id, command = arguments.pop("id"), arguments.pop("do")
         try:
-            complete = handler.start_handling(command, arguments)
+            complete = handler.start_request(command, arguments)
         except Exception as error:  # noqa: BLE001 - reported in the response
             complete = partial(_raise_error, error)
         threading.Thread(target=_print_response, args=(request_id, complete), daemon=True).start()

@@ -51,7 +51,7 @@ class PacketDelayQueue:
         last_packet = None
         while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
             last_packet = self._waiting_packets.popleft()[1]
-        return b"" if last_packet is None else nfqueue.encode_accept_up_to_packet(self.number, last_packet)
+        return b"" if last_packet is None else nfqueue.encode_accept_packets_up_to(self.number, last_packet)
 
     @property
     def next_due_s(self) -> float | None:
@@ -63,17 +63,17 @@ class PacketDelayQueue:
         self.delays_s, self.loss_draws, self.description = queue.delays_s, queue.loss_draws, queue.description
 
 
-def make_delay_queue(number: int, queue_description: dict[str, Any], wake_early_s: float) -> PacketDelayQueue:
+def make_delay_queue(queue_number: int, queue_description: dict[str, Any], oversleep_s: float) -> PacketDelayQueue:
     """Return a packet queue with the delay and loss of a `NetworkPath`; its description has the path and a seed."""
     if not queue_description["path"]["jitters"] and not queue_description["path"]["losses"]:
         delay_s = float(queue_description["path"]["delay_s"])
-        return PacketDelayQueue(number, repeat(delay_s), wake_early_s=wake_early_s, description=queue_description)
+        return PacketDelayQueue(queue_number, repeat(delay_s), wake_early_s=oversleep_s, description=queue_description)
     from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
     path, seed = NetworkPath.model_validate(queue_description["path"]), queue_description["seed"]
-    loss_draws = tuple(loss.stream_loss_flags(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
+    loss_draws = tuple(loss.iter_packet_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
     return PacketDelayQueue(
-        number, path.stream_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, queue_description
+        queue_number, path.iter_one_way_delays_s(Random(f"{seed} delay")), loss_draws, oversleep_s, queue_description
     )
 
 
@@ -97,7 +97,7 @@ def main() -> int:
                 return 0
             *lines, unfinished_line = unfinished_line.split(b"\n")
             for line in lines:
-                _handle_input_line(netlink, queues, json.loads(line), wake_early_s)
+                _handle_queue_request(netlink, queues, json.loads(line), wake_early_s)
 
 
 def _seconds_to_next_packet(queues: dict[int, PacketDelayQueue]) -> float | None:
@@ -120,12 +120,12 @@ def _receive_packets(netlink_socket: Any, queues: dict[int, PacketDelayQueue], n
         netlink_socket.send(verdicts)
 
 
-def _handle_input_line(
-    netlink_socket: Any, queues: dict[int, PacketDelayQueue], request: dict[str, Any] | list[str], wake_early_s: float
+def _handle_queue_request(
+    netlink_socket: Any, queues: dict[int, PacketDelayQueue], request: dict[str, Any] | list[str], oversleep_s: float
 ) -> None:
     """Handle one input line: a mapping (queue number -> settings) sets queues, a list requests them."""
     if isinstance(request, dict):
-        _apply_queue_descriptions(netlink_socket, queues, request, wake_early_s)
+        _apply_queue_descriptions(netlink_socket, queues, request, oversleep_s)
         response = {}
     else:
         response = {key: queues[int(key)].description for key in request if int(key) in queues}
@@ -134,12 +134,12 @@ def _handle_input_line(
 
 
 def _apply_queue_descriptions(
-    netlink_socket: Any, queues: dict[int, PacketDelayQueue], descriptions: dict[str, Any], wake_early_s: float
+    netlink_socket: Any, queues: dict[int, PacketDelayQueue], description_by_queue: dict[str, Any], oversleep_s: float
 ) -> None:
-    """Create packet queues, or change the settings of existing ones; `descriptions` has settings by queue number."""
-    for key, description in descriptions.items():
+    """Create packet queues, or change settings of existing ones; `description_by_queue` is by queue number."""
+    for key, description in description_by_queue.items():
         number = int(key)
-        queue = make_delay_queue(number, description, wake_early_s)
+        queue = make_delay_queue(number, description, oversleep_s)
         if number in queues:
             queues[number].copy_settings_from(queue)
         else:

@@ -21,14 +21,14 @@ _HEADER = struct.Struct("=IHHII")
 _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields in a message about a packet
 
 
-def encode_queue_binding(queue: int) -> bytes:
+def encode_queue_binding(queue_id: int) -> bytes:
     """Return the messages that bind a kernel packet queue to this process; large TCP packets arrive unsplit."""
     return b"".join(
         (
-            _encode_message(CONFIG, queue, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledge=True),
-            _encode_message(CONFIG, queue, _encode_attribute(2, struct.pack(">IB", 0, _COPY_META))),
-            _encode_message(CONFIG, queue, _encode_attribute(3, struct.pack(">I", MAX_QUEUE_PACKETS))),
-            _encode_message(CONFIG, queue, _encode_queue_flags(_AS_SEGMENTED)),
+            _encode_message(CONFIG, queue_id, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledge=True),
+            _encode_message(CONFIG, queue_id, _encode_attribute(2, struct.pack(">IB", 0, _COPY_META))),
+            _encode_message(CONFIG, queue_id, _encode_attribute(3, struct.pack(">I", MAX_QUEUE_PACKETS))),
+            _encode_message(CONFIG, queue_id, _encode_queue_flags(_AS_SEGMENTED)),
         )
     )
 
@@ -38,7 +38,7 @@ def encode_packet_verdict(queue_number: int, packet_number: int, decision: int) 
     return _encode_message(VERDICT, queue_number, _encode_attribute(2, struct.pack(">II", decision, packet_number)))
 
 
-def encode_accept_up_to_packet(queue_number: int, packet_number: int) -> bytes:
+def encode_accept_packets_up_to(queue_number: int, packet_number: int) -> bytes:
     """Return the message that accepts all waiting packets of a queue up to one packet, which is included."""
     return _encode_message(VERDICT_BATCH, queue_number, _encode_attribute(2, struct.pack(">II", ACCEPT, packet_number)))
 

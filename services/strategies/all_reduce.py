@@ -17,7 +17,7 @@ from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
-    ExchangeScheme,
+    ExchangeProperties,
     Gradient,
     ScenarioSizes,
     SinglePhaseStrategy,
@@ -45,7 +45,7 @@ class AllReduce(SinglePhaseStrategy):
             yield KeyConflict((), f"{why}; compressor {self.compress.kind} has state")
         elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        if conflict := self.collective.conflict_with_model_arrays(scenario_sizes.array_sizes):
+        if conflict := self.collective.key_conflict_with_model(scenario_sizes.array_sizes):
             key, why = conflict
             yield KeyConflict(("collective", key), why)
         if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
@@ -53,9 +53,9 @@ class AllReduce(SinglePhaseStrategy):
             yield KeyConflict(("collective",), f"{why}; set cluster.worker.uplink, or choose another collective")
 
     def resolve_auto_collective(
-        self, model_and_racks: NetworkAndModelSizes, cost_model: CostModel
+        self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.collectives_to_compare(model_and_racks)
+        collectives = self.collective.candidate_collectives(network_and_model_sizes)
         candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
         if len(candidates) == 1:
             return candidates[0], {}
@@ -64,8 +64,8 @@ class AllReduce(SinglePhaseStrategy):
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
-    def exchange_scheme(self) -> ExchangeScheme:
-        return ExchangeScheme(compressor=self.compress)
+    def exchange_properties(self) -> ExchangeProperties:
+        return ExchangeProperties(compressor=self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.collective.plan_transfers(worker_count)
@@ -85,17 +85,17 @@ class AllReduce(SinglePhaseStrategy):
         ranks, schedule = len(cost_model.workers), self.collective_schedule(len(cost_model.workers))
         size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
         flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.rank_pairs}
-        transfer_s = self.collective.predict_run_time_s(ranks, size_bytes, 0.0, _beta_s_per_byte(schedule, cost_model))
+        transfer_s = self.collective.all_reduce_time_s(ranks, size_bytes, 0.0, _seconds_per_byte(schedule, cost_model))
         waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._hidden_latency_s(schedule, cost_model, transfer_s, waits_s)
+        hidden_s = self._overlapped_latency_s(schedule, cost_model, transfer_s, waits_s)
         return StepTimePrediction(
             compute_s=cost_model.kth_fastest_compute_s(ranks),
             exchange_s=transfer_s + waits_s - hidden_s,
-            formula=f"t_c + {self.collective.run_time_formula}"
+            formula=f"t_c + {self.collective.all_reduce_time_formula}"
             + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _hidden_latency_s(
+    def _overlapped_latency_s(
         self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
     ) -> float:
         """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
@@ -103,7 +103,7 @@ class AllReduce(SinglePhaseStrategy):
             return 0.0
         ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
         piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
-        return self.collective.overlapped_latency_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
+        return self.collective.latency_during_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(worker_context, self.compress)
@@ -118,7 +118,7 @@ class AllReduceWorker(WorkerAlgorithm):
     def initial_state(self, params: Vector) -> WorkerState:
         return self.context.optimiser.init_state(params)
 
-    def switched_worker_state(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
+    def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
         """Return the worker's state after a strategy switch: its complete copy of the optimiser's state."""
         return optimiser_state
 
@@ -139,7 +139,7 @@ class AllReduceWorker(WorkerAlgorithm):
             return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), state))
 
 
-def _beta_s_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:
+def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:
     """Return the effective seconds per byte (β) of an all-reduce schedule on the network of a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
@@ -151,12 +151,12 @@ def _beta_s_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float
         workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links, compute_s=0.0
     )
     transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(_bytes_by_flow(load, workers) for load in schedule.payload_sizes_by_rank_pair).items():
+    for load, rounds in Counter(_bytes_by_flow(load, workers) for load in schedule.relative_rank_pair_loads).items():
         transfer_s += rounds * cost_model.transfer_s(load)
         equal_transfer_s += rounds * equal.transfer_s(load)
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _bytes_by_flow(pair_bytes: Mapping[RankPair, int], nodes: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+def _bytes_by_flow(bytes_by_pair: Mapping[RankPair, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
     """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
-    return tuple(sorted(((nodes[source], nodes[target]), weight) for (source, target), weight in pair_bytes.items()))
+    return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in bytes_by_pair.items()))

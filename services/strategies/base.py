@@ -91,10 +91,10 @@ class BytesPerStep:
     replies: tuple[float, ...] = ()  # by rank: bytes of a worker that are replies of its own shard to other workers
 
 
-def average_bytes_per_step(size_bytes: int, period_steps: int) -> float:
-    """Return the mean bytes per step of a message sent once every `period_steps` steps; an integer if that is exact."""
-    quotient, remainder = divmod(size_bytes, period_steps)
-    return size_bytes / period_steps if remainder else quotient
+def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
+    """Return the mean bytes per step of a message sent every `steps_per_message` steps; an integer if that is exact."""
+    quotient, remainder = divmod(message_bytes, steps_per_message)
+    return message_bytes / steps_per_message if remainder else quotient
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Strategy(ScenarioComponent, ABC):
 
     def resolve_auto_collective(
         self,
-        model_and_racks: NetworkAndModelSizes,  # noqa: ARG002 - see below
+        network_and_model_sizes: NetworkAndModelSizes,  # noqa: ARG002 - see below
         cost_model: CostModel,  # noqa: ARG002
     ) -> tuple[Self, dict[str, float]]:
         """Return this strategy with values such as collective `auto` replaced by the choice for this network and model.
@@ -150,7 +150,7 @@ class Strategy(ScenarioComponent, ABC):
 
 
 @dataclass(frozen=True)
-class ExchangeScheme:
+class ExchangeProperties:
     """Properties of a training phase that are the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
@@ -165,9 +165,9 @@ class SinglePhaseStrategy(Strategy):
     def training_phases(self) -> TrainingPhases:
         return TrainingPhases(self)
 
-    def exchange_scheme(self) -> ExchangeScheme:
+    def exchange_properties(self) -> ExchangeProperties:
         """Return the properties of this training phase that are the same on every cluster."""
-        return ExchangeScheme()
+        return ExchangeProperties()
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
         """Return the optimiser with the learning rate of this training phase; by default the declared optimiser."""
@@ -201,7 +201,7 @@ class WorkerAlgorithm(ABC):
     context: WorkerContext
 
     @property
-    def receiver_names(self) -> tuple[str, ...]:
+    def vector_receiver_names(self) -> tuple[str, ...]:
         """Names of the nodes to which this worker sends gradients or parameters."""
         ranks = self.context.schedule.target_ranks(self.context.rank)
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
@@ -210,7 +210,7 @@ class WorkerAlgorithm(ABC):
     def initial_state(self, params: Vector) -> WorkerState:
         """Return the state of this algorithm before the first step."""
 
-    def switched_worker_state(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
+    def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
         """Return the state of this algorithm right after a strategy switch; by default the initial state.
 
         Args:
@@ -233,7 +233,7 @@ class WorkerAlgorithm(ABC):
         The durations of the step phases exchange, wait and update are added to the step times.
         """
 
-    async def exchange_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
+    async def exchange_result_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
         """Exchange the result of the steps since the last exchange, because this worker leaves the run at `step`."""
 
     async def announce_leaving(self, step: int) -> None:  # noqa: B027 - most are not waited for

@@ -39,14 +39,14 @@ class CostModel(FrozenRecord):
         """Return the seconds in which node pairs that all send at the same time transfer equally many bytes each."""
         return self.transfer_s([(flow, bytes_per_flow) for flow in flows])
 
-    def transfer_s(self, flow_bytes: Iterable[FlowBytes]) -> float:
+    def transfer_s(self, flows_with_bytes: Iterable[FlowBytes]) -> float:
         """Return the seconds in which flows that start together transfer their bytes: the time of the busiest link."""
-        return max(self.busy_s_by_link(flow_bytes).values(), default=0.0)
+        return max(self.busy_s_by_link(flows_with_bytes).values(), default=0.0)
 
-    def busy_s_by_link(self, flow_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
+    def busy_s_by_link(self, flows_with_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
         """Return, for each link, the seconds that it needs for the bytes of all flows over it."""
         link_bytes = defaultdict[LinkId, float](float)
-        for (source, target), size_bytes in flow_bytes:
+        for (source, target), size_bytes in flows_with_bytes:
             link_bytes["up", source] += size_bytes
             link_bytes["down", target] += size_bytes
             for number, pipe in enumerate(self.network.shared_links):
@@ -134,15 +134,15 @@ class StepTimePrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def training_s(self, step_count: int, worker_batch_shares: Sequence[int]) -> float:
+    def training_s(self, step_count: int, relative_batch_shares: Sequence[int]) -> float:
         """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
 
-        Each worker computes its share, given by `worker_batch_shares`. In asynchronous training a fast worker
+        Each worker computes its share, given by `relative_batch_shares`. In asynchronous training a fast worker
         computes more than its share.
         """
-        steps_s = self.steps_s or (self.step_s,) * len(worker_batch_shares)
+        steps_s = self.steps_s or (self.step_s,) * len(relative_batch_shares)
         if not all(steps_s):
             return 0.0
-        shares_per_s = sum(share / step_s for share, step_s in zip(worker_batch_shares, steps_s, strict=True))
-        batches_per_s = shares_per_s / sum(worker_batch_shares)
+        shares_per_s = sum(share / step_s for share, step_s in zip(relative_batch_shares, steps_s, strict=True))
+        batches_per_s = shares_per_s / sum(relative_batch_shares)
         return step_count / (batches_per_s * self.counted)

@@ -18,8 +18,8 @@ from services.parameter_server.update_rules import ElasticAveragingRule, elastic
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
-from services.strategies.base import ExchangeScheme, Gradient, ScenarioSizes, StepResult, WorkerContext
-from services.strategies.push_pull import PusherState, PushPullWorker
+from services.strategies.base import ExchangeProperties, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
 DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
@@ -40,8 +40,8 @@ class Easgd(ServerBasedStrategy):
         None, ge=0, lt=1, description="strength α of the coupling between worker and centre; default: 0.9 / workers"
     )
 
-    def exchange_scheme(self) -> ExchangeScheme:
-        return ExchangeScheme(is_synchronous=False, exchange_period=self.period)
+    def exchange_properties(self) -> ExchangeProperties:
+        return ExchangeProperties(is_synchronous=False, exchange_period=self.period)
 
     def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from super().conflicts(scenario_sizes)
@@ -69,7 +69,7 @@ class Easgd(ServerBasedStrategy):
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
         moving_rate = self._moving_rate_or_default(len(worker_context.workers))
-        return EasgdWorker(worker_context, self.exchange_scheme().compressor, self.period, moving_rate)
+        return EasgdWorker(worker_context, self.exchange_properties().compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class EasgdState:
     """State of an EASGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
-    shard_states: tuple[PusherState, ...]  # by shard
+    shard_states: tuple[PushState, ...]  # by shard
     centre: Vector  # after this worker's last exchange
     unsent_samples: int = 0  # of this worker, since its last exchange
     samples: int = 0  # of all workers, exchanged up to this worker's last exchange
@@ -111,9 +111,9 @@ class EasgdWorker(PushPullWorker):
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _elastic_update(self, nth_push: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
+    async def _elastic_update(self, push_index: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_and_await_replies(nth_push, params, state.unsent_samples, state.shard_states, times)
+        replies = await self.push_and_await_replies(push_index, params, state.unsent_samples, state.shard_states, times)
         with times.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_averaging_move(self.moving_rate, params, centre)
@@ -127,7 +127,7 @@ class EasgdWorker(PushPullWorker):
         staleness, samples, pending_samples = replies.staleness, replies.samples, replies.pending_samples
         return StepResult(params - moved, state, staleness, samples, pending_samples, state.centre)
 
-    async def exchange_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:
+    async def exchange_result_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:
         if step % self.period:  # even without samples since the last exchange: servers expect every push number
             await self._elastic_update(step // self.period, step_result.params, step_result.state, step_times)
 

@@ -20,7 +20,7 @@ from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     BytesPerStep,
-    ExchangeScheme,
+    ExchangeProperties,
     Gradient,
     ScenarioSizes,
     SinglePhaseStrategy,
@@ -59,14 +59,14 @@ class LocalSgd(SinglePhaseStrategy):
             yield KeyConflict(("period",), why)
 
     def resolve_auto_collective(
-        self, model_and_racks: NetworkAndModelSizes, cost_model: CostModel
+        self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        resolved, exchange_s = self._averaging_all_reduce.resolve_auto_collective(model_and_racks, cost_model)
+        resolved, exchange_s = self._averaging_all_reduce.resolve_auto_collective(network_and_model_sizes, cost_model)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def exchange_scheme(self) -> ExchangeScheme:
-        return ExchangeScheme(exchange_period=self.period, compressor=self.compress)
+    def exchange_properties(self) -> ExchangeProperties:
+        return ExchangeProperties(exchange_period=self.period, compressor=self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self._averaging_all_reduce.collective_schedule(worker_count)

@@ -18,8 +18,8 @@ from services.parameter_server.update_rules import GradientUpdateRule
 from services.runtime.run_log import StepTimes
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
-from services.strategies.base import ExchangeScheme, Gradient, ScenarioSizes, StepResult, WorkerContext
-from services.strategies.push_pull import PusherState, PushPullWorker
+from services.strategies.base import ExchangeProperties, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
 
@@ -45,21 +45,21 @@ class ParameterServer(ServerBasedStrategy):
     def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
 
-    def exchange_scheme(self) -> ExchangeScheme:
-        is_synchronous = self.synchrony.wait_rules().is_synchronous
-        return ExchangeScheme(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
+    def exchange_properties(self) -> ExchangeProperties:
+        is_synchronous = self.synchrony.worker_wait_rules().is_synchronous
+        return ExchangeProperties(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
 
     def _strategy_key_conflict(self, worker_count: int) -> str | None:
-        if self._reduces_learning_rate(worker_count) and self.staleness.divides_rate_by_worker_count:
+        if self._scales_rate_by_gradient_count(worker_count) and self.staleness.divides_lr_by_worker_count:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
                 "does so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
         return super()._strategy_key_conflict(worker_count)
 
-    def _reduces_learning_rate(self, worker_count: int) -> bool:
+    def _scales_rate_by_gradient_count(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
-        algorithm, properties = self.server_algorithm(), self.synchrony.wait_rules()
+        algorithm, properties = self.server_algorithm(), self.synchrony.worker_wait_rules()
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.gradient_worker_count(worker_count)
 
@@ -73,9 +73,9 @@ class ParameterServer(ServerBasedStrategy):
         yield from self._empty_shard_conflicts(scenario_sizes)
 
     def _invalid_second_phase_reason(self, worker_count: int) -> str | None:
-        if reason := self.placement.strategy_switch_conflict(worker_count, self.servers):
+        if reason := self.placement.invalid_after_switch_reason(worker_count, self.servers):
             return reason
-        if reason := self._single_server_only_reason(worker_count):
+        if reason := self._unsupported_servers_reason(worker_count):
             return reason
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
         gradient_workers = self.placement.gradient_worker_count(worker_count)
@@ -95,7 +95,7 @@ class ParameterServer(ServerBasedStrategy):
         rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
         """
         planned_gradients = None
-        if not (self.synchrony.wait_rules().straggler_criterion and self.rate == "as_given"):
+        if not (self.synchrony.worker_wait_rules().straggler_criterion and self.rate == "as_given"):
             planned_gradients = self.server_algorithm().gradients_per_update(worker_count)
         state = optimiser.init_state(params)
         return GradientUpdateRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
@@ -107,15 +107,15 @@ class ParameterServer(ServerBasedStrategy):
 class ParameterServerWorker(PushPullWorker):
     """Worker algorithm of the parameter server: pushes its gradient and continues with the replied parameters."""
 
-    def initial_state(self, params: Vector) -> tuple[PusherState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
+    def initial_state(self, params: Vector) -> tuple[PushState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.initial_shard_states()
 
-    def switched_worker_state(
+    def state_after_switch(
         self,
         params: Vector,
         update_count: int,
         optimiser_state: OptimiserState,  # noqa: ARG002
-    ) -> tuple[PusherState, ...]:
+    ) -> tuple[PushState, ...]:
         """Return the state that a worker keeps for each shard after a strategy switch, with new compressor states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
@@ -123,7 +123,7 @@ class ParameterServerWorker(PushPullWorker):
         return tuple(state._replace(version=update_count) for state in self.initial_state(params))
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: tuple[PusherState, ...], step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, state: tuple[PushState, ...], step_times: StepTimes
     ) -> StepResult:
         replies = await self.push_and_await_replies(step, gradient.mean, gradient.samples, state, step_times)
         params = self.context.device.to_device(replies.vector)

@@ -15,7 +15,7 @@ from services.schema.arrays import HostArray, Vector
 from services.strategies.base import WorkerAlgorithm
 
 
-class PusherState(NamedTuple):
+class PushState(NamedTuple):
     """State that a worker keeps for one shard: version of the parameters, and state of the compressor."""
 
     version: int  # of the parameters that the worker holds
@@ -27,7 +27,7 @@ class ShardReplies(NamedTuple):
     """Replies of all shard owners to one push of a worker."""
 
     vector: HostArray  # the whole vector
-    shard_states: tuple[PusherState, ...]  # by shard
+    shard_states: tuple[PushState, ...]  # by shard
     staleness: float  # mean over shards
     samples: int  # as the first shard counts them
     pending_samples: int
@@ -40,19 +40,19 @@ class PushPullWorker(WorkerAlgorithm):
     compressor: Compressor  # of pushes
 
     @property
-    def receiver_names(self) -> tuple[str, ...]:
+    def vector_receiver_names(self) -> tuple[str, ...]:
         return tuple(self.context.shard_owners)
 
     async def announce_leaving(self, step: int) -> None:
         for owner in self.context.shard_owners:
             await self.context.transport.send(owner, Message(MessageTag(step, MessageKind.LEAVE)))
 
-    def initial_shard_states(self) -> tuple[PusherState, ...]:
+    def initial_shard_states(self) -> tuple[PushState, ...]:
         """Return the state of each shard before the first push: all nodes start with version 0 of the parameters."""
-        return tuple(PusherState(0, self.compressor.init_state(shard.size)) for shard in self.context.shards)
+        return tuple(PushState(0, self.compressor.init_state(shard.size)) for shard in self.context.shards)
 
     async def push_and_await_replies(
-        self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[PusherState], step_times: StepTimes
+        self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[PushState], step_times: StepTimes
     ) -> ShardReplies:
         """Push `vector` to all shard owners at once, and wait for all replies. Pushes are numbered from 0.
 
@@ -62,9 +62,9 @@ class PushPullWorker(WorkerAlgorithm):
         received = np.empty(vector.shape, vector.dtype)
         compute_s, alone = step_times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
         push = Message(MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone)
-        replies: dict[int, tuple[Message, PusherState]] = {}  # in the order of their arrival
+        replies: dict[int, tuple[Message, PushState]] = {}  # in the order of their arrival
 
-        async def push_shard(shard_number: int) -> None:
+        async def push_and_store_reply(shard_number: int) -> None:
             replies[shard_number] = await self._push_shard_and_await_reply(
                 push, shard_number, shard_states[shard_number], vector, received
             )
@@ -72,7 +72,7 @@ class PushPullWorker(WorkerAlgorithm):
         with step_times.measure_phase("exchange"):
             async with asyncio.TaskGroup() as group:  # the first failure cancels the others
                 for shard in self._push_order(len(shard_states)):
-                    group.create_task(push_shard(shard))
+                    group.create_task(push_and_store_reply(shard))
         *_, (last_reply, _) = replies.values()
         step_times.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
         step_times.add_seconds("wait", last_reply.waited_s)
@@ -91,17 +91,17 @@ class PushPullWorker(WorkerAlgorithm):
         return tuple((self.context.rank + 1 + offset) % shard_count for offset in range(shard_count))
 
     async def _push_shard_and_await_reply(
-        self, push_header: Message, shard_number: int, shard_state: PusherState, vector: Vector, reply_vector: HostArray
-    ) -> tuple[Message, PusherState]:
+        self, push_header: Message, shard_number: int, shard_state: PushState, pushed: Vector, reply_vector: HostArray
+    ) -> tuple[Message, PushState]:
         """Push one shard's range of a vector to its owner, and write the reply into the same range of the reply vector.
 
         Returns:
             The first piece of the reply, and the next state of the shard.
         """
         context, owner, owned = self.context, self.context.shard_owners[shard_number], self.context.shards[shard_number]
-        payload, compressor_state = self.compressor.compress(owned.view(vector), shard_state.compressor_state)
+        payload, compressor_state = self.compressor.compress(owned.view(pushed), shard_state.compressor_state)
         push = push_header._replace(version=shard_state.version)
         await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
         reply = await context.transport.receive(owner, MessageTag(push_header.tag.step, MessageKind.REPLY))
         await receive_remaining_pieces(context.transport, owner, reply, owned.view(reply_vector))
-        return reply, PusherState(reply.version, compressor_state, reply.skips_wait)
+        return reply, PushState(reply.version, compressor_state, reply.skips_wait)

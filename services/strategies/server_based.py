@@ -42,7 +42,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             placement=self.placement,
             synchroniser=self.synchrony,
             staleness_weighting=self._staleness_weighting,
-            compressor=self.exchange_scheme().compressor,
+            compressor=self.exchange_properties().compressor,
             make_update_rule=self._make_update_rule,
         )
 
@@ -57,14 +57,14 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             self.synchrony.worker_count_conflict(worker_count),
             self.placement.node_count_conflict(worker_count, self.servers),
         )
-        return next((reason for reason in reasons if reason), self._single_server_only_reason(worker_count))
+        return next((reason for reason in reasons if reason), self._unsupported_servers_reason(worker_count))
 
-    def _single_server_only_reason(self, worker_count: int) -> str | None:
+    def _unsupported_servers_reason(self, worker_count: int) -> str | None:
         """Return why this strategy can't have several servers; None if it can, or if it has only one."""
         count = len(self.server_algorithm().shard_ranges(worker_count, entry_count=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
-        drops = self.synchrony.wait_rules().is_asynchronous_with_stragglers and drops_stale
-        if count == 1 or not (drops or self.synchrony.wait_rules().needs_one_server):
+        drops = self.synchrony.worker_wait_rules().is_asynchronous_with_stragglers and drops_stale
+        if count == 1 or not (drops or self.synchrony.worker_wait_rules().needs_one_server):
             return None
         policy = f"synchrony {self.synchrony.kind}"
         if drops:
@@ -86,7 +86,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             yield KeyConflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
 
     def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        algorithm, period = self.server_algorithm(), self.exchange_scheme().exchange_period
+        algorithm, period = self.server_algorithm(), self.exchange_properties().exchange_period
         nodes = range(worker_count + algorithm.dedicated_server_count)
         pushed, replied = [0] * len(nodes), [0] * len(nodes)
         owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
@@ -100,5 +100,5 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        period = self.exchange_scheme().exchange_period
+        period = self.exchange_properties().exchange_period
         return ServerStepTimeModel(self.server_algorithm(), period, cost_model).predict_step_time()

@@ -52,9 +52,9 @@ class ServerStepTimeModel:
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
             return replace(
-                self, algorithm=dedicated, cost_model=_turn_workers_into_servers(self.cost_model, computing)
+                self, algorithm=dedicated, cost_model=_make_last_workers_servers(self.cost_model, computing)
             ).predict_step_time()
-        if self.algorithm.synchroniser.wait_rules().runs_in_rounds:
+        if self.algorithm.synchroniser.worker_wait_rules().runs_in_rounds:
             return self._predict_synchronous()
         return self._predict_asynchronous()
 
@@ -116,7 +116,7 @@ class ServerStepTimeModel:
         """Sender, receiver and bytes of every push in one exchange; pushes of a node to itself are left out."""
         return [
             ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
-            for owner, shard in self._shards_with_owners()
+            for owner, shard in self._owner_and_shard_pairs()
             for worker in self.cost_model.workers
             if worker != owner
         ]
@@ -127,28 +127,28 @@ class ServerStepTimeModel:
         itemsize = np.dtype(self.cost_model.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)
-            for owner, shard in self._shards_with_owners()
+            for owner, shard in self._owner_and_shard_pairs()
             for worker in self.cost_model.workers
             if worker != owner
         ]
 
-    def _shards_with_owners(self) -> Iterator[tuple[str, VectorRange]]:
+    def _owner_and_shard_pairs(self) -> Iterator[tuple[str, VectorRange]]:
         """Return each shard of the parameter vector: the name of the node that owns it, and its range."""
         model = self.cost_model
         owners = self.algorithm.shard_owners(model.workers, model.servers)
         return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
-def _turn_workers_into_servers(cost_model: CostModel, computing_count: int) -> CostModel:
+def _make_last_workers_servers(cost_model: CostModel, kept_worker_count: int) -> CostModel:
     """Return the cost model after the last workers have become servers: the other workers compute the whole batch."""
-    factor = len(cost_model.workers) / computing_count
+    factor = len(cost_model.workers) / kept_worker_count
     return cost_model.model_copy(
         update={
-            "workers": cost_model.workers[:computing_count],
-            "servers": cost_model.workers[computing_count:],
-            "compute_s": max(cost_model.worker_compute_s[:computing_count], default=cost_model.compute_s) * factor,
-            "worker_compute_s": tuple(seconds * factor for seconds in cost_model.worker_compute_s[:computing_count]),
-            "variations": cost_model.variations[:computing_count],
+            "workers": cost_model.workers[:kept_worker_count],
+            "servers": cost_model.workers[kept_worker_count:],
+            "compute_s": max(cost_model.worker_compute_s[:kept_worker_count], default=cost_model.compute_s) * factor,
+            "worker_compute_s": tuple(seconds * factor for seconds in cost_model.worker_compute_s[:kept_worker_count]),
+            "variations": cost_model.variations[:kept_worker_count],
         }
     )
 

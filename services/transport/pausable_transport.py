@@ -31,4 +31,4 @@ class PausableTransport(Transport):
         return message
 
     async def _wait_until_resumed(self) -> None:
-        await self._clock.sleep_until(self._slowdowns.pause_end_s(self._clock.now()))
+        await self._clock.sleep_until(self._slowdowns.end_of_pause_s(self._clock.now()))

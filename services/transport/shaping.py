@@ -1,7 +1,7 @@
 """Shaping of messages in the transport: delays messages like the emulated network if the kernel can't.
 
-`FluidLinkShaping` emulates the whole network: rates, shared links and delays, and the events that change them.
-`DelayOnlyShaping` adds delays alone, for a host whose kernel can shape rates but can't delay. Neither loses packets or
+`FluidModelLinkShaping` emulates the whole network: rates, shared links and delays, and the events that change them.
+`PathDelayShaping` adds delays alone, for a host whose kernel can shape rates but can't delay. Neither loses packets or
 has buffers that overflow.
 """
 
@@ -15,7 +15,7 @@ from random import Random
 
 from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
-    MessageTransitTimes,
+    FirstLastByteTimes,
     RateLimiter,
     goodput_bytes_per_s,
 )
@@ -29,7 +29,7 @@ class PathDelays:
 
     def __init__(self, node_name: str, network: Network, seed: int) -> None:
         self._delay_samples: dict[str, Iterator[float]] = {
-            path.source: path.stream_delays_s(Random(f"{seed} {path.source} {node_name}"))
+            path.source: path.iter_one_way_delays_s(Random(f"{seed} {path.source} {node_name}"))
             for path in network.paths_to(node_name)
         }
         self._last_delivery_s: dict[str, float] = defaultdict(float)
@@ -48,11 +48,11 @@ class TransportShaping(ABC):
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
-    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[MessageTransitTimes]:
+    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[FirstLastByteTimes]:
         """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
 
     @abstractmethod
-    async def shape_incoming(self, source: str, previous_link_span: MessageTransitTimes, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, prior_link_times: FirstLastByteTimes, size_bytes: int) -> float:
         """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
 
         The call returns when the next message of this sender may enter the link.
@@ -68,7 +68,7 @@ class NodeLinks:
     shared_links: Sequence[RateLimiter] = ()  # in the order of the network
 
 
-class FluidLinkShaping(TransportShaping):
+class FluidModelLinkShaping(TransportShaping):
     """Emulation of a node's uplink, downlink and shared links, each as a pipe with a data rate (fluid model).
 
     Of the messages to one target only one waits at a link, the others wait behind it. A link therefore serves pairs of
@@ -103,14 +103,14 @@ class FluidLinkShaping(TransportShaping):
         self._conditions.add_listener(self._update_link_rates)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessageTransitTimes]:
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:
         async with self._target_locks[target]:
             await self._conditions.wait_until_connected(self._node_name, target)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
             now = self._clock.now()
-            passage = await self._cross_link(
-                self._links.uplink, self._uplink_lock, MessageTransitTimes(now, now), size_bytes
+            passage = await self._await_passage(
+                self._links.uplink, self._uplink_lock, FirstLastByteTimes(now, now), size_bytes
             )
             await self._clock.sleep_until(passage.begin_s)
             for shared_link in self._shared_links_to(target):
@@ -118,19 +118,19 @@ class FluidLinkShaping(TransportShaping):
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
 
-    async def shape_incoming(self, source: str, previous_link_span: MessageTransitTimes, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, prior_link_times: FirstLastByteTimes, size_bytes: int) -> float:
         async with self._source_locks[source]:
-            arrival = await self._cross_link(self._links.downlink, self._downlink_lock, previous_link_span, size_bytes)
+            arrival = await self._await_passage(self._links.downlink, self._downlink_lock, prior_link_times, size_bytes)
             extra_delay_s = self._conditions.delay_s_added_by_events(source, self._node_name)
             return self._delays.delivery_time(source, arrival.end_s, extra_delay_s)
 
-    async def _cross_link(
-        self, link: RateLimiter, link_lock: asyncio.Lock, previous_link_span: MessageTransitTimes, size_bytes: int
-    ) -> MessageTransitTimes:
+    async def _await_passage(
+        self, link: RateLimiter, link_lock: asyncio.Lock, prior_link_times: FirstLastByteTimes, size_bytes: int
+    ) -> FirstLastByteTimes:
         """Wait until a link of this node is free, then let a message pass at the link's current rate."""
         async with link_lock:
             await self._clock.sleep_until(link.next_free_time_s)
-            return link.pass_message(previous_link_span, size_bytes)
+            return link.pass_message(prior_link_times, size_bytes)
 
     def _shared_links_to(self, peer: str) -> tuple[RateLimiter, ...]:
         """Return the shared links between this node and `peer`."""
@@ -147,7 +147,7 @@ class FluidLinkShaping(TransportShaping):
             link.bytes_per_s = declared_bytes_per_s if rate_bps is None else goodput_bytes_per_s(rate_bps)
 
 
-class DelayOnlyShaping(TransportShaping):
+class PathDelayShaping(TransportShaping):
     """Emulation of delays and jitter alone; the kernel emulates the rest of the network."""
 
     def __init__(self, node_name: str, network: Network, seed: int, clock: Clock) -> None:
@@ -155,8 +155,8 @@ class DelayOnlyShaping(TransportShaping):
         self._delays = PathDelays(node_name, network, seed)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[MessageTransitTimes]:  # noqa: ARG002 - no rate
-        yield MessageTransitTimes(self._clock.now(), self._clock.now())
+    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:  # noqa: ARG002 - no rate
+        yield FirstLastByteTimes(self._clock.now(), self._clock.now())
 
-    async def shape_incoming(self, source: str, previous_link_span: MessageTransitTimes, size_bytes: int) -> float:  # noqa: ARG002
+    async def shape_incoming(self, source: str, prior_link_times: FirstLastByteTimes, size_bytes: int) -> float:  # noqa: ARG002
         return self._delays.delivery_time(source, self._clock.now())

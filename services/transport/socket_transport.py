@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from services.cluster.addresses import Address
-from services.cluster.links.fluid_link import MessageTransitTimes
+from services.cluster.links.fluid_link import FirstLastByteTimes
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
@@ -115,7 +115,7 @@ class SocketTransport(Transport):
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return
-        passage = MessageTransitTimes(message.link_start_s, message.link_end_s)
+        passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self._shaping.shape_incoming(source, passage, message.size_bytes)
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

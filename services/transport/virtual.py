@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
     MIN_FLUID_MESSAGE_BYTES,
-    MessageTransitTimes,
+    FirstLastByteTimes,
     RateLimiter,
     goodput_bytes_per_s,
 )
@@ -15,7 +15,7 @@ from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
 from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport
 from services.transport.mailbox import Mailbox
-from services.transport.shaping import FluidLinkShaping, NodeLinks
+from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 
 EMPTY_NETWORK = Network()
 
@@ -35,7 +35,7 @@ class VirtualFabric:
         shared_links = [RateLimiter(goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
         self.conditions = {name: LinkEventState() for name in uplinks}
         self.shapings = {
-            name: FluidLinkShaping(
+            name: FluidModelLinkShaping(
                 name,
                 NodeLinks(uplinks[name], downlinks[name], shared_links),
                 network,
@@ -61,7 +61,7 @@ class VirtualFabric:
         task.add_done_callback(self._delivery_tasks.discard)
 
     async def _deliver(self, source: str, target: str, message: Message) -> None:
-        passage = MessageTransitTimes(message.link_start_s, message.link_end_s)
+        passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
         delivery_s = await self.shapings[target].shape_incoming(source, passage, message.size_bytes)
         asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
 

@@ -23,7 +23,7 @@ WARM_UP_GRADIENTS = 3
 
 
 @dataclass
-class LossAndStepCounters:
+class TrainingCounters:
     """Counters of one worker: losses of the current epoch; steps and compute deadlines of the whole run."""
 
     loss_sum: float = 0.0
@@ -37,11 +37,11 @@ class LossAndStepCounters:
         self.loss_sum += mean_loss * sample_count
         self.loss_samples += sample_count
 
-    def next_epoch_counters(self) -> "LossAndStepCounters":
+    def make_next_epoch_counters(self) -> "TrainingCounters":
         """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
-        return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
+        return TrainingCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
-    def count_met_or_missed_deadline(self, *, is_missed: bool) -> None:
+    def count_deadline(self, *, is_missed: bool) -> None:
         """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
@@ -58,7 +58,7 @@ class WorkerTrainingPhase:
     samples_at_start: int = 0  # used for the parameters before this phase
 
     @property
-    def computes_gradients(self) -> bool:
+    def worker_computes_gradients(self) -> bool:
         """Whether this worker computes gradients in this phase; otherwise it only serves its shard."""
         return self.batch_weights[self.algorithm.context.rank] > 0
 
@@ -77,7 +77,7 @@ class WorkerRuntime:
     log: RunLog
     on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
     strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
-    counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
+    counters: TrainingCounters = field(default_factory=TrainingCounters)
 
     async def warm_up(self) -> None:
         """Compute a few gradients before training starts, and discard them.
@@ -124,8 +124,8 @@ class WorkerRuntime:
 
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
         """Finish the gradient exchanges of this worker, and announce to the nodes that wait for it that it leaves."""
-        if self.phase.computes_gradients:
-            await self.current_algorithm.exchange_before_leaving(next_step, step_result, StepTimes(self.clock))
+        if self.phase.worker_computes_gradients:
+            await self.current_algorithm.exchange_result_before_leaving(next_step, step_result, StepTimes(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
 
     @property
@@ -147,18 +147,18 @@ class WorkerRuntime:
         worker computes as many samples as in this worker's last step.
         """
         budget = self.plan.epochs * self.plan.train_samples
-        if not self.phase.computes_gradients:
+        if not self.phase.worker_computes_gradients:
             return False
         if self.phase.is_synchronous:
             return self._samples_before_step(step) < budget
-        return not step or step_result.samples + self._others_pending_sample_count(step, step_result) < budget
+        return not step or step_result.samples + self._other_workers_pending_samples(step, step_result) < budget
 
     def _samples_before_step(self, step: int) -> int:
         """Return the number of samples that all workers of synchronous training use before `step`."""
         samples_before = self.plan.data_order.count_samples_before
         return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
-    def _others_pending_sample_count(self, step: int, step_result: StepResult) -> int:
+    def _other_workers_pending_samples(self, step: int, step_result: StepResult) -> int:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
@@ -171,7 +171,7 @@ class WorkerRuntime:
 
         This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
         """
-        if all(phase.exchange_scheme().is_synchronous for phase in self.plan.strategy.training_phases()):
+        if all(phase.exchange_properties().is_synchronous for phase in self.plan.strategy.training_phases()):
             await asyncio.Event().wait()
         await self.control.await_run_stop()
 
@@ -182,7 +182,7 @@ class WorkerRuntime:
         """
         if self.strategy_switch is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
-        return await self.control.await_strategy_switch()
+        return await self.control.await_strategy_switch_start()
 
     def _is_strategy_switch_due(self, step: int, step_result: StepResult) -> bool:
         """Return whether the planned strategy switch is due before `step`.
@@ -192,7 +192,7 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.strategy_switch else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        samples = step_result.samples + self._others_pending_sample_count(step, step_result)
+        samples = step_result.samples + self._other_workers_pending_samples(step, step_result)
         return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:
@@ -211,7 +211,7 @@ class WorkerRuntime:
             step = decision.first_step
             self.phase = WorkerTrainingPhase(
                 switch.algorithm_after,
-                switch.switch.second.exchange_scheme().is_synchronous,
+                switch.switch.second.exchange_properties().is_synchronous,
                 switch.batch_weights,
                 step,
                 decision.samples,
@@ -240,8 +240,8 @@ class WorkerRuntime:
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
             is_missed = is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
-            self.counters.count_met_or_missed_deadline(is_missed=is_missed)
-        step_log.add_row(
+            self.counters.count_deadline(is_missed=is_missed)
+        step_log.add_event(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,
@@ -288,7 +288,7 @@ class WorkerRuntime:
         digest = _vector_sha256(params)
         if self.phase.is_synchronous:
             self.log.log_event("node_hash", digest, step=finished_steps)
-        tally, self.counters = self.counters, self.counters.next_epoch_counters()
+        tally, self.counters = self.counters, self.counters.make_next_epoch_counters()
         return await self.control.report_epoch(
             EpochReport(
                 node_name=self.node.name,

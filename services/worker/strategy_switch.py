@@ -11,7 +11,7 @@ from services.learning.optimisers import OptimiserState
 from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchReport
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
-from services.schema.errors import NetworkError, first_nested_error
+from services.schema.errors import NetworkError, first_error_in_group
 from services.strategies import StepResult, WorkerAlgorithm
 from services.strategies.switching.state_transfer import (
     StrategySwitchTimeout,
@@ -19,7 +19,7 @@ from services.strategies.switching.state_transfer import (
     send_model_vectors,
     vector_range_digests,
 )
-from services.strategies.switching.switch import PhaseSwitch, shard_sender
+from services.strategies.switching.switch import PhaseSwitch, shard_transfer_sender
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class WorkerStrategySwitch:
         """
         ranges, state = self._shard_ranges(snapshot), snapshot.optimiser_state
         slots = () if state is None else vector_range_digests(ranges, state.slots, state.update_count)
-        has_own_params = stage == "stopped" and not self.switch.first.exchange_scheme().is_synchronous
+        has_own_params = stage == "stopped" and not self.switch.first.exchange_properties().is_synchronous
         params = () if has_own_params else vector_range_digests(ranges, [snapshot.params])
         updates = state.update_count if state else 0
         return StrategySwitchReport(self.node_name, stage, updates=updates, params_digests=params, state_digests=slots)
@@ -101,7 +101,7 @@ class WorkerStrategySwitch:
             async with self.time_limit.enforce(deadline_s):
                 snapshot = await self._exchange_shards(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failure_report = StrategySwitchReport(self.node_name, "loaded", failure=str(first_nested_error(errors)))
+            failure_report = StrategySwitchReport(self.node_name, "loaded", failure=str(first_error_in_group(errors)))
         return await self.control.report_strategy_switch(
             failure_report or self._make_report("loaded", snapshot)
         ), snapshot
@@ -122,7 +122,7 @@ class WorkerStrategySwitch:
         vectors = [snapshot.params, *slots]
         async with asyncio.TaskGroup() as group:
             for number, (owner, shard) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
-                if shard_sender(number, context.shard_owners, context.workers) == self.node_name:
+                if shard_transfer_sender(number, context.shard_owners, context.workers) == self.node_name:
                     shard_vectors = [shard.view(vector) for vector in vectors]
                     group.create_task(send_model_vectors(context.transport, owner, next_step, shard_vectors))
 
@@ -151,7 +151,7 @@ class WorkerStrategySwitch:
         state_after = self.switch.optimiser_state_after_switch(context.optimiser, snapshot.params, state_before)
         device_slots = tuple(device.to_device(slot) for slot in state_after.slots)
         params = device.to_device(snapshot.params)
-        state = self.algorithm_after.switched_worker_state(
+        state = self.algorithm_after.state_after_switch(
             params, decision.version, OptimiserState(state_after.update_count, device_slots)
         )
         return StepResult(params, state, samples=decision.samples, pending_samples=0)  # all workers have stopped

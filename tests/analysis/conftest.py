@@ -13,7 +13,7 @@ import pytest
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import RunTables, TrialTables, read_trial
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial_to_folder
 from services.plan import make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX, UPDATE_COLUMNS
@@ -133,7 +133,7 @@ def run_simulated(tmp_path: Path) -> Callable[..., RunTables]:
             **(scenario_overrides or {}),
         }
         for trial in Scenario.decode(document).trials():
-            plan = make_plan(trial, "run", "simulated", InProcessAddresses())
+            plan = make_plan(trial, "run", "simulated", DummyAddresses())
             logs = tmp_path / "trials" / plan.trial / "logs"
             logs.mkdir(parents=True)
             simulate_trial_to_folder(plan, logs)

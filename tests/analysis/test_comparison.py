@@ -105,7 +105,10 @@ def test_a_strategy_that_needs_far_fewer_samples_than_the_baseline_is_suspicious
 
     checks = compare_needed_samples(group_trials(trials))
 
-    assert {name.split()[0]: check.is_suspicious for name, check in checks.items()} == {"magic": True, "ring": False}
+    assert {name.split()[0]: check.has_too_few_samples for name, check in checks.items()} == {
+        "magic": True,
+        "ring": False,
+    }
     assert compare_needed_samples(group_trials(repeats("ring", 4, 3))) == {}
 
 
@@ -120,8 +123,8 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
         group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])
     ).values()
 
-    assert not rounded.is_suspicious
-    assert exact.is_suspicious
+    assert not rounded.has_too_few_samples
+    assert exact.has_too_few_samples
 
 
 def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
@@ -132,9 +135,9 @@ def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
     (alone,) = compare_needed_samples(group_trials([*base, *ring])).values()
     all_checks = compare_needed_samples(group_trials([*base, *ring, *other_trials]))
 
-    assert alone.is_suspicious
+    assert alone.has_too_few_samples
     assert all_checks[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
-    assert not any(check.is_suspicious for check in all_checks.values())
+    assert not any(check.has_too_few_samples for check in all_checks.values())
 
 
 def test_one_baseline_checks_all_conditions_on_keys_that_it_lacks(repeats: Repeats) -> None:
@@ -143,7 +146,7 @@ def test_one_baseline_checks_all_conditions_on_keys_that_it_lacks(repeats: Repea
 
     (check,) = compare_needed_samples(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
-    assert check.is_suspicious
+    assert check.has_too_few_samples
 
 
 @pytest.mark.parametrize(

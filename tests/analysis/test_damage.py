@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis.reading.damage import FileDamage, find_run_file_damage, read_or_report_damage
+from analysis.reading.damage import FileProblem, find_run_file_damage, read_or_report_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
 from analysis.reading.run_table import TrialTables
 from analysis.report import report
@@ -359,7 +359,7 @@ def test_an_error_in_a_reader_is_reported_with_its_source_line(run: RunFolder) -
     """The message "another version?" alone would not help to find the cause."""
     damage = read_or_report_damage(run.trial_folders[0], lambda _: format_number("no number"))  # type: ignore[arg-type]
 
-    assert isinstance(damage, FileDamage)
+    assert isinstance(damage, FileProblem)
     assert re.search(r"TypeError at analysis/report/wording\.py:\d+: ", damage.problem)
 
 

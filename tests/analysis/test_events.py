@@ -75,7 +75,7 @@ def test_the_figure_title_gives_the_effect_of_events_on_steps(run_with_events: R
 def test_link_events_are_read_from_the_file_of_the_engine(run_with_events: RunFolder) -> None:
     event = {"number": 1, "kind": "link", "planned_s": 1, "applied_s": 1.1, "lateness_s": 0.1, "phase": "begin"}
     (trial,) = run_with_events.trial_folders
-    trial.engine_events_path.write_text(json.dumps(event | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
+    trial.link_events_path.write_text(json.dumps(event | {"by": "engine", "nodes": ["worker-0"]}) + "\n{cut off")
 
     (table,) = read_readable_trials(run_with_events).trials
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
 from analysis.exports.activities import ACTIVITY_ORDER, count_overlapping_steps, split_steps_into_activities
-from analysis.exports.chakra import reason_not_exportable
+from analysis.exports.chakra import chakra_export_obstacle
 from analysis.exports.export import export_run
 from analysis.exports.hta import HtaExporter
 from analysis.exports.mlperf import system_name_of_trial
@@ -325,7 +325,7 @@ def test_chakra_export_rejects_strategies_with_unsupported_messages(kind: str) -
     """A trace without these messages would be replayed as if the network cost nothing."""
     plan = TrialPlan(trial="000", label="g", workers=2, strategy={"kind": kind})
 
-    assert reason_not_exportable(plan) == f"the messages of strategy {kind} are not supported by this export"
+    assert chakra_export_obstacle(plan) == f"the messages of strategy {kind} are not supported by this export"
 
 
 @pytest.mark.parametrize(
@@ -337,4 +337,4 @@ def test_chakra_export_rejects_compressed_messages(compressor: str, reason: str 
         trial="000", label="r", workers=2, strategy={"kind": "all_reduce", "compress": {"kind": compressor}}
     )
 
-    assert reason_not_exportable(plan) == reason
+    assert chakra_export_obstacle(plan) == reason

@@ -21,7 +21,7 @@ from analysis.checks.network.message_times import check_probe_message_times
 from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_events_span_trial
+from analysis.checks.training.event_horizon import check_random_events_cover_trial
 from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.achieved_properties import cluster_properties
@@ -468,7 +468,7 @@ def test_a_trial_longer_than_its_random_events_is_degraded(
     """After the last random event the cluster would look calm."""
     trial = make_trial({})
 
-    verdict = check_random_events_span_trial(
+    verdict = check_random_events_cover_trial(
         replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
     )
 

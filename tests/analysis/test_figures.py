@@ -464,6 +464,6 @@ def test_the_fitted_exchange_separates_message_costs_from_link_rates(run_simulat
 def without_delays(plan: TrialPlan) -> TrialPlan:
     """The plan with a prediction that ignores link delays."""
     predicted = plan.predicted.model_copy(
-        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.sequential_message_count}
+        update={"exchange_s": plan.predicted.exchange_s - 2e-3 * plan.critical_path_message_count}
     )
     return plan.model_copy(update={"predicted": predicted})

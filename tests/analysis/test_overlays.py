@@ -12,7 +12,7 @@ from analysis.comparison import run_changes as compare
 from analysis.comparison.curves import (
     ComparedRun,
     compared_curves,
-    find_mlperf_series,
+    mlperf_series_list,
     read_runs,
     run_letter_of_index,
 )
@@ -70,7 +70,7 @@ def analysed_run(letter: str, folder: RunFolder) -> ComparedRun:
 
 
 def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
-    lines = compared_curves(runs, find_mlperf_series(["bert"]))
+    lines = compared_curves(runs, mlperf_series_list(["bert"]))
 
     assert [line.name for line in lines] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
     curve = runs[1].summary.curves[0]
@@ -79,7 +79,7 @@ def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
 
 
 def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series(runs: list[ComparedRun]) -> None:
-    drawing = draw_efficiency_overlay(ComparisonOverlay(runs, compared_curves(runs, find_mlperf_series(["bert"]))))
+    drawing = draw_efficiency_overlay(ComparisonOverlay(runs, compared_curves(runs, mlperf_series_list(["bert"]))))
 
     assert drawing is not None
     rows = drawing.data.dropna(subset=["statistical_efficiency"])
@@ -101,7 +101,7 @@ def test_hardware_efficiency_agrees_with_the_measured_gain_in_rate(runs: list[Co
 
 def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None:
     """A system with three thousand accelerators has a higher speedup than any emulated run."""
-    drawing = draw_speedup_overlay(ComparisonOverlay(runs, compared_curves(runs, find_mlperf_series(["bert"]))))
+    drawing = draw_speedup_overlay(ComparisonOverlay(runs, compared_curves(runs, mlperf_series_list(["bert"]))))
 
     assert drawing is not None
     assert "public" not in drawing.title
@@ -110,7 +110,7 @@ def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None
 
 def test_a_title_names_a_public_series_with_a_higher_speedup_than_the_runs(runs: list[ComparedRun]) -> None:
     """The words "scales best" would contradict a chart with a line that is ten times higher."""
-    drawing = draw_speedup_overlay(ComparisonOverlay(runs, compared_curves(runs, find_mlperf_series(["bert"]))))
+    drawing = draw_speedup_overlay(ComparisonOverlay(runs, compared_curves(runs, mlperf_series_list(["bert"]))))
 
     assert drawing is not None
     assert re.fullmatch(r"Of the runs, .* scales best: .*; BERT reaches a speedup of [\d.]+ on 3,472", drawing.title)
@@ -219,7 +219,7 @@ def test_rows_compare_the_seeds_that_both_runs_have(runs: list[ComparedRun]) -> 
 
     cells = [
         dict(zip(("ratio", "repeats"), (row[4], row[8]), strict=True))
-        for row in compare.rows_of_changes(summary, first_repeat)
+        for row in compare.trial_group_change_rows(summary, first_repeat)
     ]
     assert cells
     assert all(cell == {"ratio": "1.00", "repeats": "1 shared of 2, 1"} for cell in cells)
@@ -252,7 +252,7 @@ def test_every_later_run_is_compared_with_the_first(
 
 
 def test_times_of_public_series_are_not_drawn(runs: list[ComparedRun]) -> None:
-    drawing = draw_time_to_target_overlay(ComparisonOverlay(runs, compared_curves(runs, find_mlperf_series(["bert"]))))
+    drawing = draw_time_to_target_overlay(ComparisonOverlay(runs, compared_curves(runs, mlperf_series_list(["bert"]))))
 
     assert drawing is not None
     assert set(drawing.data["line"]) == {"A ring", "A ps_bsp", "B ring"}
@@ -268,11 +268,11 @@ def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRu
 
 def test_an_unknown_public_series_is_rejected_with_the_allowed_names() -> None:
     with pytest.raises(UserError, match=r"--mlperf resnet: no such series; allowed are .*bert"):
-        find_mlperf_series(["resnet"])
+        mlperf_series_list(["resnet"])
 
 
 def test_the_page_loads_nothing_external_and_its_links_lead_to_files(runs: list[ComparedRun], tmp_path: Path) -> None:
-    page = write_comparison_page(runs, find_mlperf_series(["bert"]), tmp_path)
+    page = write_comparison_page(runs, mlperf_series_list(["bert"]), tmp_path)
 
     text = page.read_text()
     links = [link for link in re.findall(r'<a href="([^"]+)"', text) if not link.startswith("#")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.checks import fidelity
-from analysis.checks.fidelity import list_remedies, read_trial_remedies, run_trial_checks
+from analysis.checks.fidelity import list_failed_check_remedies, read_failed_check_remedies, run_trial_checks
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
 from analysis.metrics.achieved_properties import cluster_properties
 from analysis.reading.run_folder import RunFolder
@@ -21,7 +21,7 @@ WRONG_RATE = {"rung": "tc-htb", "uplink_bps": 1e8, "read_back_uplink_bps": 5e7}
 
 
 def remedies_of(trial: TrialTables) -> list[str]:
-    return list_remedies(trial, run_trial_checks(trial))
+    return list_failed_check_remedies(trial, run_trial_checks(trial))
 
 
 def trial_with_missed_deadlines(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialTables:
@@ -73,4 +73,4 @@ def test_every_remedy_of_a_run_is_listed_once(
 
     fidelity.write_fidelity_json(folder.trial_folders[0], trial, run_trial_checks(trial), cluster_properties(trial))
 
-    assert read_trial_remedies(folder) == [SLOW_HOST_REMEDY]
+    assert read_failed_check_remedies(folder) == [SLOW_HOST_REMEDY]

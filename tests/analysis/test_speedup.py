@@ -10,7 +10,7 @@ import pytest
 from analysis.metrics.speedup import speedup_curves
 from analysis.reading.run_table import TrialTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
-from analysis.statistics.worker_count_rules import last_efficient_index, least_cost_index, speedup_knee_index
+from analysis.statistics.worker_count_rules import least_cost_index, max_efficient_workers_index, speedup_knee_index
 
 MakeTrial = Callable[..., TrialTables]
 
@@ -129,7 +129,7 @@ WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
 def test_the_efficiency_rule_stops_where_efficiency_first_falls_below_half(
     speedup: list[float], index: int | None
 ) -> None:
-    assert last_efficient_index(WORKERS, np.array(speedup)) == index
+    assert max_efficient_workers_index(WORKERS, np.array(speedup)) == index
 
 
 @pytest.mark.parametrize(("speedup", "index"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])

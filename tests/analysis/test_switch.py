@@ -24,8 +24,8 @@ from analysis.metrics.strategy_switch import (
     describe_switch_outcomes,
     measure_strategy_switch,
 )
-from analysis.metrics.strategy_switch_verdict import FinalModelQualities, judge_strategy_switch, switch_pair_qualities
-from analysis.reading.damage import FileDamage
+from analysis.metrics.strategy_switch_verdict import FinalModelQualities, judge_strategy_switch, trial_pair_qualities
+from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder
 from analysis.reading.run_table import RunTables, TrialTables
 from analysis.reading.training_phases import training_phases
@@ -125,7 +125,7 @@ def test_a_trial_whose_rule_never_switched_is_the_synchronous_reference(run_simu
 
     for trial in early:
         assert trial.switch is not None
-        model_qualities = switch_pair_qualities([(trial, synchronous)])
+        model_qualities = trial_pair_qualities([(trial, synchronous)])
         assert model_qualities is not None
         assert trial.switch.has_lost_model_quality == model_qualities.is_worse_with_switch
         assert trial.switch.verdict in ("paid", "quality was lost")
@@ -173,7 +173,7 @@ def test_a_target_missed_without_the_switch_too_is_not_lost_by_the_switch(
     trial = replace(trial, time_to_target_s=None, final={"accuracy": accuracy})
     ring = replace(ring, time_to_target_s=without_switch_s, final={"accuracy": 0.94})
 
-    judged = judge_strategy_switch(trial, ring, switch_pair_qualities([(trial, ring)]))
+    judged = judge_strategy_switch(trial, ring, trial_pair_qualities([(trial, ring)]))
 
     assert judged.verdict == verdict
     assert ("accuracy ≥ 0.999 was missed" in judged.quality) == (verdict != "paid")
@@ -218,7 +218,7 @@ def test_checks_accept_workers_that_became_servers(run_simulated: RunSimulated, 
 
     assert check_model_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
-    assert [phase.server_only_workers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
+    assert [phase.workers_turned_servers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
     switch = measure_strategy_switch(trial)
     assert switch is not None
     assert switch.gain is not None
@@ -360,7 +360,7 @@ def test_a_switch_record_without_a_number_is_damage_and_does_not_end_the_report(
 
     damage = analyse_trial(trial)
 
-    assert isinstance(damage, FileDamage)
+    assert isinstance(damage, FileProblem)
     assert "logs: cannot be interpreted (KeyError at analysis/reading/switch_record.py:" in str(damage)
     assert f"'{key}'" in str(damage)
 

@@ -14,7 +14,7 @@ from compose.host.compute_speed import ComputeSpeed, measure_gradient_s, measure
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.learning.datasets import AnyDataset
 from services.learning.models import AnyModel
 from services.plan import Plan, make_plan
@@ -56,7 +56,7 @@ def make_scenario(
 
 
 def make_plans(scenario: Scenario) -> list[Plan]:
-    return [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in scenario.trials()]
+    return [make_plan(trial, "run", "docker", DummyAddresses()) for trial in scenario.trials()]
 
 
 def check_scenario(scenario: Scenario, **capacity_changes: float) -> CapacityCheck:
@@ -173,7 +173,7 @@ def test_auto_dilation_limits_the_cost_of_messages_to_a_tenth_of_the_step() -> N
     (auto_demand,) = check_scenario(make_scenario(workers=8, dilation="auto", worker={"throughput": "1000/s"})).demands
     (declared_demand,) = check_scenario(make_scenario(workers=8, dilation=12, worker={"throughput": "1000/s"})).demands
 
-    assert max(auto_demand.time_dilations.values()) == pytest.approx(0.056 / 0.0016)
+    assert max(auto_demand.dilation_by_need.values()) == pytest.approx(0.056 / 0.0016)
     assert auto_demand.min_time_dilation == 48
     assert declared_demand.min_time_dilation == 12  # a user who declares a dilation may accept less precision
 
@@ -381,7 +381,7 @@ def test_predictions_include_the_cost_of_messages_only_where_it_was_measured() -
     (trial,) = scenario.trials()
 
     assumed_step_s, measured_step_s = (
-        make_plan(trial, "run", "docker", InProcessAddresses(), alpha_s=capacity_check.message_alpha_s).predicted.step_s
+        make_plan(trial, "run", "docker", DummyAddresses(), alpha_s=capacity_check.message_latency_s).predicted.step_s
         for capacity_check in (assumed_check, measured_check)
     )
 
@@ -397,9 +397,9 @@ def test_shipped_scenarios_need_no_change_on_a_host_with_two_cores() -> None:
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):
         scenario = load_scenario(find_scenario(name))
-        plans = [make_plan(trial, "run", "docker", InProcessAddresses()) for trial in scenario.trials()]
+        plans = [make_plan(trial, "run", "docker", DummyAddresses()) for trial in scenario.trials()]
         check = check_host_can_run(scenario, plans, two_cores, slow_compute)
-        assert not any(demand.needs_more_time_dilation for demand in check.demands)
+        assert not any(demand.exceeds_declared_dilation for demand in check.demands)
 
 
 def gradient_s_on_a_slow_core(_: AnyDataset, model: AnyModel, __: str, samples: int) -> float:

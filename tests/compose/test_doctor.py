@@ -33,7 +33,7 @@ def test_findings_are_also_available_as_json(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_doctor_reports_the_cost_of_late_wake_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.WakeUpDelayMeter, "stop", lambda _: {"p50": 0.1, "p99": 1.2, "max": 9.0})
 
-    finding = doctor.check_timer_lateness()
+    finding = doctor.check_wake_up_delay()
 
     assert not finding.ok
     assert "late" in finding.costs

@@ -16,7 +16,7 @@ from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun, ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail, TrialFailed, TrialNodes, TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
-from services.cluster.addresses import AddressAllocator, InProcessAddresses
+from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -79,11 +79,11 @@ class ScriptedEngine(Engine):
         self.errors = errors
         self.started_trials = 0
 
-    def missing_requirement(self) -> str | None:
+    def missing_software(self) -> str | None:
         return None
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:
-        return InProcessAddresses()
+        return DummyAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
         errors = self.errors.get(self.started_trials, {})

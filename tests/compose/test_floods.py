@@ -10,7 +10,7 @@ from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
     MAX_CONCURRENT_BPS,
     RateProbe,
-    expected_round_trips,
+    expected_round_trip_times,
     group_concurrent_probes,
     plan_message_time_probe,
     plan_rate_probes,
@@ -165,7 +165,7 @@ def test_a_lossy_path_is_not_probed() -> None:
 
 
 def test_a_round_trip_is_the_sum_of_both_directions_of_both_links() -> None:
-    round_trips = expected_round_trips(make_test_plan(3, LINKS_100_MBIT | {"delay": "1ms"}))
+    round_trips = expected_round_trip_times(make_test_plan(3, LINKS_100_MBIT | {"delay": "1ms"}))
 
     assert round_trips["worker-0"]["worker-1"].mean_s == pytest.approx(0.004)
     assert [len(peers) for peers in round_trips.values()] == [2, 1]
@@ -173,7 +173,7 @@ def test_a_round_trip_is_the_sum_of_both_directions_of_both_links() -> None:
 
 def test_round_trips_of_a_few_pairs_without_delay_are_measured_too() -> None:
     """Such pairs should have no delay, and only an echo can prove it."""
-    round_trips = expected_round_trips(make_test_plan(16, LINKS_100_MBIT))
+    round_trips = expected_round_trip_times(make_test_plan(16, LINKS_100_MBIT))
 
     assert sum(map(len, round_trips.values())) == 4
     assert {trip.mean_s for peers in round_trips.values() for trip in peers.values()} == {0.0}

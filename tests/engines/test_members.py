@@ -78,7 +78,7 @@ def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
     server = ParameterServer.model_validate({**settings, "rate": rate})
     if not server.placement.node_count_conflict(WORKERS, server.servers):
         return server
-    rate = "keep" if server.staleness.divides_rate_by_worker_count else "keep_per_sample"
+    rate = "keep" if server.staleness.divides_lr_by_worker_count else "keep_per_sample"
     server_after_switch = server.model_copy(update={"rate": "per_sample"})
     return StrategySwitch(after=server_after_switch, when=AtStepRule(fraction=0.5), rate=rate)
 

@@ -7,14 +7,14 @@ from rich.console import Console
 
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.progress_display import PlainLineDisplay, ProgressBarDisplay, RunProgressDisplay, SilentDisplay
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 
 
 def display_output(kind: type[RunProgressDisplay]) -> str:
     """Everything that a display writes in a run of one trial."""
     scenario = load_scenario(find_scenario("smoke"))
-    plan = make_plan(scenario.trials()[0], "run", "simulated", InProcessAddresses())
+    plan = make_plan(scenario.trials()[0], "run", "simulated", DummyAddresses())
     console = Console(file=io.StringIO(), force_terminal=kind is ProgressBarDisplay, width=120)
     display = kind(console, clock=lambda: 0.0)
 

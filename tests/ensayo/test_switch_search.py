@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.strategy_switch_search import earliest_lossless_switch, find_switching_strategy, search_switch_fractions
+from ensayo.strategy_switch_search import earliest_good_switch, find_only_strategy_switch, search_switch_fractions
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
@@ -37,7 +37,7 @@ def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: flo
         search_switch_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries)
     )
 
-    best = earliest_lossless_switch(tried)
+    best = earliest_good_switch(tried)
     assert len(tried) == 1 + tries
     assert best.is_good_enough
     assert best.fraction >= knee
@@ -56,7 +56,7 @@ def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     """Not a number compares with nothing."""
     tried = list(search_switch_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
 
-    assert earliest_lossless_switch(tried).fraction == 1.0
+    assert earliest_good_switch(tried).fraction == 1.0
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_scenario_without_a_fraction_is_rejected(strategy: dict[str, str], mes
     scenario = Scenario.decode({"name": "it", "workload": work, "strategies": {"it": strategy}})
 
     with pytest.raises(UserError, match=message.replace("{", r"\{").replace("}", r"\}")):
-        find_switching_strategy(scenario)
+        find_only_strategy_switch(scenario)
 
 
 @pytest.mark.slow

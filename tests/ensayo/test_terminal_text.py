@@ -2,7 +2,7 @@
 
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo.terminal_text import chosen_collective_lines, format_sweep_labels
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.plan import make_plan
 
 
@@ -22,9 +22,7 @@ def test_the_choice_of_auto_is_printed_with_the_times_of_the_alternatives() -> N
     """A user of `auto` wants to know the choice and its margin."""
     trials = load_scenario(find_scenario("collectives"), engine="simulated").trials()
     plans = [
-        make_plan(trial, "run", "simulated", InProcessAddresses())
-        for trial in trials
-        if trial.label in {"ring", "auto"}
+        make_plan(trial, "run", "simulated", DummyAddresses()) for trial in trials if trial.label in {"ring", "auto"}
     ]
 
     first, *other_lines = chosen_collective_lines(plans)

@@ -36,7 +36,7 @@ from services.collectives import (
 )
 from services.collectives.execution.executor import UNCOMPRESSED, all_reduce
 from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
-from services.collectives.folding import ranks_not_folded
+from services.collectives.folding import ranks_after_folding
 from services.collectives.grouped import RankGroupCollective, RankGroups
 from services.collectives.pairwise_exchange import PairwiseExchange
 from services.collectives.rendezvous import RendezvousCollective
@@ -305,9 +305,9 @@ def test_bytes_and_messages_equal_those_of_the_literature(collective: Collective
 @pytest.mark.parametrize("ranks", [2, 4, 7, 8])
 def test_partners_swap_only_when_both_are_ready(collective: Collective, ranks: int) -> None:
     """Otherwise an early rank would use the link of a late one, and delays would amplify each other."""
-    for rank in ranks_not_folded(ranks):
+    for rank in ranks_after_folding(ranks):
         operations = build_rank_schedule(collective.plan_transfers(ranks), rank, 64 * ranks, 64, 4).operations
-        folded_partners = {rank - 1, rank + 1} - set(ranks_not_folded(ranks))
+        folded_partners = {rank - 1, rank + 1} - set(ranks_after_folding(ranks))
         for number, operation in enumerate(operations):
             if operation.is_send and operation.kind == "token":
                 receives = {k for k, earlier in enumerate(operations[:number]) if not earlier.is_send}
@@ -358,7 +358,7 @@ def all_prerequisites(operations: Sequence[RankOperation], number: int) -> set[i
 def test_sends_of_two_trees_stay_within_a_window_of_the_received_totals(ranks: int, round_trip: str | None) -> None:
     """A leaf has no inputs to wait for: unlimited, its partial sums would fill the port that other messages need."""
     schedule = DoubleBinaryTree(round_trip=round_trip and Bytes(round_trip)).plan_transfers(ranks)
-    window = schedule.send_window_pieces(256)
+    window = schedule.max_pieces_in_flight(256)
     assert window == 4 * (ranks.bit_length() - 1) + (-(-1000 * (ranks.bit_length() - 1) // 256) if round_trip else 0)
     for rank in range(ranks):
         operations = build_rank_schedule(schedule, rank, 40_000, 64, 4).operations
@@ -389,7 +389,7 @@ def test_large_segment_does_not_slow_down_two_trees(in_virtual_time: InVirtualTi
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
-        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_auto_values(sizes).plan_transfers(8)
+        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_auto_fields(sizes).plan_transfers(8)
         result: AllReduceResult = in_virtual_time(run_all_reduce(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
         return result.seconds
 
@@ -489,7 +489,7 @@ def test_closed_form_equals_the_time_on_the_virtual_fabric(
     )
 
     assert result.seconds == pytest.approx(
-        collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error
+        collective.all_reduce_time_s(ranks, 4 * size, 0.0, 1 / bytes_per_s), rel=error
     )
 
 
@@ -503,7 +503,7 @@ def test_closed_form_holds_for_other_numbers_of_ranks(
 
     result = in_virtual_time(run_all_reduce(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, rate))
 
-    expected = collective.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate)
+    expected = collective.all_reduce_time_s(ranks, 4 * size, 0.0, 1 / rate)
     assert result.seconds == pytest.approx(expected, rel=0.2 if has_unequal_groups(collective, ranks) else 0.1)
 
 
@@ -537,9 +537,9 @@ def test_printed_formula_has_the_value_of_the_prediction(
     low = ranks.bit_length() - 1
     values = {"n": ranks, "p": 2**low, "f": low, "c": (ranks - 1).bit_length(), "g": 2, "l": 2, "G": ranks // 2}
 
-    value = evaluate_formula(collective.run_time_formula, a=7.0, b=3.0, S=840.0, **values)
+    value = evaluate_formula(collective.all_reduce_time_formula, a=7.0, b=3.0, S=840.0, **values)
 
-    assert value == pytest.approx(collective.predict_run_time_s(ranks, 840.0, 7.0, 3.0))
+    assert value == pytest.approx(collective.all_reduce_time_s(ranks, 840.0, 7.0, 3.0))
 
 
 @every_collective
@@ -553,7 +553,7 @@ def test_closed_form_counts_the_latency_of_the_longest_chain(collective: Collect
 
     latency_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 2.5))
 
-    formula_s = collective.predict_run_time_s(ranks, 0.0, 2.5, 1.0)
+    formula_s = collective.all_reduce_time_s(ranks, 0.0, 2.5, 1.0)
     assert latency_s <= formula_s if has_unequal_groups(collective, ranks) else latency_s == pytest.approx(formula_s)
 
 
@@ -565,7 +565,7 @@ def test_link_delays_take_as_long_as_the_latency_terms_of_the_formula(
     """In a pipeline, pieces hide some of the delays."""
     size, rate, delay_s = 250_000, 1e7, 0.05
     sizes = NetworkAndModelSizes(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
-    resolved = collective if hasattr(collective, "size") else collective.resolve_auto_values(sizes)
+    resolved = collective if hasattr(collective, "size") else collective.resolve_auto_fields(sizes)
     vectors, schedule = [np.ones(size, "float32")] * ranks, resolved.plan_transfers(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
@@ -575,7 +575,7 @@ def test_link_delays_take_as_long_as_the_latency_terms_of_the_formula(
         for network in (Network(), far)
     )
 
-    latency_s = collective.predict_run_time_s(ranks, 0.0, delay_s, 0.0)
+    latency_s = collective.all_reduce_time_s(ranks, 0.0, delay_s, 0.0)
     assert far_s - near_s <= latency_s * 1.001
     is_inexact = schedule.is_pipelined or has_unequal_groups(collective, ranks)
     assert far_s - near_s == pytest.approx(latency_s, rel=0.02) or is_inexact
@@ -610,7 +610,7 @@ def test_pieces_hide_as_much_delay_as_the_closed_forms_predict(
         network=far,
         compute_s=0.0,
     )
-    resolved = collective.resolve_auto_values(
+    resolved = collective.resolve_auto_fields(
         NetworkAndModelSizes(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
     )
     schedule, vectors = resolved.plan_transfers(ranks), [np.ones(entries, "float32")] * ranks
@@ -624,7 +624,7 @@ def test_pieces_hide_as_much_delay_as_the_closed_forms_predict(
         schedule.max_message_bytes(4 * entries, piece_bytes, MAX_FLUID_MESSAGE_BYTES) * schedule.chunk_count
         < 4 * entries
     )
-    assert (predicted.exchange_s < collective.predict_run_time_s(ranks, 4 * entries, delay_s, 1 / rate)) == hides_delay
+    assert (predicted.exchange_s < collective.all_reduce_time_s(ranks, 4 * entries, delay_s, 1 / rate)) == hides_delay
 
 
 @st.composite
@@ -682,7 +682,7 @@ def test_strategy_predicts_the_closed_form_of_its_collective_on_equal_links(
 
     predicted = AllReduce(collective=collective).predict_step_time(cost)
 
-    assert predicted.exchange_s == pytest.approx(collective.predict_run_time_s(ranks, 4 * entries, alpha_s, beta_s))
+    assert predicted.exchange_s == pytest.approx(collective.all_reduce_time_s(ranks, 4 * entries, alpha_s, beta_s))
 
 
 @every_collective
@@ -693,7 +693,7 @@ def test_single_rank_sends_nothing_and_takes_no_time(collective: Collective, in_
     result = in_virtual_time(run_all_reduce(collective.plan_transfers(1), [vector], bytes_per_s=1.0, compressor=Fp16()))
 
     assert result.vectors[0].tobytes() == vector.tobytes()
-    predicted_s = collective.predict_run_time_s(1, 1e6, 1.0, 1.0)
+    predicted_s = collective.all_reduce_time_s(1, 1e6, 1.0, 1.0)
     assert (result.traffic[0].messages, result.seconds, predicted_s) == (0, 0.0, 0.0)
 
 
@@ -727,5 +727,5 @@ def test_slowest_link_of_a_ring_determines_its_time(in_virtual_time: InVirtualTi
 
     seconds = in_virtual_time(with_a_slow_rank())
 
-    slow = Ring().predict_run_time_s(4, 8 * MAX_FLUID_MESSAGE_BYTES, 0.0, 1 / 2.5e5)
+    slow = Ring().all_reduce_time_s(4, 8 * MAX_FLUID_MESSAGE_BYTES, 0.0, 1 / 2.5e5)
     assert seconds == pytest.approx(slow) or slow < seconds <= 1.15 * slow  # no idle time, except for rounding

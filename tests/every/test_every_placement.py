@@ -104,16 +104,16 @@ def test_unsuitable_numbers_of_servers_are_rejected() -> None:
 def test_promotion_needs_a_switch_and_a_remaining_worker() -> None:
     """A server needs a worker that becomes it, and a worker that pushes to it."""
     assert "after of a strategy_switch" in (PromotedWorkerPlacement().node_count_conflict(4, 1) or "")
-    assert "at most 3" in (PromotedWorkerPlacement(workers=4).strategy_switch_conflict(4, 1) or "")
-    assert "leave out servers" in (PromotedWorkerPlacement().strategy_switch_conflict(4, 2) or "")
-    assert PromotedWorkerPlacement(workers=3).strategy_switch_conflict(4, 1) is None
+    assert "at most 3" in (PromotedWorkerPlacement(workers=4).invalid_after_switch_reason(4, 1) or "")
+    assert "leave out servers" in (PromotedWorkerPlacement().invalid_after_switch_reason(4, 2) or "")
+    assert PromotedWorkerPlacement(workers=3).invalid_after_switch_reason(4, 1) is None
 
 
 @clusters
 def test_promoted_workers_are_the_last_ranks_and_the_others_compute(workers: int, servers: int, entries: int) -> None:
     """A worker is either a server or computes, except for a single worker, which does both."""
     placement = PromotedWorkerPlacement(
-        workers=1 if PromotedWorkerPlacement(workers=servers).strategy_switch_conflict(workers, 1) else servers
+        workers=1 if PromotedWorkerPlacement(workers=servers).invalid_after_switch_reason(workers, 1) else servers
     )
 
     owners = placement.shard_owners(range(workers), ())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from strategy_contexts import context, fits
 
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.learning.optimisers import Momentum
 from services.node.simulate import simulate_trial
 from services.parameter_server.placement import ColocatedPlacement, PromotedWorkerPlacement, SpareNodePlacement
@@ -238,7 +238,7 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
     """Virtual time needs no processes, so 64 workers take seconds; synchronous ones have the loss of one worker."""
     phases = strategy.training_phases()
     steps = (
-        1 if phases.first.exchange_scheme().is_synchronous and not phases.switch else 2
+        1 if phases.first.exchange_properties().is_synchronous and not phases.switch else 2
     )  # all synchronous steps are alike
     trial, serial = LargeTrial.of(strategy, steps), LargeTrial.of(SingleWorker(), steps)
 
@@ -273,7 +273,7 @@ class LargeTrial:
         half = {"when": AtStepRule(fraction=0.5)} if isinstance(strategy, StrategySwitch) else {"fraction": 0.5}
         chosen = strategy.model_copy(update=half if strategy.training_phases().switch else {})
         (trial,) = Scenario.decode(document(chosen, steps)).trials()
-        simulated = cls(make_plan(trial, "many", "simulated", InProcessAddresses()))
+        simulated = cls(make_plan(trial, "many", "simulated", DummyAddresses()))
         simulate_trial(simulated.plan, lambda node: simulated.lines[node].append)
         return simulated
 

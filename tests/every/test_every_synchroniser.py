@@ -90,7 +90,7 @@ def test_update_averages_at_most_one_gradient_per_waiting_worker(synchroniser: S
     Workers that don't wait for the update continue to push, so any number of gradients can arrive.
     """
     assert synchroniser.gradients_per_update(workers) >= 1
-    if synchroniser.wait_rules().replies_after_update:
+    if synchroniser.worker_wait_rules().replies_after_update:
         assert synchroniser.gradients_per_update(workers) <= workers
 
 
@@ -103,10 +103,10 @@ def test_only_unbounded_synchronisers_allow_any_number_of_steps_ahead(synchronis
 
 def test_only_bsp_is_synchronous() -> None:
     """Strategies without a server need a barrier: replicas must have the same parameters."""
-    assert Bsp().wait_rules().is_synchronous
-    assert not Asp().wait_rules().is_synchronous
+    assert Bsp().worker_wait_rules().is_synchronous
+    assert not Asp().worker_wait_rules().is_synchronous
     for synchroniser in (Ssp(staleness=1), Dssp(low=0, high=1), BackupWorkers(backups=1), Gba()):
-        assert not synchroniser.wait_rules().is_synchronous
+        assert not synchroniser.worker_wait_rules().is_synchronous
 
 
 class RandomOrderRun:

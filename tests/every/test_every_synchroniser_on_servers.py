@@ -144,7 +144,7 @@ def test_examples_table_contains_every_synchroniser() -> None:
     [
         (member, servers)
         for member in EXAMPLES
-        for servers in ((1,) if member.wait_rules().needs_one_server else (2, 4))
+        for servers in ((1,) if member.worker_wait_rules().needs_one_server else (2, 4))
     ],
     ids=repr,
 )

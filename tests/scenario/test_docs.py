@@ -9,7 +9,7 @@ import yaml
 
 from compose.scenario_files.load import load_scenario
 from compose.scenario_files.yaml_document import parse_yaml
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.cluster.device_profiles import RELATIVE_THROUGHPUT
 from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
@@ -39,7 +39,7 @@ def test_every_cluster_example_makes_a_plan(pytestconfig: pytest.Config, tmp_pat
         document = parse_yaml(BASE, "base").data | parse_yaml(example, "docs/cluster.md").data
         file.write_text(yaml.safe_dump(document))
         for trial in load_scenario(file, engine="simulated").trials():
-            assert make_plan(trial, "run", "simulated", InProcessAddresses()).nodes, yaml.safe_dump(document)
+            assert make_plan(trial, "run", "simulated", DummyAddresses()).nodes, yaml.safe_dump(document)
 
 
 def test_the_collectives_page_has_a_row_for_every_collective(pytestconfig: pytest.Config) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.cluster.links.fluid_link import RateLimiter
 from services.collectives import (
     AutoCollective,
@@ -26,7 +26,7 @@ from services.collectives import (
 )
 from services.collectives.double_tree import _tree_edges
 from services.collectives.execution.executor import all_reduce
-from services.collectives.folding import ranks_not_folded
+from services.collectives.folding import ranks_after_folding
 from services.plan import Plan, make_plan
 from services.runtime.transport import Message, MessageKind, MessageTag, ReceiveCallback, SentTraffic, Transport
 from services.scenario.scenario import Scenario
@@ -58,17 +58,17 @@ def plan(
         "baseline": False,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, "run", "simulated", InProcessAddresses())
+    return make_plan(trial, "run", "simulated", DummyAddresses())
 
 
 def test_a_ring_in_the_order_of_racks_leaves_each_rack_once() -> None:
     """With every other order, more than one flow shares the uplink of a rack."""
-    ring = Ring(order="racks").resolve_auto_values(SIZES)
+    ring = Ring(order="racks").resolve_auto_fields(SIZES)
 
     assert ring.sequence == (0, 3, 5, 1, 2, 4)
     between = sorted(edge for edge in ring.plan_transfers(6).rank_pairs if len({0, 3, 5}.intersection(edge)) == 1)
     assert between == [(4, 0), (5, 1)]
-    assert Ring().resolve_auto_values(SIZES) == Ring()
+    assert Ring().resolve_auto_fields(SIZES) == Ring()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_reduce_to_one_sends_the_total_of_a_tensor_while_it_receives_the_next(
     senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
 ) -> None:
     """The sum is correct, the time is that of the closed form, and no message contains two arrays."""
-    unfused = ReduceToOne(senders=senders, fused=False).resolve_auto_values(
+    unfused = ReduceToOne(senders=senders, fused=False).resolve_auto_fields(
         NetworkAndModelSizes(racks=(), array_sizes=tensors)
     )
     size, rate = sum(tensors), 1e6
@@ -122,7 +122,7 @@ def test_reduce_to_one_sends_the_total_of_a_tensor_while_it_receives_the_next(
     assert unfused.tensors == tensors
     assert all((vector == ranks * (ranks + 1) / 2).all() for vector in vectors)
     assert unfused.plan_transfers(ranks).count_transfers_from(ranks - 1) == (len(tensors) if ranks > 1 else 0)
-    assert seconds == pytest.approx(unfused.predict_run_time_s(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
+    assert seconds == pytest.approx(unfused.all_reduce_time_s(ranks, 4 * size, 0.0, 1 / rate), rel=0.1, abs=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -251,7 +251,7 @@ def test_an_inner_rank_of_one_of_two_trees_is_a_leaf_of_the_other(ranks: int) ->
 @pytest.mark.parametrize("ranks", range(1, 34))
 def test_the_number_of_unfolded_ranks_is_the_largest_power_of_two(ranks: int) -> None:
     """Every other rank directly follows an unfolded rank."""
-    members = ranks_not_folded(ranks)
+    members = ranks_after_folding(ranks)
 
     assert len(members) == 1 << (ranks.bit_length() - 1)
     assert set(members) | {rank + 1 for rank in members[: ranks - len(members)]} == set(range(ranks))

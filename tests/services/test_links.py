@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from services.cluster.links.fluid_link import (
     AtomicNumberFile,
+    FirstLastByteTimes,
     LocalAtomicNumber,
-    MessageTransitTimes,
     RateLimiter,
     goodput_bytes_per_s,
 )
 
 sizes = st.lists(st.integers(1, 10**6), min_size=1, max_size=12)
 rates = st.floats(1e3, 1e9)
-AT_ONCE = MessageTransitTimes(0.0, 0.0)
+AT_ONCE = FirstLastByteTimes(0.0, 0.0)
 
 
 @given(sizes=sizes, rate=rates)
@@ -38,7 +38,7 @@ def test_no_message_is_faster_than_the_link(sizes: list[int], rate: float, gaps:
 
     for size, gap in zip(sizes, gaps, strict=False):
         now += gap
-        begins, ends = port.pass_message(MessageTransitTimes(now, now), size)
+        begins, ends = port.pass_message(FirstLastByteTimes(now, now), size)
         assert begins >= max(now, last)
         assert ends - begins == pytest.approx(size / rate, rel=1e-6, abs=1e-9)
         last = ends
@@ -58,7 +58,7 @@ def test_senders_share_the_downlink_of_their_receiver(sizes: list[int], rate: fl
 @given(size=st.integers(1, 10**6), chain=st.lists(rates, min_size=1, max_size=4))
 def test_the_slowest_link_of_a_chain_determines_the_duration(size: int, chain: list[float]) -> None:
     """A message leaves one link while it enters the other; it is not stored in between."""
-    transit = MessageTransitTimes(1.0, 1.0)
+    transit = FirstLastByteTimes(1.0, 1.0)
 
     for rate in chain:
         transit = RateLimiter(rate).pass_message(transit, size)
@@ -97,7 +97,7 @@ def test_a_slow_sender_leaves_the_rest_of_a_port_to_others(slow: float, share: f
 
 def test_an_unshaped_link_takes_no_time() -> None:
     """A link without a declared rate is as fast as the host."""
-    assert RateLimiter(goodput_bytes_per_s(None)).pass_message(MessageTransitTimes(2.0, 2.0), 10**9) == (2.0, 2.0)
+    assert RateLimiter(goodput_bytes_per_s(None)).pass_message(FirstLastByteTimes(2.0, 2.0), 10**9) == (2.0, 2.0)
 
 
 def test_a_rate_counts_whole_ethernet_frames_as_the_kernel_does() -> None:
@@ -111,9 +111,9 @@ def test_a_port_in_a_file_behaves_like_a_port_in_memory(tmp_path: Path) -> None:
     shared = [RateLimiter(1e6, AtomicNumberFile(tmp_path / "ports").number_at(1)) for _ in range(2)]
     alone = RateLimiter(1e6, LocalAtomicNumber())
 
-    passed = [shared[k % 2].pass_message(MessageTransitTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    passed = [shared[k % 2].pass_message(FirstLastByteTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
 
-    assert passed == [alone.pass_message(MessageTransitTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
+    assert passed == [alone.pass_message(FirstLastByteTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
     assert AtomicNumberFile(tmp_path / "ports").number_at(0).update(lambda value: value) == (0.0, 0.0)
 
 

@@ -110,7 +110,7 @@ def test_a_link_profile_sets_the_delay_and_the_scenario_sets_the_rate() -> None:
 @given(workers=st.integers(1, 40), servers=st.integers(0, 9), size=st.integers(1, 12))
 def test_every_node_is_in_one_rack_and_all_but_the_last_rack_are_full(workers: int, servers: int, size: int) -> None:
     """Workers fill the racks by rank; only the last rack may have free places."""
-    racks = RackTopology(size=size, uplink=Rate("1gbit")).nearby_node_groups(members(workers, servers))
+    racks = RackTopology(size=size, uplink=Rate("1gbit")).colocated_node_groups(members(workers, servers))
 
     names = [name for rack in racks for name in rack]
     workers_by_rack = [[name for name in rack if name.startswith("worker")] for rack in racks]
@@ -124,7 +124,7 @@ def test_traffic_passes_two_rack_links_only_between_racks(workers: int, servers:
     """Between racks a message passes an uplink and a downlink; inside a rack, none."""
     racks = RackTopology(size=size, uplink=Rate("2gbit"), downlink=Rate("1gbit"), delay=Duration("1ms"))
     nodes, built = members(workers, servers), network(racks, workers, servers)
-    rack_of_node = {name: number for number, rack in enumerate(racks.nearby_node_groups(nodes)) for name in rack}
+    rack_of_node = {name: number for number, rack in enumerate(racks.colocated_node_groups(nodes)) for name in rack}
 
     for a, b in permutations((node.name for node in nodes), 2):
         expected = (
@@ -143,7 +143,7 @@ def test_nodes_without_a_declared_region_are_in_the_first_region() -> None:
         between=(RegionLink(regions=("eu", "us"), delay=Duration("40ms")),),
     )
 
-    assert regions.nearby_node_groups(members(4, 2)) == (
+    assert regions.colocated_node_groups(members(4, 2)) == (
         ("server-0", "worker-0", "worker-1"),
         ("server-1", "worker-2", "worker-3"),
     )
@@ -159,7 +159,7 @@ def test_delays_have_the_declared_mean_and_deviation(
     jitter_law = jitter.model_validate({"deviation": Duration(relative * mean_s)})
     path = NetworkPath(source="a", target="b", delay_s=mean_s, jitters=(jitter_law,))
 
-    mean, deviation = mean_and_deviation(path.stream_delays_s(Random(seed)), 4000)
+    mean, deviation = mean_and_deviation(path.iter_one_way_delays_s(Random(seed)), 4000)
 
     assert mean == pytest.approx(mean_s, rel=5 * relative / 4000**0.5)
     assert deviation == pytest.approx(relative * mean_s, rel=0.1)
@@ -171,7 +171,7 @@ def test_jitters_along_a_path_are_independent() -> None:
     other = NormalJitter(deviation=Duration("4ms"))
 
     mean, deviation = mean_and_deviation(
-        NetworkPath(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).stream_delays_s(Random(1))
+        NetworkPath(source="a", target="b", delay_s=0.05, jitters=(jitter, other)).iter_one_way_delays_s(Random(1))
     )
 
     assert (mean, deviation) == (pytest.approx(0.05, rel=0.01), pytest.approx(5 * MS, rel=0.03))
@@ -188,7 +188,7 @@ def test_jitters_along_a_path_are_independent() -> None:
 )
 def test_losses_have_the_declared_share(loss: AnyPacketLoss, mean: float) -> None:
     """This is the mean over a long time; a burst of three counts as three losses."""
-    lost = fmean(islice(loss.stream_loss_flags(Random(1)), 300_000))
+    lost = fmean(islice(loss.iter_packet_losses(Random(1)), 300_000))
 
     assert loss.lost_packet_share == pytest.approx(mean)
     assert lost == pytest.approx(mean, rel=0.05)
@@ -196,7 +196,7 @@ def test_losses_have_the_declared_share(loss: AnyPacketLoss, mean: float) -> Non
 
 def test_gilbert_elliott_losses_come_in_bursts() -> None:
     """The mean length of a burst is one over the probability to recover."""
-    samples = list(islice(GilbertElliottPacketLoss(to_bad=0.01, to_good=0.25).stream_loss_flags(Random(1)), 200_000))
+    samples = list(islice(GilbertElliottPacketLoss(to_bad=0.01, to_good=0.25).iter_packet_losses(Random(1)), 200_000))
 
     burst_count = sum(now and not before for before, now in pairwise(samples))
     assert sum(samples) / burst_count == pytest.approx(4.0, rel=0.05)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.clock import VirtualClock, WallClock
-from services.runtime.pacing import EmulationPacer, HostSpeedPacer, TimedComputeResult, is_deadline_missed
+from services.runtime.pacing import DeclaredSpeedPacer, HostSpeedPacer, TimedComputeResult, is_deadline_missed
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -32,7 +32,7 @@ def test_in_virtual_time_a_phase_takes_exactly_samples_over_throughput(
 
     async def phase() -> tuple[TimedComputeResult[str], float]:
         clock = VirtualClock()
-        phase_result = await EmulationPacer(clock, throughput, slot).compute(0, samples, lambda: "done")
+        phase_result = await DeclaredSpeedPacer(clock, throughput, slot).compute(0, samples, lambda: "done")
         return phase_result, clock.now()
 
     phase_result, seconds = in_virtual_time(phase())
@@ -48,7 +48,7 @@ def test_the_durations_of_many_phases_add_up(in_virtual_time: InVirtualTime) -> 
 
     async def phases() -> float:
         clock = ComputeTimeClock(0.03)
-        pacer = EmulationPacer(clock, throughput=100.0, slot=0.0)
+        pacer = DeclaredSpeedPacer(clock, throughput=100.0, slot=0.0)
         for _ in range(50):
             await pacer.compute(0, 10, lambda: None)
         return clock.now()
@@ -61,7 +61,7 @@ def test_compute_in_the_last_slot_still_ends_in_time(slot: float, in_virtual_tim
     """Once the compute time is known, the slot starts early enough for it."""
 
     async def phases() -> list[float | None]:
-        pacer = EmulationPacer(ComputeTimeClock(0.03), throughput=100.0, slot=slot)
+        pacer = DeclaredSpeedPacer(ComputeTimeClock(0.03), throughput=100.0, slot=slot)
         return [(await pacer.compute(0, 10, lambda: None)).late_s for _ in range(20)]
 
     late_s = in_virtual_time(phases())
@@ -74,7 +74,7 @@ def test_lateness_is_reported(in_virtual_time: InVirtualTime) -> None:
 
     async def phase() -> float | None:
         return (
-            await EmulationPacer(ComputeTimeClock(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)
+            await DeclaredSpeedPacer(ComputeTimeClock(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)
         ).late_s
 
     assert in_virtual_time(phase()) == pytest.approx(0.25 + 0.002 - 0.1)
@@ -90,7 +90,7 @@ def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: InVirtualTime) 
 
     async def phases() -> tuple[float, list[float | None]]:
         clock = ComputeTimeClock(0.11)
-        pacer = EmulationPacer(clock, throughput=100.0, slot=0.0)
+        pacer = DeclaredSpeedPacer(clock, throughput=100.0, slot=0.0)
         late_s = []
         for seconds in (0.11, 0.01, 0.01):
             clock.seconds = seconds
@@ -108,7 +108,7 @@ def test_a_phase_makes_up_for_at_most_a_part_of_its_duration(in_virtual_time: In
 
     async def phases() -> float:
         clock = ComputeTimeClock(0.3)
-        pacer = EmulationPacer(clock, throughput=100.0, slot=0.0)
+        pacer = DeclaredSpeedPacer(clock, throughput=100.0, slot=0.0)
         await pacer.compute(0, 10, lambda: None)
         second_start_s = clock.now()
         clock.seconds = 0.01

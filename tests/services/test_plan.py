@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.collectives import Ring
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.plan import Plan, make_plan
@@ -39,7 +39,7 @@ def plan(strategy: dict[str, Any], workers: int = 4, seed: int = 1, **cluster: A
         "seed": seed,
     }
     (trial,) = Scenario.decode(document).trials()
-    return make_plan(trial, "run", "simulated", InProcessAddresses())
+    return make_plan(trial, "run", "simulated", DummyAddresses())
 
 
 @every_strategy
@@ -193,7 +193,7 @@ def test_a_prediction_takes_the_slowest_link_and_the_slowest_worker() -> None:
     )
 
     assert planned.predicted.compute_s == 16 / 100
-    expected = Ring().predict_run_time_s(4, planned.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
+    expected = Ring().all_reduce_time_s(4, planned.vector_bytes, 0.0, 8 / 1e6 * 1514 / 1448)
     assert planned.predicted.exchange_s == pytest.approx(expected)
 
 
@@ -342,7 +342,7 @@ def test_a_small_trial_of_a_sweep_omits_declarations_for_nodes_that_it_lacks() -
     }
 
     alone, two, four = (
-        make_plan(trial, "run", "simulated", InProcessAddresses()) for trial in Scenario.decode(document).trials()
+        make_plan(trial, "run", "simulated", DummyAddresses()) for trial in Scenario.decode(document).trials()
     )
 
     assert (alone.events, alone.network.paths) == ((), ())

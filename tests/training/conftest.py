@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from replay import ShardArrivals, TrialProgress
 
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.control import EpochReport, NodeEndState
+from services.runtime.control import EpochReport, LeaveReport
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.schema.arrays import HostArray
@@ -82,7 +82,7 @@ Simulate: TypeAlias = Callable[..., SimulatedTrial]
 def plan_of(document: Document, *, hash_every_step: bool = False) -> Plan:
     """Return the plan of a document's only trial."""
     (trial,) = Scenario.decode(document).trials()
-    plan = make_plan(trial, "rehearsal", "simulated", InProcessAddresses())
+    plan = make_plan(trial, "rehearsal", "simulated", DummyAddresses())
     return plan.model_copy(update={"hash_every_step": hash_every_step})
 
 
@@ -97,7 +97,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
             trials[-1].epoch_params.append(np.frombuffer(epoch.parameters, runtime.plan.dtype))
         return await report_epoch(runtime, epoch)
 
-    async def record_final(runtime: CoordinatorRuntime, node: str, final: NodeEndState) -> None:
+    async def record_final(runtime: CoordinatorRuntime, node: str, final: LeaveReport) -> None:
         if final.parameters:
             trials[-1].final_shards[node] = final.parameters
         await leave(runtime, node, final)

@@ -144,8 +144,8 @@ def test_end_of_slowed_work_does_not_depend_on_how_it_is_split(
     for begin_s, duration_s, factor in spans:
         slowdowns.add_slowdown(begin_s, duration_s, factor)
 
-    end_s = slowdowns.compute_end_s(start, work_s)
-    first_end_s = slowdowns.compute_end_s(start, work_s * cut)
+    end_s = slowdowns.end_of_compute_s(start, work_s)
+    first_end_s = slowdowns.end_of_compute_s(start, work_s * cut)
 
-    assert slowdowns.compute_end_s(first_end_s, work_s * (1 - cut)) == pytest.approx(end_s, rel=1e-9, abs=1e-9)
+    assert slowdowns.end_of_compute_s(first_end_s, work_s * (1 - cut)) == pytest.approx(end_s, rel=1e-9, abs=1e-9)
     assert start <= first_end_s <= end_s * (1 + 1e-12)

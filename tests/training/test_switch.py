@@ -455,7 +455,7 @@ def test_node_that_never_reports_aborts_the_switch(
             await runtime.clock.sleep_until(runtime.clock.now() + 1.0)
         return False
 
-    monkeypatch.setattr(CoordinatorRuntime, "await_strategy_switch", sleep)
+    monkeypatch.setattr(CoordinatorRuntime, "await_strategy_switch_start", sleep)
     trial = simulate(switch("ring", "asp", at_rule(step=4)), 3, timeouts={"step": "2s"})
 
     aborted = trial.value("coordinator", "switch_aborted")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from compose.scenario_files.load import find_scenario, load_scenario
-from services.cluster.addresses import InProcessAddresses
+from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial
 from services.plan import Plan, make_plan
 from services.runtime.run_log import LOG_LINE_PREFIX
@@ -18,7 +18,7 @@ def test_ring_speedup_on_sixteen_workers_equals_the_closed_form() -> None:
     trials = scenario.trials()
     trials_by_key = {(trial.label, trial.scenario.cluster.workers): trial for trial in trials}
     serial, ring = (
-        make_plan(trials_by_key[key], "r", "simulated", InProcessAddresses()) for key in (("none", 1), ("ring", 16))
+        make_plan(trials_by_key[key], "r", "simulated", DummyAddresses()) for key in (("none", 1), ("ring", 16))
     )
 
     predicted, measured = serial.predicted_s / ring.predicted_s, run_seconds(serial) / run_seconds(ring)

@@ -13,9 +13,9 @@ def check_host_added_step_time(trial: TrialTables) -> CheckVerdict:
     Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps
     are valid, because some predictions are upper bounds. Steps without a prediction are valid.
     """
-    if reason := _explain_no_step_prediction(trial):
+    if reason := _why_no_step_time_prediction(trial):
         return valid_verdict(f"the step time is not predicted: {reason}")
-    synchronous = [phase for phase in training_phases(trial) if phase.synchrony == "synchronous"]
+    synchronous = [phase for phase in training_phases(trial) if phase.sync_or_async == "synchronous"]
     if not synchronous:
         return valid_verdict("the step time is not predicted: workers do not wait for each other")
     verdicts = (_check_added_step_time(trial, phase) for phase in synchronous)
@@ -37,7 +37,7 @@ def _check_added_step_time(trial: TrialTables, train_phase: TrainingPhase) -> Ch
     return degraded_verdict(f"{times}: this host added {excess:.0%} (limit {limit:.0%}); raise the dilation")
 
 
-def _explain_no_step_prediction(trial: TrialTables) -> str:
+def _why_no_step_time_prediction(trial: TrialTables) -> str:
     """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]

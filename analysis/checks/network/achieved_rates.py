@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from analysis.checks.engine_kind import has_kernel_shaped_links
+from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTables
@@ -24,7 +24,7 @@ def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
     members = [node for node in trial.plan.nodes if node.role not in ("coordinator", "")]
     if not links or len(members) == 1:
         return valid_verdict("no declared link rate is used")
-    if not has_kernel_shaped_links(trial):
+    if not are_links_shaped_by_kernel(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
     link_errors = {_link_name(node, direction): probed_rate_error(trial, node, direction) for node, direction in links}
     errors = {link: error for link, error in link_errors.items() if error is not None}
@@ -34,7 +34,7 @@ def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
         reason = f"a flow over {worst} was {errors[worst]:+.1%} off its expected rate (limit {limit:.0%})"
         return invalid_verdict(reason, WRONG_LINKS_REMEDY)
     if unprobed := [link for link in links if _link_name(*link) not in errors]:
-        example = _describe_unprobed_link(trial, unprobed)
+        example = _unprobed_link_example(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
     unfilled = [_link_name(*link) for link in links if not can_peers_fill_link(trial, *link)]
@@ -70,7 +70,7 @@ def _expected_flow_rate_bps(trial: TrialTables, node: PlannedNode, link_directio
     return min(declared_bps, float(flooded.get("declared", declared_bps)))
 
 
-def _describe_unprobed_link(trial: TrialTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
+def _unprobed_link_example(trial: TrialTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
     """Return the name of one link that was not probed, with the recorded reason if there is one."""
     reasons = [
         (node, direction, (_shaping_record(trial, node).get("unproven") or {}).get(direction))

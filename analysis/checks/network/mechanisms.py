@@ -27,18 +27,18 @@ def check_shaping_mechanisms(trial: TrialTables) -> CheckVerdict:
     declared = [(node.name, prop) for node in trial.plan.nodes for prop in declared_link_properties(trial.plan, node)]
     if not declared:
         return valid_verdict("no property of a link is declared")
-    mechanisms = {(name, prop): mechanism_of_link_property(shaping.get(name) or {}, prop) for name, prop in declared}
+    mechanisms = {(name, prop): shaping_mechanism_name(shaping.get(name) or {}, prop) for name, prop in declared}
     for name, link_shaping in shaping.items():
-        mechanisms |= {(name, prop): mechanism for prop, mechanism in _optional_link_properties(link_shaping)}
+        mechanisms |= {(name, prop): mechanism for prop, mechanism in _optional_property_mechanisms(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
     required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
-    if not_enforced := _format_shaping(required, lambda mechanism: mechanism == "none"):
+    if not_enforced := _list_mechanisms(required, lambda mechanism: mechanism == "none"):
         return invalid_verdict(f"declared but not enforced: {not_enforced}", NOT_ENFORCED_REMEDY)
-    if unknown := _format_shaping(mechanisms, lambda mechanism: mechanism is None):
+    if unknown := _list_mechanisms(mechanisms, lambda mechanism: mechanism is None):
         return degraded_verdict(f"the mechanism that enforced it was not recorded: {unknown}")
-    if not_enforced := _format_shaping(optional, lambda mechanism: mechanism == "none"):
+    if not_enforced := _list_mechanisms(optional, lambda mechanism: mechanism == "none"):
         return degraded_verdict(f"declared but not enforced: {not_enforced}")
-    weaker = _format_shaping(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
+    weaker = _list_mechanisms(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
     if ran_in_containers(trial) and weaker:
         return degraded_verdict(f"not enforced by the kernel: {weaker}")
     enforced = sorted({f"{prop} by {mechanism}" for (_, prop), mechanism in mechanisms.items()})
@@ -58,24 +58,24 @@ def declared_link_properties(plan: TrialPlan, node: PlannedNode) -> Iterator[str
         yield "loss"
 
 
-def mechanism_of_link_property(shaping_record: Mapping[str, Any], link_property: str) -> str | None:
+def shaping_mechanism_name(shaping_record: Mapping[str, Any], link_property: str) -> str | None:
     """Return the shaping mechanism that enforced a property of a node's link; None if it was not recorded."""
     mechanism = (shaping_record.get("rungs") or {}).get(link_property)
     for_all = shaping_record.get("rung", "none")  # other engines than `docker` record one for all
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 
-def _optional_link_properties(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _optional_property_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each recorded optional property of a link, such as `buffer`, with the mechanism that enforced it."""
     recorded = (shaping_record.get("rungs") or {}).items()
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 
-def _format_shaping(mechanisms: Mapping[tuple[str, str], str | None], should_list: Callable[[str | None], bool]) -> str:
+def _list_mechanisms(mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]) -> str:
     """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
     nodes: dict[str, list[str]] = {}
     for (node_name, link_property), mechanism in mechanisms.items():
-        if should_list(mechanism):
+        if is_listed(mechanism):
             label = f"{link_property} by {mechanism}" if mechanism not in (None, "none") else link_property
             nodes.setdefault(label, []).append(node_name)
     return "; ".join(f"{label} ({shorten_list(names, MAX_NAMED_NODES, ', ')})" for label, names in nodes.items())

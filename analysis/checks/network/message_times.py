@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analysis.checks.engine_kind import has_kernel_shaped_links
+from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTables
 
@@ -14,7 +14,7 @@ def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
     Long probe flows show only the long-term rate of a link. A single message also shows whether its beginning passes
     too fast (burst credits), and whether the transport reaches the link's rate.
     """
-    if not has_kernel_shaped_links(trial):
+    if not are_links_shaped_by_kernel(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
     messages = list(_times_of_probe_messages(trial))
     if not messages:

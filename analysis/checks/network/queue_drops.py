@@ -1,6 +1,6 @@
 """Check that queues dropped no packets where no loss is declared."""
 
-from analysis.checks.engine_kind import has_kernel_shaped_links
+from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
 from analysis.reading.run_table import TrialTables
@@ -15,9 +15,9 @@ def check_queue_drops(trial: TrialTables) -> CheckVerdict:
     not checked, because their queues may drop packets. The verdict is never invalid: the network is as declared, but it
     drops packets at a buffer whose size the user did not declare.
     """
-    if not has_kernel_shaped_links(trial):
+    if not are_links_shaped_by_kernel(trial):
         return valid_verdict("Ensayo's own code shapes the links and drops only packets that are declared lost")
-    checked = [node.name for node in trial.plan.nodes if _has_link_rate(node) and not _may_drop_packets(trial, node)]
+    checked = [node.name for node in trial.plan.nodes if _has_link_rate(node) and not _are_drops_expected(trial, node)]
     shaping = trial.status.get("shaping") or {}
     queues = {name: (link_shaping or {}).get("queues") or {} for name, link_shaping in shaping.items()}
     if unknown := [name for name in checked if not queues.get(name)]:
@@ -41,7 +41,7 @@ def _has_link_rate(node: PlannedNode) -> bool:
     return bool(node.uplink_bps or node.downlink_bps)
 
 
-def _may_drop_packets(trial: TrialTables, node: PlannedNode) -> bool:
+def _are_drops_expected(trial: TrialTables, node: PlannedNode) -> bool:
     plan = trial.plan
     has_loss = any(path.losses and node.name in (path.source, path.target) for path in plan.network.paths)
     has_event = any(event.is_link_event and node.name in event.change.node_names for event in plan.events)

@@ -38,7 +38,7 @@ def check_configured_link_rates(trial: TrialTables) -> CheckVerdict:
     unread = [node_name for node_name, rate_key, _ in links if not _is_link_rate_known(shaping[node_name], rate_key)]
     errors = {
         f"{node_name} {rate_key.removesuffix('_bps')}": (
-            _applied_link_rate_bps(shaping[node_name], rate_key, declared_bps) / declared_bps - 1
+            _read_back_or_declared_bps(shaping[node_name], rate_key, declared_bps) / declared_bps - 1
         )
         for node_name, rate_key, declared_bps in links
         if node_name not in unread
@@ -62,13 +62,13 @@ def _declared_link_rates(trial: TrialTables) -> Iterator[tuple[str, str, float]]
                 yield node.name, rate_key, declared_bps
 
 
-def _is_link_rate_known(shaping_record: LinkShaping, rate_field: str) -> bool:
-    return shaping_record["rung"] in IN_CODE_MECHANISMS or shaping_record.get(f"read_back_{rate_field}") is not None
+def _is_link_rate_known(shaping_record: LinkShaping, rate_key: str) -> bool:
+    return shaping_record["rung"] in IN_CODE_MECHANISMS or shaping_record.get(f"read_back_{rate_key}") is not None
 
 
-def _applied_link_rate_bps(shaping_record: LinkShaping, rate_field: str, declared_bps: float) -> float:
+def _read_back_or_declared_bps(shaping_record: LinkShaping, rate_key: str, declared_bps: float) -> float:
     """Return a link's rate as read back from the kernel, or as declared if Ensayo's own code shapes the link."""
-    read_back_bps = shaping_record.get(f"read_back_{rate_field}")
+    read_back_bps = shaping_record.get(f"read_back_{rate_key}")
     return declared_bps if read_back_bps is None else float(read_back_bps)
 
 

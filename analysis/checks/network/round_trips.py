@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.engine_kind import has_kernel_shaped_links
+from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTables
 from services.cluster.network import expected_round_trip_time
@@ -31,7 +31,7 @@ def check_round_trips(trial: TrialTables) -> CheckVerdict:
     declared delay has no measured round trip. A round trip is the median of a few echoes, or their mean if the delay
     varies.
     """
-    if not has_kernel_shaped_links(trial):
+    if not are_links_shaped_by_kernel(trial):
         return valid_verdict("Ensayo's own code delays messages, so round trips were not probed")
     trips = list(measured_round_trips(trial))
     worst = max(trips, key=lambda trip: abs(trip.deviation_from_declared_s) - trip.tolerance_s, default=None)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from analysis.checks.engine_kind import has_kernel_shaped_links
+from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialTables
 
@@ -30,7 +30,7 @@ def check_shared_link_rates(trial: TrialTables) -> CheckVerdict:
     The achieved rate is that of probe flows, else the rate read back from the kernel. Invalid if it is off by more than
     the threshold, degraded if it was neither probed nor read back.
     """
-    if not has_kernel_shaped_links(trial) or not trial.plan.network.shared_links:
+    if not are_links_shaped_by_kernel(trial) or not trial.plan.network.shared_links:
         return valid_verdict("no link is shared, or Ensayo's own code enforces its rate")
     links = list(shared_link_rates(trial))
     errors = {link.name: link.relative_error for link in links if link.relative_error is not None}

@@ -11,7 +11,7 @@ def check_model_replicas_agree(trial: TrialTables) -> CheckVerdict:
     """
     if trial.plan.workers == 1:
         return valid_verdict("there is one replica")
-    if trial.plan.synchrony == "asynchronous":
+    if trial.plan.sync_or_async == "asynchronous":
         return valid_verdict("replicas of an asynchronous strategy may differ")
     of_workers = trial.parameter_hashes["node"].str.startswith("worker")
     by_step = trial.parameter_hashes[of_workers].groupby("step")
@@ -32,4 +32,4 @@ def _count_replicas(trial: TrialTables, step: int) -> int:
         return trial.plan.workers
     if step <= int(switch_record.committed["step"]):
         return trial.plan.workers
-    return trial.plan.workers - len(after.server_only_workers)
+    return trial.plan.workers - len(after.workers_turned_servers)

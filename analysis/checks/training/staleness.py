@@ -18,13 +18,13 @@ def check_gradient_staleness(trial: TrialTables) -> CheckVerdict:
     that have stopped do not count.
     """
     found = staleness_statistics(trial)
-    if found is None or (trial.plan.synchrony == "synchronous" and trial.plan.second_phase is None):
+    if found is None or (trial.plan.sync_or_async == "synchronous" and trial.plan.second_phase is None):
         return valid_verdict("no gradient is stale")
     mean = f"mean staleness {found['mean']:.2f}"
     if trial.plan.second_phase:
         return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
-    if synchrony.get("kind") == "asp" and not _may_drop_gradients(trial):
+    if synchrony.get("kind") == "asp" and not _may_strategy_drop_gradients(trial):
         return _check_logged_staleness(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
     if synchrony.get("kind") in ("ssp", "dssp"):
         bound = int(synchrony.get("staleness", synchrony.get("high", 0)))
@@ -32,7 +32,7 @@ def check_gradient_staleness(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchronisation_policy_kind}")
 
 
-def _may_drop_gradients(trial: TrialTables) -> bool:
+def _may_strategy_drop_gradients(trial: TrialTables) -> bool:
     """Return whether the strategy may drop gradients that servers have received."""
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 

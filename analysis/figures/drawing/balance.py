@@ -32,7 +32,7 @@ def mark_chosen_worker_counts(
     Each rule has a mark of another size, because two rules may choose the same point.
     """
     for point in curve.points:
-        for rule in _worker_rule_names(curve, point, choices):
+        for rule in _rules_that_choose(curve, point, choices):
             marker, size_points = RULE_MARKERS[rule]
             axes.plot(
                 [point.workers], [y_of_point(point)], linestyle="none", marker=marker, markersize=size_points,
@@ -40,14 +40,14 @@ def mark_chosen_worker_counts(
             )  # fmt: skip
 
 
-def format_worker_count_rules(
+def format_rules_choosing_point(
     speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, chosen_counts: Sequence[WorkerCountChoice]
 ) -> str:
     """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
-    return "; ".join(_worker_rule_names(speedup_curve, speedup_point, chosen_counts))
+    return "; ".join(_rules_that_choose(speedup_curve, speedup_point, chosen_counts))
 
 
-def _worker_rule_names(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerCountChoice]) -> Iterator[str]:
+def _rules_that_choose(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerCountChoice]) -> Iterator[str]:
     for choice in choices:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule

@@ -28,11 +28,11 @@ def save_drawing_files(drawing: Drawing, folder: Path) -> Path:
         drawing.figure.savefig(svg, metadata={"Date": None, "Creator": "Ensayo"})
         drawing.figure.savefig(svg.with_suffix(".png"), dpi=PNG_DPI, metadata={"Software": "Ensayo"})
     drawing.data.to_csv(svg.with_suffix(".csv"), index=False, float_format="%.9g", lineterminator="\n")
-    svg.with_suffix(".json").write_text(_drawing_data_as_json(drawing), encoding="utf-8")
+    svg.with_suffix(".json").write_text(_figure_content_as_json(drawing), encoding="utf-8")
     return svg
 
 
-def _drawing_data_as_json(drawing: Drawing) -> str:
+def _figure_content_as_json(drawing: Drawing) -> str:
     """Return name, title, caption and data rows of a drawing as JSON text. NaN and infinity become null."""
     rows = json.loads(drawing.data.to_json(orient="records", double_precision=15))
     content = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}

@@ -57,15 +57,15 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     rows = rows.astype({"built": "Int64", "between": "Int64"})  # integers, although a rule may have no balance point
     finding = (
         "The balance point depends on its rule: for one workload the largest is "
-        f"{_format_chosen_count_ratio(rows, 'built')} times the smallest among systems that were built, "
-        f"{_format_chosen_count_ratio(rows, 'between')} times between them by the law."
+        f"{_format_max_min_count_ratio(rows, 'built')} times the smallest among systems that were built, "
+        f"{_format_max_min_count_ratio(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_accelerator_grid_step, series))))
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_accelerator_count_step, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
 
-def _format_chosen_count_ratio(chosen_count_table: pd.DataFrame, column_name: str) -> str:
+def _format_max_min_count_ratio(chosen_count_table: pd.DataFrame, column_name: str) -> str:
     """Format the ratio of the largest to the smallest number of accelerators that rules choose, over all workloads."""
     balance_points = chosen_count_table.dropna(subset=[column_name]).groupby("workload", sort=False)[column_name]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
@@ -77,14 +77,14 @@ def _format_ratio(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _accelerator_grid_step(series: ScalingSeries) -> float:
+def _accelerator_count_step(series: ScalingSeries) -> float:
     """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
 def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
-    built = _index_counts_by_rule(_choose_built_accelerators(scaling_series))
-    between = _index_counts_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
+    built = _chosen_count_by_rule(_choose_measured_counts(scaling_series))
+    between = _chosen_count_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
     return [
         {"benchmark": scaling_series.benchmark, "workload": scaling_series.name, "rule": rule}
         | _accelerator_count_cells("built", built.get(rule))
@@ -97,9 +97,9 @@ def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> l
     ]
 
 
-def _choose_built_accelerators(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
-    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_by_size()])
-    return worker_counts_by_rule(counts, counts[0], speedup, series.simulated_speedups())
+def _choose_measured_counts(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
+    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_per_system()])
+    return worker_counts_by_rule(counts, counts[0], speedup, series.bootstrap_speedups())
 
 
 def _choose_accelerators_by_law(series: ScalingSeries, fit: LawFit) -> tuple[ChosenWorkerCount, ...]:
@@ -110,29 +110,29 @@ def _choose_accelerators_by_law(series: ScalingSeries, fit: LawFit) -> tuple[Cho
     return worker_counts_by_rule(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
 
 
-def _format_chosen_count(count_by_rule: ChosenWorkerCount | None, series: ScalingSeries, about_sign: str = "") -> str:
+def _format_chosen_count(chosen_count: ChosenWorkerCount | None, series: ScalingSeries, approx_sign: str = "") -> str:
     """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes, where it may lie beyond.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """
-    if count_by_rule is None:
+    if chosen_count is None:
         return NO_VALUE
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
-    sign = "" if count_by_rule.workers in (first, last) else about_sign
-    if count_by_rule.workers == last and count_by_rule.rule != KNEE_RULE:
+    sign = "" if chosen_count.workers in (first, last) else approx_sign
+    if chosen_count.workers == last and chosen_count.rule != KNEE_RULE:
         sign = AT_LEAST_SIGN
-    if count_by_rule.workers == first and count_by_rule.rule == COST_RULE:
+    if chosen_count.workers == first and chosen_count.rule == COST_RULE:
         sign = AT_MOST_SIGN
-    return f"{sign}{count_by_rule.workers:,}"
+    return f"{sign}{chosen_count.workers:,}"
 
 
-def _index_counts_by_rule(chosen_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
+def _chosen_count_by_rule(chosen_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
     return {pick.rule: pick for pick in chosen_counts}
 
 
-def _accelerator_count_cells(column_name: str, count_by_rule: ChosenWorkerCount | None) -> dict[str, object]:
-    interval = _format_interval(*count_by_rule.interval) if count_by_rule and count_by_rule.interval else NO_VALUE
-    return {column_name: count_by_rule.workers if count_by_rule else None, f"{column_name}_interval": interval}
+def _accelerator_count_cells(column_name: str, chosen_count: ChosenWorkerCount | None) -> dict[str, object]:
+    interval = _format_interval(*chosen_count.interval) if chosen_count and chosen_count.interval else NO_VALUE
+    return {column_name: chosen_count.workers if chosen_count else None, f"{column_name}_interval": interval}
 
 
 def _format_interval(low: int, high: int) -> str:

@@ -28,7 +28,7 @@ from analysis.mlperf.series import (
     V5_0_SERIES_PATH,
     ScalingSeries,
     read_series_csv,
-    shipped_series_for,
+    shipped_scaling_series,
 )
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number, format_percentage, format_signed_percentage
@@ -101,7 +101,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
         return None
     finding = _describe_forecast_errors({each.law: each for each in evaluation.law_scores})
     points = pd.DataFrame([row for each in evaluation.series for row in _forecast_rows(each, evaluation)])
-    ships = bool(shipped_series_for(mlperf_study))
+    ships = bool(shipped_scaling_series(mlperf_study))
     source = SHIPPED_SERIES_PATH.name if ships else mlperf_study.results.source_name
     return Chapter(
         "Extrapolation",
@@ -111,7 +111,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
             OWN_LAWS_TEXT,
             BANDS_TEXT,
             BAND_CHANGE_TEXT,
-            *([_appendix_and_v5_score_text()] if ships else []),
+            *([_other_series_score_text()] if ships else []),
             MISSING_DATA_TEXT,
         ),
         (
@@ -125,7 +125,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
             ChapterTable(
                 "extrapolation-bands", "Our own laws with their bands", OWN_BAND_COLUMNS, points, is_short=False
             ),
-            *(_make_appendix_and_v5_tables() if ships else ()),
+            *(_make_other_series_tables() if ships else ()),
         ),
         (draw_forecast_fan_chart(evaluation, finding.removesuffix("."), source),),
     )
@@ -159,7 +159,7 @@ def _describe_forecast_method(evaluation: LawEvaluation) -> str:
     )
 
 
-def _appendix_and_v5_score_text() -> str:
+def _other_series_score_text() -> str:
     """Return a paragraph on the laws' errors on two other data sets: MLPerf v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
         name: {each.law: each for each in _evaluate_laws_on_csv_series(path).law_scores}
@@ -181,7 +181,7 @@ def _appendix_and_v5_score_text() -> str:
     )
 
 
-def _make_appendix_and_v5_tables() -> tuple[ChapterTable, ...]:
+def _make_other_series_tables() -> tuple[ChapterTable, ...]:
     """Return tables of forecasts by scaling laws, and of their errors, on two further data sets shipped with Ensayo."""
     evaluations = {name: _evaluate_laws_on_csv_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
@@ -210,7 +210,7 @@ def _evaluate_laws_on_csv_series(csv_path: Path) -> LawEvaluation:
 
 
 def _make_forecast_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    rows = [vars(each) | {"rigid": evaluation.coverage_ignoring_law_drift(each.law)} for each in evaluation.law_scores]
+    rows = [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
     return pd.DataFrame(rows)
 
 
@@ -239,7 +239,7 @@ def _forecast_row(scaling_series: ScalingSeries, law_forecasts: Sequence[LawFore
 
 
 def _format_forecast(law_forecast: LawForecast) -> str:
-    missed = "" if law_forecast.is_inside_band else ", missed"
+    missed = "" if law_forecast.is_in_prediction_band else ", missed"
     centre, low, high = (
         format_number(seconds / SECONDS_PER_MINUTE)
         for seconds in (law_forecast.predicted, law_forecast.low, law_forecast.high)

@@ -50,7 +50,7 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
 
 
 def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
-    draws = series.simulated_speedups()
+    draws = series.bootstrap_speedups()
     return [
         {
             "benchmark": series.benchmark,
@@ -68,6 +68,6 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
             "unit": size.unit,
             "batch": round(size.batch),
         }
-        for index, (size, size_factors) in enumerate(zip(series.points, series.efficiency_by_size(), strict=True))
+        for index, (size, size_factors) in enumerate(zip(series.points, series.efficiency_per_system(), strict=True))
         if index
     ]

@@ -58,7 +58,7 @@ def compare_within_families(workload: WorkloadResults) -> list[tuple[ComparedRes
 
 
 def _family_row(
-    workload: WorkloadResults, family_results: tuple[ComparedResult, ...], result_by_object: dict[int, ComparedResult]
+    workload: WorkloadResults, family_results: tuple[ComparedResult, ...], study_result_by_id: dict[int, ComparedResult]
 ) -> dict[str, object]:
     base, top = family_results[0].reference, max(family_results, key=lambda each: (each.device_ratio, each.speedup))
     return {
@@ -70,5 +70,5 @@ def _family_row(
         "systems": sum(each.device_ratio > 1 for each in family_results),
         "largest": top.result.accelerator_count,
         "efficiency": top.efficiency,
-        "study_efficiency": result_by_object[id(top.result)].efficiency,
+        "study_efficiency": study_result_by_id[id(top.result)].efficiency,
     }

@@ -99,7 +99,7 @@ def make_backtest_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
     common = set.intersection(*map(set, misses.values()))
     if not common:
         return pd.DataFrame()
-    rows = [_law_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses]
+    rows = [_error_row(law, [(key[0], each) for key, each in misses[law].items() if key in common]) for law in misses]
     return pd.DataFrame(rows).sort_values("median", kind="stable")
 
 
@@ -109,7 +109,7 @@ def _holdout_errors_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tu
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
 
-def _law_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
+def _error_row(law_name: str, holdout_errors: Sequence[tuple[str, HoldoutError]]) -> dict[str, object]:
     law = LAWS[law_name]
     errors = np.array([miss.log_error for _, miss in holdout_errors])
     return {
@@ -133,12 +133,12 @@ def _law_fit_row(scaling_series: ScalingSeries, law_name: str, law_fit: LawFit) 
         "law": law_name,
         "fitted_to": law_fit.size_range[1],
         "parameters": "; ".join(parameters),
-        "aicc": law_fit.akaike_criterion if has_akaike_of_times_only(law_fit) else None,
+        "aicc": law_fit.akaike_criterion if has_comparable_akaike(law_fit) else None,
         "unidentified": ", ".join(law_fit.unidentified_parameters) or NO_VALUE,
     }
 
 
-def has_akaike_of_times_only(law_fit: LawFit) -> bool:
+def has_comparable_akaike(law_fit: LawFit) -> bool:
     """Return whether a fit's information criterion (AICc) can be compared with that of laws fitted only to times."""
     return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
@@ -158,11 +158,11 @@ def _fitted_laws_row(series: ScalingSeries, sample_count_fit: LawFit, step_time_
         "noise_interval": _format_interval(*noise)
         if "B_noise" not in sample_count_fit.unidentified_parameters
         else "not identified",
-        "needs_more": float(1 + series.scaling_law_columns["batch"].max() / sample_count_fit.parameters[1]),
+        "needs_more": float(1 + series.scaling_law_fit_data["batch"].max() / sample_count_fit.parameters[1]),
         "fixed": float(fixed_s / sample_s),
         "fixed_interval": _format_interval(*np.percentile(ratios, [2.5, 97.5])),
         "residual": float(np.sqrt((step_time_fit.log_residuals**2).mean())),
-        "local_batches": ", ".join(f"{value:g}" for value in series.scaling_law_columns["local_batch"]),
+        "local_batches": ", ".join(f"{value:g}" for value in series.scaling_law_fit_data["local_batch"]),
     }
 
 

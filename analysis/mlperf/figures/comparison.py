@@ -31,8 +31,8 @@ def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadRes
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_speedup_title(workload)
     frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.accelerator_marks(mlperf_study))
-    _draw_systems(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
-    _draw_systems(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
+    _mark_systems(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
+    _mark_systems(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
@@ -72,7 +72,7 @@ def _format_speedup_title(workload: WorkloadResults) -> str:
     )
 
 
-def _draw_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
+def _mark_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
     tint, shape = frame.accelerator_colours(study), frame.accelerator_marks(study)
     for each, height in zip(systems, y_values, strict=True):
         count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)

@@ -42,7 +42,7 @@ def draw_scaling_efficiency(series: Sequence[ScalingSeries], title: str) -> Draw
 
 
 def _scaling_efficiency_curves(scaling_series: ScalingSeries) -> dict[str, list[float]]:
-    factors = scaling_series.efficiency_by_size()
+    factors = scaling_series.efficiency_per_system()
     return {
         "E'": [each.efficiency for each in factors],
         "hardware": [each.hardware for each in factors],
@@ -68,6 +68,6 @@ def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:
         {"benchmark": each.benchmark, "accelerators": count, "batch": size.batch, **vars(size_factors)}
         for each in series
         for count, size, size_factors in zip(
-            each.accelerator_counts, each.points, each.efficiency_by_size(), strict=True
+            each.accelerator_counts, each.points, each.efficiency_per_system(), strict=True
         )
     )

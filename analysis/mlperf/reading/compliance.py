@@ -21,7 +21,7 @@ class LoggedValueRule(NamedTuple):
     description: str
     predicate: Callable[[Any], bool]
 
-    def can_test_value(self, logged_value: Any) -> bool:
+    def is_applicable_to(self, logged_value: Any) -> bool:
         """Return whether the predicate can be computed for a value: a numeric bound needs a number."""
         try:
             self.predicate(logged_value)
@@ -41,7 +41,7 @@ ANY_VALUE = LoggedValueRule("anything", lambda _value: True)
 NOT_EMPTY = LoggedValueRule("not empty", lambda value: value != "")
 
 
-def rule_one_of(*values: float | str) -> LoggedValueRule:
+def allowed_values_rule(*values: float | str) -> LoggedValueRule:
     """Return the rule that a value must be one of `values`."""
     return LoggedValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
 
@@ -57,7 +57,7 @@ def rule_greater_than(lower_bound: float) -> LoggedValueRule:
 
 
 @dataclass(frozen=True)
-class LogKeyRule:
+class MllogKeyRule:
     """Rule for all log lines with the same key: allowed values, number of lines and required metadata."""
 
     value_rule: LoggedValueRule = ANY_VALUE
@@ -65,24 +65,24 @@ class LogKeyRule:
     metadata_names: tuple[str, ...] = ()  # the metadata of a line must have at least one of these names
 
 
-KeyRules: TypeAlias = Mapping[str, LogKeyRule]
+KeyRules: TypeAlias = Mapping[str, MllogKeyRule]
 
 POSITION_METADATA = ("epoch_num", "samples_count")
 COMMON_RULES_4_1: KeyRules = {
-    **dict.fromkeys(("submission_org", "submission_platform"), LogKeyRule(NOT_EMPTY)),
-    "submission_division": LogKeyRule(rule_one_of("closed")),
-    "submission_benchmark": LogKeyRule(),
-    "cache_clear": LogKeyRule(occurrence="at least once"),
-    "init_start": LogKeyRule(occurrence="at least once"),
-    **dict.fromkeys(("init_stop", "run_start"), LogKeyRule()),
-    "run_stop": LogKeyRule(metadata_names=("status",)),  # the target rule checks the status itself
-    "block_start": LogKeyRule(occurrence="any", metadata_names=("epoch_count", "samples_count")),
-    "block_stop": LogKeyRule(occurrence="any", metadata_names=("first_epoch_num", "samples_count")),
-    **dict.fromkeys(("epoch_start", "epoch_stop"), LogKeyRule(occurrence="any", metadata_names=("epoch_num",))),
-    **dict.fromkeys(("eval_start", "eval_stop"), LogKeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
-    "eval_accuracy": LogKeyRule(occurrence="at least once", metadata_names=POSITION_METADATA),
-    **dict.fromkeys(("train_samples", "eval_samples"), LogKeyRule(NOT_EMPTY)),
-    "gradient_accumulation_steps": LogKeyRule(rule_greater_than(0)),
+    **dict.fromkeys(("submission_org", "submission_platform"), MllogKeyRule(NOT_EMPTY)),
+    "submission_division": MllogKeyRule(allowed_values_rule("closed")),
+    "submission_benchmark": MllogKeyRule(),
+    "cache_clear": MllogKeyRule(occurrence="at least once"),
+    "init_start": MllogKeyRule(occurrence="at least once"),
+    **dict.fromkeys(("init_stop", "run_start"), MllogKeyRule()),
+    "run_stop": MllogKeyRule(metadata_names=("status",)),  # the target rule checks the status itself
+    "block_start": MllogKeyRule(occurrence="any", metadata_names=("epoch_count", "samples_count")),
+    "block_stop": MllogKeyRule(occurrence="any", metadata_names=("first_epoch_num", "samples_count")),
+    **dict.fromkeys(("epoch_start", "epoch_stop"), MllogKeyRule(occurrence="any", metadata_names=("epoch_num",))),
+    **dict.fromkeys(("eval_start", "eval_stop"), MllogKeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
+    "eval_accuracy": MllogKeyRule(occurrence="at least once", metadata_names=POSITION_METADATA),
+    **dict.fromkeys(("train_samples", "eval_samples"), MllogKeyRule(NOT_EMPTY)),
+    "gradient_accumulation_steps": MllogKeyRule(rule_greater_than(0)),
 }
 COMMON_RULES_5_0: KeyRules = {  # rule set 5.0.0, all workloads
     **{
@@ -90,7 +90,7 @@ COMMON_RULES_5_0: KeyRules = {  # rule set 5.0.0, all workloads
         for key, key_rule in COMMON_RULES_4_1.items()
         if key not in ("submission_org", "submission_platform")
     },
-    **dict.fromkeys(("epoch_start", "epoch_stop"), LogKeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
+    **dict.fromkeys(("epoch_start", "epoch_stop"), MllogKeyRule(occurrence="any", metadata_names=POSITION_METADATA)),
 }
 REQUIRED_PAIRS = (  # a log must have at least one key of each pair
     ("block_start", "epoch_start"),
@@ -102,14 +102,14 @@ PREDECESSOR = {"init_stop": "init_start", "run_start": "init_stop", "run_stop": 
 FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop": ("run_start",)}
 
 
-def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule) -> dict[str, LogKeyRule]:
+def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule) -> dict[str, MllogKeyRule]:
     """Return rules for keys that must appear once. Keys in `key_names` may have any value, others have a value rule."""
-    any_value = {key: LogKeyRule() for key in key_names.split()}
-    return any_value | {key: LogKeyRule(rule) for key, rule in value_rules.items()}
+    any_value = {key: MllogKeyRule() for key in key_names.split()}
+    return any_value | {key: MllogKeyRule(rule) for key, rule in value_rules.items()}
 
 
-def _rule_for_eval_accuracy(required_metadata_name: str) -> dict[str, LogKeyRule]:
-    return {"eval_accuracy": LogKeyRule(occurrence="at least once", metadata_names=(required_metadata_name,))}
+def _rule_requiring_eval_accuracy(metadata_name: str) -> dict[str, MllogKeyRule]:
+    return {"eval_accuracy": MllogKeyRule(occurrence="at least once", metadata_names=(metadata_name,))}
 
 
 def _logged_accuracies(log: NodeLog) -> list[Any]:
@@ -166,13 +166,13 @@ class WorkloadComplianceRules:
         for each in evaluations:
             if not self.evaluation_rule.accepts(each):
                 yield f"has an evaluation that is not {self.evaluation_rule.description}"
-        if not all(self.target.can_test_value(each) for each in evaluations):
+        if not all(self.target.is_applicable_to(each) for each in evaluations):
             yield "has an eval_accuracy that is no number"
         if not self.has_reached_target(log):
             yield f"has no eval_accuracy {self.target.description}"
 
 
-def _find_key_violations(key: str, key_rule: LogKeyRule, key_events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_key_violations(key: str, key_rule: MllogKeyRule, key_events: Sequence[LogEvent]) -> Iterator[str]:
     values = [event.value for event in key_events]
     if not key_events and key_rule.occurrence != "any":
         yield f"has no {key}"
@@ -206,50 +206,50 @@ def _find_event_order_violations(log_events: Sequence[LogEvent]) -> Iterator[str
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
         yield from (f"has {event.key} after {key}" for key in forbidden if key in first_time_ms)
         init_ms = event.time_ms - first_time_ms.get("init_start", -math.inf)
-        if event.key == "init_stop" and not init_ms < _max_initialisation_ms(first_time_ms):
+        if event.key == "init_stop" and not init_ms < _initialisation_limit_ms(first_time_ms):
             yield f"initialises for {INIT_LIMIT_MS // 60_000} minutes or more, or before it logs submission_division"
         first_time_ms[event.key] = min(event.time_ms, first_time_ms.get(event.key, math.inf))
 
 
-def _max_initialisation_ms(first_time_ms_by_key: Mapping[str, float]) -> float:
+def _initialisation_limit_ms(first_event_ms_by_key: Mapping[str, float]) -> float:
     """Return the time limit of initialisation in milliseconds; 0 before the log line that names the MLPerf division."""
-    return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_key else 0
+    return INIT_LIMIT_MS if "submission_division" in first_event_ms_by_key else 0
 
 
-def _rule_right_open_range(low: float, high: float) -> LoggedValueRule:
+def _right_open_range_rule(low: float, high: float) -> LoggedValueRule:
     return LoggedValueRule(f"from {low:g} to below {high:g}", lambda value: low <= value < high)
 
 
-def _rule_closed_range(low: float, high: float) -> LoggedValueRule:
+def _closed_range_rule(low: float, high: float) -> LoggedValueRule:
     return LoggedValueRule(f"from {low:g} to {high:g}", lambda value: low <= value <= high)
 
 
-def _rule_left_open_range(high: float, low: float) -> LoggedValueRule:
+def _left_open_range_rule(high: float, low: float) -> LoggedValueRule:
     return LoggedValueRule(f"of {high:g} or less, above {low:g}", lambda value: low < value <= high)
 
 
-FID_RULE, CLIP_RULE = _rule_closed_range(0, 90), _rule_closed_range(0.15, 1)  # an evaluation of images needs both
+FID_RULE, CLIP_RULE = _closed_range_rule(0, 90), _closed_range_rule(0.15, 1)  # an evaluation of images needs both
 DETECTION_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
         "global_batch_size",
-        opt_name=rule_one_of("adam"),
+        opt_name=allowed_values_rule("adam"),
         opt_base_learning_rate=rule_at_least(0),
-        opt_weight_decay=rule_one_of(0),
+        opt_weight_decay=allowed_values_rule(0),
         opt_learning_rate_warmup_epochs=rule_at_least(0),
         opt_learning_rate_warmup_factor=rule_at_least(0),
     )
-    | _rule_for_eval_accuracy("epoch_num"),
-    _rule_right_open_range(0.34, 1),
+    | _rule_requiring_eval_accuracy("epoch_num"),
+    _right_open_range_rule(0.34, 1),
 )
 GRAPH_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
         "",
         global_batch_size=rule_greater_than(0),
-        opt_name=rule_one_of("adam"),
+        opt_name=allowed_values_rule("adam"),
         opt_base_learning_rate=rule_at_least(0),
     )
-    | _rule_for_eval_accuracy("epoch_num"),
-    _rule_right_open_range(0.72, 1),
+    | _rule_requiring_eval_accuracy("epoch_num"),
+    _right_open_range_rule(0.72, 1),
 )
 WORKLOAD_RULES = {  # by submission_benchmark
     "bert": WorkloadComplianceRules(
@@ -258,8 +258,8 @@ WORKLOAD_RULES = {  # by submission_benchmark
             "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
             "opt_lamb_weight_decay_rate"
         )
-        | _rule_for_eval_accuracy("epoch_num"),
-        _rule_right_open_range(0.72, 1),
+        | _rule_requiring_eval_accuracy("epoch_num"),
+        _right_open_range_rule(0.72, 1),
     ),
     "ssd": DETECTION_RULES,
     "retinanet": replace(DETECTION_RULES, common_rules=COMMON_RULES_5_0),
@@ -269,23 +269,23 @@ WORKLOAD_RULES = {  # by submission_benchmark
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate opt_learning_rate_training_steps opt_gradient_clip_norm "
             "opt_adamw_weight_decay gradient_accumulation_steps lora_alpha",
-            lora_rank=rule_one_of(16),
+            lora_rank=allowed_values_rule(16),
         )
-        | _rule_for_eval_accuracy("samples_count"),
-        _rule_left_open_range(0.925, 0),
+        | _rule_requiring_eval_accuracy("samples_count"),
+        _left_open_range_rule(0.925, 0),
     ),
     "stable_diffusion": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "",
-            opt_name=rule_one_of("adamw"),
-            opt_adamw_beta_1=rule_one_of(0.9),
-            opt_adamw_beta_2=rule_one_of(0.999),
-            opt_adamw_epsilon=rule_one_of(1e-8),
-            opt_adamw_weight_decay=rule_one_of(0.01),
+            opt_name=allowed_values_rule("adamw"),
+            opt_adamw_beta_1=allowed_values_rule(0.9),
+            opt_adamw_beta_2=allowed_values_rule(0.999),
+            opt_adamw_epsilon=allowed_values_rule(1e-8),
+            opt_adamw_weight_decay=allowed_values_rule(0.01),
             opt_base_learning_rate=rule_at_least(0),
             opt_learning_rate_warmup_steps=rule_at_least(0),
         )
-        | {"global_batch_size": LogKeyRule(rule_at_least(0), occurrence="at least once")},
+        | {"global_batch_size": MllogKeyRule(rule_at_least(0), occurrence="at least once")},
         LoggedValueRule(
             f"with FID {FID_RULE.description} and CLIP {CLIP_RULE.description}",
             lambda scores: FID_RULE.predicate(scores["FID"]) and CLIP_RULE.predicate(scores["CLIP"]),
@@ -300,47 +300,47 @@ WORKLOAD_RULES = {  # by submission_benchmark
         _rules_for_keys_required_once(
             "global_batch_size opt_end_learning_rate opt_learning_rate_decay_steps opt_learning_rate_warmup_steps "
             "eval_samples",
-            max_sequence_length=rule_one_of(2048),
-            opt_name=rule_one_of("adam"),
-            opt_base_learning_rate=rule_one_of(2e-5, 3e-5),
-            opt_learning_rate_decay_schedule=rule_one_of("cosine with linear warmup"),
-            opt_adam_beta_1=rule_one_of(0.9),
-            opt_adam_beta_2=rule_one_of(0.95),
-            opt_adam_epsilon=rule_one_of(1e-8),
-            opt_gradient_clip_norm=rule_one_of(1.0),
+            max_sequence_length=allowed_values_rule(2048),
+            opt_name=allowed_values_rule("adam"),
+            opt_base_learning_rate=allowed_values_rule(2e-5, 3e-5),
+            opt_learning_rate_decay_schedule=allowed_values_rule("cosine with linear warmup"),
+            opt_adam_beta_1=allowed_values_rule(0.9),
+            opt_adam_beta_2=allowed_values_rule(0.95),
+            opt_adam_epsilon=allowed_values_rule(1e-8),
+            opt_gradient_clip_norm=allowed_values_rule(1.0),
             gradient_accumulation_steps=rule_greater_than(0),
             init_checkpoint_step=rule_greater_than(0),
         )
-        | _rule_for_eval_accuracy("epoch_num"),
-        _rule_left_open_range(2.69, 2.6),
+        | _rule_requiring_eval_accuracy("epoch_num"),
+        _left_open_range_rule(2.69, 2.6),
     ),
     "dlrm_dcnv2": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate",
-            opt_name=rule_one_of("adagrad"),
-            opt_adagrad_learning_rate_decay=rule_one_of(0),
-            opt_weight_decay=rule_one_of(0),
-            opt_adagrad_initial_accumulator_value=rule_one_of(0),
-            opt_adagrad_epsilon=rule_one_of(1e-8),
-            opt_learning_rate_warmup_steps=rule_one_of(0),
-            opt_learning_rate_decay_start_step=rule_one_of(0),
-            opt_learning_rate_decay_steps=rule_one_of(0),
-            eval_samples=rule_one_of(89137319),
+            opt_name=allowed_values_rule("adagrad"),
+            opt_adagrad_learning_rate_decay=allowed_values_rule(0),
+            opt_weight_decay=allowed_values_rule(0),
+            opt_adagrad_initial_accumulator_value=allowed_values_rule(0),
+            opt_adagrad_epsilon=allowed_values_rule(1e-8),
+            opt_learning_rate_warmup_steps=allowed_values_rule(0),
+            opt_learning_rate_decay_start_step=allowed_values_rule(0),
+            opt_learning_rate_decay_steps=allowed_values_rule(0),
+            eval_samples=allowed_values_rule(89137319),
         )
-        | _rule_for_eval_accuracy("epoch_num"),
-        _rule_closed_range(0.80275, 1),
+        | _rule_requiring_eval_accuracy("epoch_num"),
+        _closed_range_rule(0.80275, 1),
     ),
     "unet3d": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_name opt_base_learning_rate opt_learning_rate_decay_boundary_epochs "
             "opt_learning_rate_decay_factor opt_weight_decay seed opt_momentum oversampling training_input_shape "
             "validation_input_shape validation_overlap",
-            submission_status=rule_one_of("cloud", "onprem", "preview", "research"),
+            submission_status=allowed_values_rule("cloud", "onprem", "preview", "research"),
             opt_learning_rate_warmup_epochs=rule_at_least(0),
-            train_samples=rule_one_of(168),
-            eval_samples=rule_one_of(42),
+            train_samples=allowed_values_rule(168),
+            eval_samples=allowed_values_rule(42),
         )
-        | _rule_for_eval_accuracy("epoch_num"),
+        | _rule_requiring_eval_accuracy("epoch_num"),
         rule_at_least(0.908),
     ),
 }

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, read_run_and_validity, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, read_mlperf_run, score_runs
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -79,10 +79,10 @@ def read_round_folder(round_root: Path) -> MlperfResults:
     omissions: list[str] = []
     folder_by_run_times: dict[RunTimes, str] = {}
     for log_folder in log_folders:
-        runs = [read_run_and_validity(mllog.read_log(path)) for path in log_folder.log_paths]
+        runs = [read_mlperf_run(mllog.read_log(path)) for path in log_folder.log_paths]
         run_times = frozenset((run.start_ms, run.stop_ms) for run in runs)
         try:
-            _check_not_duplicate_runs(run_times, folder_by_run_times)
+            _check_runs_not_listed_twice(run_times, folder_by_run_times)
             rows.append(_make_mlperf_result(log_folder, runs))
             folder_by_run_times[run_times] = log_folder.path_in_round
         except NoScoreError as error:
@@ -93,7 +93,7 @@ def read_round_folder(round_root: Path) -> MlperfResults:
     return MlperfResults(tuple(rows), str(round_root), tuple(omissions))
 
 
-def _check_not_duplicate_runs(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
+def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
     """Raise NoScoreError if another folder has the same runs. Some systems are listed twice, also with power."""
     if run_times in folder_by_run_times:
         raise NoScoreError(f"the same runs as {folder_by_run_times[run_times]}")
@@ -109,7 +109,7 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
     description = _read_json_object(log_folder.system_json_path)
     if (division := str(description.get("division", "closed")).lower()) != "closed":
         raise NoScoreError(f"division {division}")
-    factor = _read_score_factor(log_folder.path / "scaling.json")
+    factor = _read_score_scaling_factor(log_folder.path / "scaling.json")
     score = _score_log_folder(log_folder, runs, factor)
     score_columns = {"minutes": score.minutes, "runs": score.runs, "runs_not_counted": score.runs_not_counted}
     try:
@@ -118,7 +118,7 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
             **score_columns,
             rcp_scaling_factor=factor,
             source=f"{log_folder.path_in_round}/result_*.txt",
-            note=_format_rejection_note(log_folder, runs),
+            note=_format_rejected_logs_note(log_folder, runs),
         )
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
@@ -150,7 +150,7 @@ def _make_description_columns(system_description: Mapping[str, Any], log_folder:
     }
 
 
-def _format_rejection_note(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> str:
+def _format_rejected_logs_note(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> str:
     return "; ".join(f"{rejection}: counted as the slowest run" for rejection in _list_rejected_logs(log_folder, runs))
 
 
@@ -171,7 +171,7 @@ def _read_json_object(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _read_score_factor(scaling_json_path: Path) -> float:
+def _read_score_scaling_factor(scaling_json_path: Path) -> float:
     """Read the factor that multiplies the score of a result from `scaling.json`; 1 if the file does not exist.
 
     A result without the file did not converge faster than the reference allows.

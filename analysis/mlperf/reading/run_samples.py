@@ -11,8 +11,8 @@ import numpy as np
 
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.reading.scoring import read_run_and_validity
-from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_series_for
+from analysis.mlperf.reading.scoring import read_mlperf_run
+from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_scaling_series
 from analysis.mlperf.study import MlperfStudy
 from analysis.reading import mllog
 from analysis.reading.mllog import NodeLog
@@ -23,7 +23,7 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 
 @dataclass(frozen=True)
-class RunSamplesToTarget:
+class RunConvergence:
     """Global batch and duration of one run, and its samples or epochs up to the last evaluation."""
 
     position: float  # in `unit`
@@ -32,7 +32,7 @@ class RunSamplesToTarget:
     minutes: float  # infinite where the run does not count
 
 
-def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
+def read_samples_to_target(log: NodeLog) -> RunConvergence | None:
     """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
     timed_positions = [
         (event.time_ms, position)
@@ -46,7 +46,7 @@ def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
         return None
     position = max(timed_positions)[1]
     unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
-    return RunSamplesToTarget(position, unit, batch, read_run_and_validity(log).minutes)
+    return RunConvergence(position, unit, batch, read_mlperf_run(log).minutes)
 
 
 def _parse_positive_number(value: Any) -> float | None:
@@ -61,7 +61,7 @@ def _parse_positive_number(value: Any) -> float | None:
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
     """Return a study's scaling series, read from published logs or shipped with Ensayo; none for a user's table."""
-    return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_series_for(study)
+    return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_scaling_series(study)
 
 
 def read_scaling_series(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
@@ -90,7 +90,7 @@ def _read_scaling_point(round_folder: Path, results: Sequence[MlperfResult]) -> 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
-    by_system = [[run for run in _samples_of_runs(round_folder, row) if math.isfinite(run.minutes)] for row in results]
+    by_system = [[run for run in _runs_of_result(round_folder, row) if math.isfinite(run.minutes)] for row in results]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
     if len(units) != 1:
@@ -102,17 +102,17 @@ def _read_scaling_point(round_folder: Path, results: Sequence[MlperfResult]) -> 
         samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
         batch=float(np.median([run.batch for run in counted_runs])),
-        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_time_spread(runs) for runs in by_system if runs]))),
+        run_spread=max(MIN_RUN_SPREAD, float(np.median([_relative_run_time_std(runs) for runs in by_system if runs]))),
         runs=max(len(runs) for runs in by_system),
     )
 
 
-def _samples_of_runs(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
+def _runs_of_result(round_folder: Path, result: MlperfResult) -> list[RunConvergence]:
     runs = (read_samples_to_target(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
     return [run for run in runs if run is not None]
 
 
-def _relative_time_spread(runs: Sequence[RunSamplesToTarget]) -> float:
+def _relative_run_time_std(runs: Sequence[RunConvergence]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

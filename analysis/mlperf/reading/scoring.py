@@ -54,20 +54,20 @@ class MlperfScore:
     runs_not_counted: int
 
 
-def read_run_and_validity(log: NodeLog) -> MlperfRun:
+def read_mlperf_run(log: NodeLog) -> MlperfRun:
     """Return start and stop of the run in a log, and the reason if the run does not count in the score of the system.
 
     The stop is the first `run_stop`; the start is the last `run_start` before the stop.
     """
     starts, stops = log.events_with_key("run_start"), log.events_with_key("run_stop")
     if not starts or not stops:
-        return MlperfRun(_first_at_ms(starts), _first_at_ms(stops), f"has no {'run_stop' if starts else 'run_start'}")
+        return MlperfRun(_first_ms_of(starts), _first_ms_of(stops), f"has no {'run_stop' if starts else 'run_start'}")
     starts_before_stop = [event for event in starts if event.line_number < stops[0].line_number]
     start, stop = (starts_before_stop or starts)[-1], stops[0]
     return MlperfRun(start.time_ms, stop.time_ms, next(_find_rejection_reasons(log, start, stop), ""))
 
 
-def _first_at_ms(events: Sequence[LogEvent]) -> float | None:
+def _first_ms_of(events: Sequence[LogEvent]) -> float | None:
     return events[0].time_ms if events else None
 
 
@@ -81,10 +81,10 @@ def _find_rejection_reasons(log: NodeLog, start_event: LogEvent, stop_event: Log
         yield "ends before it starts"
     if log.unusable_line_count:
         yield f"has {log.unusable_line_count} damaged line{'s' * (log.unusable_line_count != 1)}"
-    yield from workload_rules.find_violations(log) if workload_rules else _find_run_key_violations(log)
+    yield from workload_rules.find_violations(log) if workload_rules else _find_required_key_violations(log)
 
 
-def _find_run_key_violations(log: NodeLog) -> Iterator[str]:
+def _find_required_key_violations(log: NodeLog) -> Iterator[str]:
     """Yield a clause for each missing or contradictory key in the log of a workload without compliance rules."""
     for key in ("run_start", "run_stop", "submission_benchmark"):
         values = [event.value for event in log.events_with_key(key)]

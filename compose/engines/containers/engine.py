@@ -66,7 +66,7 @@ class DockerEngine(Engine):
         self._features: set[KernelFeatureName] | None = None  # of the kernel; None until they are probed
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
-    def missing_requirement(self) -> str | None:
+    def missing_software(self) -> str | None:
         """Return why this host can't run containers: no Docker daemon, or no Compose plug-in; None if it can."""
         try:
             with closing(docker.from_env(timeout=5)) as client:
@@ -81,7 +81,7 @@ class DockerEngine(Engine):
         preparation_observer.preparation_started("node image")
         self.images["cpu"] = _build_node_image("cpu")
 
-    def engine_facts(self) -> dict[str, Any]:
+    def version_facts(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""
         with closing(docker.from_env()) as client:
             version, info = client.version(), client.info()

@@ -72,14 +72,14 @@ class LinkHelperContainer:
             labels=dict(labels),
         )
         try:
-            self._attach_to_container()
+            self._attach_standard_streams()
             self.container.start()
         except BaseException:
             self._remove_container()  # the caller has no reference by which to remove the container
             raise
         threading.Thread(target=self._read_output, daemon=True).start()
 
-    def _attach_to_container(self) -> None:
+    def _attach_standard_streams(self) -> None:
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self._stream = self._client.api.attach_socket(self.container.id, params=parameters)
         self._socket = getattr(self._stream, "_sock", self._stream)

@@ -83,12 +83,12 @@ class TrialLinks:
         self.records[link_name] = record
         return record
 
-    def set_shaping_fields(self, link_name: str, **fields: Any) -> LinkShapingRecord:
+    def update_link_record(self, link_name: str, **fields: Any) -> LinkShapingRecord:
         """Change fields in the record of a link and return the new record."""
         self.records[link_name] = self.records[link_name].model_copy(update=fields)
         return self.records[link_name]
 
-    def link_that_enforces_limit(self, rate_limit_name: str) -> str | None:
+    def link_enforcing_rate_limit(self, rate_limit_name: str) -> str | None:
         """Return the name of the link on which a rate limit between nodes is enforced; None if no link enforces it."""
         return next((name for name, record in self.records.items() if rate_limit_name in record.pipes_bps), None)
 
@@ -110,7 +110,7 @@ class TrialLinks:
         delay_replies = {
             name: self.helpers[name].submit("laws", queues=[*queues])
             for name, state in expected_link_states.items()
-            if (queues := self.node_links[name].packet_delay_queues(state))
+            if (queues := self.node_links[name].delay_spec_by_nfqueue(state))
         }
         shown_scripts = {name: link.state_dump_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
@@ -123,19 +123,19 @@ class TrialLinks:
                 device: queue.growth_since(initial.get(device, reading.QueueCounters())).model_dump()
                 for device, queue in devices.items()
             }
-            self.set_shaping_fields(name, queues=queues)
+            self.update_link_record(name, queues=queues)
         for name, reply in state_replies.items():
             try:
                 current_output = reply.result(REPLY_TIMEOUT_S)["said"]
                 delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
-                self.set_shaping_fields(name, unread=str(error) or no_reply)
+                self.update_link_record(name, unread=str(error) or no_reply)
             else:
-                self._record_link_differences(name, current_output, expected_link_states.get(name), delay_queues)
+                self._record_kernel_deviations(name, current_output, expected_link_states.get(name), delay_queues)
         return dict(self.records)
 
-    def _record_link_differences(
+    def _record_kernel_deviations(
         self, link_name: str, tc_output: str, expected_state: LinkState | None, delay_queues: Mapping[str, Any]
     ) -> None:
         """Record differences between the kernel and the expected state of a link, and the rates that the kernel has.
@@ -155,17 +155,17 @@ class TrialLinks:
             limit_classes = {pipe.name: key for key, (pipe, _) in shared_link.expected_htb_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
-            differences = link.find_changes_by_others(interface, expected_state, setup_output, tc_output)
-            if delay_queues != link.packet_delay_queues(expected_state):
+            differences = link.find_external_link_changes(interface, expected_state, setup_output, tc_output)
+            if delay_queues != link.delay_spec_by_nfqueue(expected_state):
                 differences.append("the delay line has other delays or losses than the plan")
             limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.peer_rate_limits().items()}
         if not differences:
             return
         limit_rates = self._current_limit_rates(link_name, limit_classes, tc_output)
-        self.set_shaping_fields(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
+        self.update_link_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
         if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
-            self.set_shaping_fields(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
+            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
 
     def _current_limit_rates(
         self, link_name: str, tc_classes: Mapping[str, tuple[str, str]], tc_output: str
@@ -238,9 +238,9 @@ class TrialLinks:
         """
         link, dilation = self.node_links[node.name], self.plan.dilation
         # Loading distributions of delays takes too long to be done when an event is due.
-        if queues_of_events := link.packet_delay_queues(link.state_with_all_changes):
+        if queues_of_events := link.delay_spec_by_nfqueue(link.state_with_all_changes):
             helper_container.request("delays", delays=queues_of_events)
-        if initial_queues := link.packet_delay_queues(link.initial_state):
+        if initial_queues := link.delay_spec_by_nfqueue(link.initial_state):
             helper_container.request("delays", delays=initial_queues)
         output = helper_container.request("script", script=link.setup_script())["said"]
         self._setup_outputs[node.name] = output

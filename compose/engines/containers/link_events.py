@@ -34,7 +34,7 @@ class HelperReply(Protocol):
 
 
 @dataclass
-class _TimedLinkChange:
+class _LinkEventBoundary:
     """Beginning or end of a link event, as sent to helper containers, with its times on the monotonic clock."""
 
     number: int
@@ -70,7 +70,7 @@ class LinkEventScheduler:
             int, tuple[float, AnyDeclaredEvent]
         ] = {}  # event -> moment of its begin, and its changes
         self._current_states = {node.name: link_state_of(plan, node) for node in data_network_nodes(plan)}
-        self._scheduled: list[_TimedLinkChange] = []  # sent to helpers and not yet due, in the order of their moments
+        self._scheduled: list[_LinkEventBoundary] = []  # sent to helpers and not yet due, in the order of their moments
         self._states_after: dict[str, dict[int, LinkState]] = {}  # node -> change -> state of the link after the change
         self._due: list[tuple[float, int, PlannedEvent, str]] = []  # heap of changes that are not yet sent to helpers
         self._change_numbers = count()
@@ -135,11 +135,11 @@ class LinkEventScheduler:
                 if boundary == BEGIN and event.change.lasts is not None:
                     self._schedule_link_change(planned_at_s + event.change.lasts * self._plan.dilation, event, END)
                 due_at_s = max(planned_at_s, time.monotonic())
-                change = _TimedLinkChange(number, planned_at_s, due_at_s, event, boundary)
-                self._insert_link_change(change)
+                change = _LinkEventBoundary(number, planned_at_s, due_at_s, event, boundary)
+                self._insert_into_schedule(change)
             threading.Thread(target=self._record_link_change_result, args=(change,), daemon=True).start()
 
-    def _insert_link_change(self, change: _TimedLinkChange) -> None:
+    def _insert_into_schedule(self, change: _LinkEventBoundary) -> None:
         """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
@@ -156,11 +156,11 @@ class LinkEventScheduler:
             }
             if scheduled.sort_key >= change.sort_key:
                 for name, state in states.items():
-                    self._send_link_transition(scheduled, name, states_before[name], state)
+                    self._send_change_to_helper(scheduled, name, states_before[name], state)
             states_before = states
 
-    def _send_link_transition(
-        self, change: _TimedLinkChange, node_name: str, state_before: LinkState, state_after: LinkState
+    def _send_change_to_helper(
+        self, change: _LinkEventBoundary, node_name: str, state_before: LinkState, state_after: LinkState
     ) -> None:
         """Send a node's helper the transition of the node's link between two states, unless it was sent before.
 
@@ -182,12 +182,12 @@ class LinkEventScheduler:
             programs=programs,
             delays={
                 queue: spec
-                for queue, spec in link.packet_delay_queues(state_after).items()
-                if any(link.packet_delay_queues(state).get(queue) != spec for state in possible_states)
+                for queue, spec in link.delay_spec_by_nfqueue(state_after).items()
+                if any(link.delay_spec_by_nfqueue(state).get(queue) != spec for state in possible_states)
             },
         )
 
-    def _record_link_change_result(self, change: _TimedLinkChange) -> None:
+    def _record_link_change_result(self, change: _LinkEventBoundary) -> None:
         """Wait until all helpers have applied a link change, then log when the last helper did, or a helper's error."""
         event, planned_at_s = change.event, change.planned_at_s
         time.sleep(max(0.0, change.due_at_s - time.monotonic()))  # until then, the change may be sent again
@@ -208,8 +208,8 @@ class LinkEventScheduler:
         record = {
             "number": event.number,
             "kind": event.change.kind,
-            "planned_s": self._virtual_s_since_start(planned_at_s),
-            "applied_s": None if failure else self._virtual_s_since_start(last_applied_s),
+            "planned_s": self._to_virtual_training_s(planned_at_s),
+            "applied_s": None if failure else self._to_virtual_training_s(last_applied_s),
             "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
             "phase": change.boundary,
             "by": self._shaping_mechanisms_of(event),
@@ -229,13 +229,13 @@ class LinkEventScheduler:
         }
         return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
-    def _virtual_s_since_start(self, monotonic_s: float) -> float:
+    def _to_virtual_training_s(self, monotonic_s: float) -> float:
         """Return the virtual seconds from the start of training to a reading of the monotonic clock."""
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
 def _link_events_after_change(
-    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _TimedLinkChange
+    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _LinkEventBoundary
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
     """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
     number, link_change = change.event.number, change.event.change

@@ -15,7 +15,7 @@ from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
     RateProbe,
-    expected_round_trips,
+    expected_round_trip_times,
     group_concurrent_probes,
     plan_message_time_probe,
     plan_rate_probes,
@@ -52,7 +52,7 @@ def probe_links(links: TrialLinks, executor: ThreadPoolExecutor) -> dict[str, Li
     try:
         _probe_round_trips(links, node_addresses)
         _probe_rates(links, node_addresses)
-        _probe_workload_message_time(links, node_addresses)
+        _probe_training_message_time(links, node_addresses)
     finally:
         _wait_for_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
     time.sleep(QUEUE_DRAIN_S)
@@ -72,7 +72,7 @@ def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> Non
     """
     if links.mechanisms.delay == "transport":  # echoes are sent by helpers and do not pass the nodes' transport
         return
-    declared, tries = expected_round_trips(links.plan), _measure_round_trips(links, node_addresses)
+    declared, tries = expected_round_trip_times(links.plan), _measure_round_trips(links, node_addresses)
     measured_s = {
         (name, peer): median(declared[name][peer].estimate_round_trip_s(echoes) for echoes in echoes_of_tries)
         for (name, peer), echoes_of_tries in tries.items()
@@ -94,7 +94,7 @@ def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> Non
             )
             for peer, round_trip in round_trips_of_node.items()
         }
-        links.set_shaping_fields(name, round_trip_s=record)
+        links.update_link_record(name, round_trip_s=record)
 
 
 def _is_round_trip_accepted(links: TrialLinks, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
@@ -107,11 +107,11 @@ def _measure_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> d
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
-    declared = expected_round_trips(links.plan)
+    declared = expected_round_trip_times(links.plan)
     tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
     open_pairs, tries_per_round = set(tries), 1
 
-    def needs_more_echoes(node_pair: PeerPair) -> bool:
+    def is_round_trip_inconclusive(node_pair: PeerPair) -> bool:
         round_trip = declared[node_pair[0]][node_pair[1]]
         return not is_conclusive(
             [round_trip.estimate_round_trip_s(echoes) for echoes in tries[node_pair]],
@@ -122,7 +122,7 @@ def _measure_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> d
         for _ in range(tries_per_round):
             for pair, echoes in _send_echoes(links, node_addresses, open_pairs).items():
                 tries[pair].append(echoes)
-        open_pairs, tries_per_round = set(filter(needs_more_echoes, open_pairs)), 2
+        open_pairs, tries_per_round = set(filter(is_round_trip_inconclusive, open_pairs)), 2
         if open_pairs:
             sleep_between_tries(max(len(tries[pair]) for pair in open_pairs))
     return tries
@@ -158,7 +158,7 @@ def _probe_rates(links: TrialLinks, node_addresses: dict[str, str]) -> None:
         if link_name := _link_name_of_limit(links, kind, name):
             tested_property = name if kind == "pipe" else kind
             unproven = links.records[link_name].unproven | {tested_property: reason}
-            links.set_shaping_fields(link_name, unproven=unproven)
+            links.update_link_record(link_name, unproven=unproven)
     for parallel_floods in group_concurrent_probes(planned.probes):
         rates_bps = _send_rate_probes(links, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
@@ -230,18 +230,18 @@ def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Se
             if kind == "pipe":
                 limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
                 flooded = record.flooded | {name: measurement}
-                links.set_shaping_fields(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
+                links.update_link_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
             else:
                 flooded = record.flooded | {kind: measurement}
-                links.set_shaping_fields(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
+                links.update_link_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
-def _link_name_of_limit(links: TrialLinks, pipe_or_direction: str, limit_name: str) -> str | None:
+def _link_name_of_limit(links: TrialLinks, rate_limit_kind: str, limit_name: str) -> str | None:
     """Return the name of the link whose record stores the measured rate of a rate limit; None if there is none."""
-    return links.link_that_enforces_limit(limit_name) if pipe_or_direction == "pipe" else limit_name
+    return links.link_enforcing_rate_limit(limit_name) if rate_limit_kind == "pipe" else limit_name
 
 
-def _probe_workload_message_time(links: TrialLinks, node_addresses: dict[str, str]) -> None:
+def _probe_training_message_time(links: TrialLinks, node_addresses: dict[str, str]) -> None:
     """Measure and record the time of one message of the workload's size, on a TCP stream of its own.
 
     Raises:
@@ -254,15 +254,15 @@ def _probe_workload_message_time(links: TrialLinks, node_addresses: dict[str, st
     declared_s = message.expected_s / plan.dilation
     tolerance_s = plan.fidelity.message_time_tolerance_s(declared_s, plan.dilation)
 
-    def measure_delivery_s() -> float:
+    def measure_message_s() -> float:
         return float(helper.request("message", address=address, size=message.size_bytes)["seconds"]) / plan.dilation
 
     tries = measure_until_conclusive(
-        measure_delivery_s(), measure_delivery_s, lambda message_s: abs(message_s - declared_s) <= tolerance_s
+        measure_message_s(), measure_message_s, lambda message_s: abs(message_s - declared_s) <= tolerance_s
     )
     rounded_tries = tuple(round(message_s, 7) for message_s in tries)
     measurement = LinkMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
-    links.set_shaping_fields(message.source, message_s={message.target: measurement})
+    links.update_link_record(message.source, message_s={message.target: measurement})
     if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
             f"{message.source} to {message.target}: a message of {message.size_bytes} bytes took "

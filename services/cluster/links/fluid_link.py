@@ -35,17 +35,17 @@ MIN_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES = 16 << 10, 64 << 10
 MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than the minimum
 
 
-def bytes_per_message(vector_bytes: int) -> int:
+def vector_message_bytes(vector_bytes: int) -> int:
     """Return the size in bytes of the messages into which a vector is cut where the fluid model limits link rates."""
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
-def last_message_bytes(sent_bytes: float, vector_bytes: int) -> float:
+def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
     """Return the size in bytes of the last message, if a range of a vector is sent in messages of equal size."""
-    return sent_bytes % bytes_per_message(vector_bytes) or min(sent_bytes, bytes_per_message(vector_bytes))
+    return range_bytes % vector_message_bytes(vector_bytes) or min(range_bytes, vector_message_bytes(vector_bytes))
 
 
-class MessageTransitTimes(NamedTuple):
+class FirstLastByteTimes(NamedTuple):
     """Virtual times in seconds at which the first and the last byte of a message have passed a rate limiter."""
 
     begin_s: float
@@ -120,15 +120,15 @@ class RateLimiter:
     bytes_per_s: float  # of payload
     free_at_number: AtomicNumber = field(default_factory=LocalAtomicNumber)  # virtual seconds
 
-    def pass_message(self, arrival_span: MessageTransitTimes, size_bytes: int) -> MessageTransitTimes:
+    def pass_message(self, arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
         The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
         longer: a message that arrives slowly leaves room for other messages.
         """
         occupied_s = size_bytes / self.bytes_per_s
-        before, free_at = self.free_at_number.update(lambda free_at: max(arrival_span.begin_s, free_at) + occupied_s)
-        return MessageTransitTimes(max(arrival_span.begin_s, before), max(arrival_span.end_s, free_at))
+        before, free_at = self.free_at_number.update(lambda free_at: max(arrival_times.begin_s, free_at) + occupied_s)
+        return FirstLastByteTimes(max(arrival_times.begin_s, before), max(arrival_times.end_s, free_at))
 
     @property
     def next_free_time_s(self) -> float:

@@ -22,7 +22,7 @@ class Jitter(ScenarioComponent):
     deviation: Duration = Field(description="standard deviation of the one-way delay")
 
     @abstractmethod
-    def stream_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
+    def iter_one_way_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
         """Yield an endless sequence of random one-way delays with this mean, in seconds; none is negative."""
 
 
@@ -31,7 +31,7 @@ class NormalJitter(Jitter):
 
     kind: Literal["normal"] = "normal"
 
-    def stream_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
+    def iter_one_way_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
         while True:
             yield max(0.0, rng.gauss(mean_delay_s, self.deviation))
 
@@ -41,7 +41,7 @@ class LognormalJitter(Jitter):
 
     kind: Literal["lognormal"] = "lognormal"
 
-    def stream_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
+    def iter_one_way_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
         variance = log1p((self.deviation / mean_delay_s) ** 2)
         median_s = mean_delay_s * exp(-variance / 2)
         while True:
@@ -60,7 +60,7 @@ class PacketLoss(ScenarioComponent):
         """Mean share of packets that are lost, in [0, 1]."""
 
     @abstractmethod
-    def stream_loss_flags(self, rng: Random) -> Iterator[bool]:
+    def iter_packet_losses(self, rng: Random) -> Iterator[bool]:
         """Yield for each successive packet, without end, whether the packet is lost."""
 
 
@@ -74,7 +74,7 @@ class IndependentPacketLoss(PacketLoss):
     def lost_packet_share(self) -> float:
         return self.share
 
-    def stream_loss_flags(self, rng: Random) -> Iterator[bool]:
+    def iter_packet_losses(self, rng: Random) -> Iterator[bool]:
         while True:
             yield rng.random() < self.share
 
@@ -100,7 +100,7 @@ class GilbertElliottPacketLoss(PacketLoss):
         bad_share = self.to_bad / (self.to_bad + self.to_good)
         return bad_share * self.share_bad + (1 - bad_share) * self.share_good
 
-    def stream_loss_flags(self, rng: Random) -> Iterator[bool]:
+    def iter_packet_losses(self, rng: Random) -> Iterator[bool]:
         is_bad = False
         while True:
             is_bad = rng.random() < (1 - self.to_good if is_bad else self.to_bad)

@@ -32,7 +32,7 @@ class PayloadCodec(ABC):
         """
         return None
 
-    def round_vector_sums(self) -> None:  # noqa: B027 - without rounding there is nothing to do
+    def round_sums_as_sent(self) -> None:  # noqa: B027 - without rounding there is nothing to do
         """Replace sums in the vector by their final values; called when all sends and receives are complete."""
 
 
@@ -89,7 +89,7 @@ class CompressedPayloadCodec(PayloadCodec):
 
     def encode_payload(self, operation: RankOperation) -> Buffer:
         """Return the compressed payload of a send operation; the total of each piece is compressed once only."""
-        encode_piece = self._encode_piece if operation.kind == "reduce" else self._encode_summed_piece
+        encode_piece = self._encode_vector_piece if operation.kind == "reduce" else self._encode_reduced_piece
         data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)
 
@@ -105,17 +105,17 @@ class CompressedPayloadCodec(PayloadCodec):
                 piece[:] = self._decode_piece(received, piece)
                 self._encoded_totals[piece_number] = received
 
-    def round_vector_sums(self) -> None:
+    def round_sums_as_sent(self) -> None:
         """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
         for piece_number in range(len(self._pieces)):
-            self._encode_summed_piece(piece_number)
+            self._encode_reduced_piece(piece_number)
 
-    def _encode_summed_piece(self, piece_number: int) -> Buffer:
+    def _encode_reduced_piece(self, piece_number: int) -> Buffer:
         if piece_number not in self._encoded_totals:
-            self._encoded_totals[piece_number] = self._encode_piece(piece_number)
+            self._encoded_totals[piece_number] = self._encode_vector_piece(piece_number)
         return self._encoded_totals[piece_number]
 
-    def _encode_piece(self, piece_number: int) -> Buffer:
+    def _encode_vector_piece(self, piece_number: int) -> Buffer:
         """Return a compressed piece, and replace the piece in the vector by the values that receivers will decode."""
         piece = self._pieces[piece_number].view(self._vector)
         payload, _ = self._compressor.compress(piece, None)

@@ -45,11 +45,11 @@ def build_rank_schedule(
         entry_bytes: bytes of an entry.
     """
     pieces_by_chunk = [_cut_into_pieces(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entry_count)]
-    builder = _OperationBuilder(rank, pieces_by_chunk, max_message_entries, awaits_transfers=not schedule.is_pipelined)
+    builder = _SendRecvBuilder(rank, pieces_by_chunk, max_message_entries, awaits_transfers=not schedule.is_pipelined)
     for transfers in schedule.rounds:
         builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
         builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
-    window_pieces = schedule.send_window_pieces(max_message_entries * entry_bytes)
+    window_pieces = schedule.max_pieces_in_flight(max_message_entries * entry_bytes)
     operations = _limit_send_window(builder.operations, window_pieces) if window_pieces else builder.operations
     return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
 
@@ -71,14 +71,14 @@ def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) 
         if operation.kind == "copy" and not operation.is_send
     }
 
-    def total_awaited_by_send(operation: RankOperation) -> set[int]:
+    def receives_before_send(operation: RankOperation) -> set[int]:
         if operation.kind != "reduce" or not operation.is_send:
             return set()
         awaited = (operation.peer_rank, operation.first_chunk, operation.message_number - window_pieces)
         return {received_totals[awaited]} if awaited in received_totals else set()
 
     return [
-        operation._replace(prerequisites=tuple(sorted(total_awaited_by_send(operation).union(operation.prerequisites))))
+        operation._replace(prerequisites=tuple(sorted(receives_before_send(operation).union(operation.prerequisites))))
         for operation in operations
     ]
 
@@ -99,7 +99,7 @@ def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation
     )
 
 
-class _OperationBuilder:
+class _SendRecvBuilder:
     """Builder of one rank's operations, round by round."""
 
     def __init__(
@@ -165,9 +165,9 @@ class _OperationBuilder:
         """Return the indices of the last receives that changed the pieces `piece_numbers`."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
-    def _pieces_awaited_by_message(self, transfer: Transfer, piece_numbers: range) -> range:
-        """Return the pieces of the vector that must have arrived before a message of `piece_numbers` is complete."""
-        return self._piece_numbers_of_transfer(transfer) if self._awaits_transfers else piece_numbers
+    def _pieces_awaited_by_message(self, transfer: Transfer, message_pieces: range) -> range:
+        """Return the pieces of the vector that must have arrived before a message of `message_pieces` is complete."""
+        return self._piece_numbers_of_transfer(transfer) if self._awaits_transfers else message_pieces
 
     def _piece_numbers_of_transfer(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])

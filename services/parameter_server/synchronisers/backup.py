@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, WaitRules
+from services.parameter_server.synchronisers.base import Synchroniser, WorkerWaitRules
 
 
 class BackupWorkers(Synchroniser):
@@ -35,5 +35,5 @@ class BackupWorkers(Synchroniser):
             f"use at most {worker_count - 1}"
         )
 
-    def wait_rules(self) -> WaitRules:
-        return WaitRules(is_synchronous=self.backups == 0, runs_in_rounds=True)
+    def worker_wait_rules(self) -> WorkerWaitRules:
+        return WorkerWaitRules(is_synchronous=self.backups == 0, runs_in_rounds=True)

@@ -33,7 +33,7 @@ class StragglerCriterion(FrozenRecord):
 
 
 @dataclass(frozen=True)
-class WaitRules:
+class WorkerWaitRules:
     """Properties of a synchroniser that stay the same during a training run."""
 
     # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
@@ -54,9 +54,9 @@ class WaitRules:
 class Synchroniser(ScenarioComponent):
     """Rule by which the workers of a parameter server wait for each other. It has no state."""
 
-    def wait_rules(self) -> WaitRules:
+    def worker_wait_rules(self) -> WorkerWaitRules:
         """Return the properties of this synchroniser that stay the same during a training run."""
-        return WaitRules()
+        return WorkerWaitRules()
 
     @abstractmethod
     def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
@@ -96,11 +96,11 @@ class Synchroniser(ScenarioComponent):
         """Return why this synchroniser can't be used with `worker_count` workers; None if it can."""
         return None
 
-    def required_gradients(self, worker_count: int, straggler_count: int) -> int:  # noqa: ARG002 - most ignore stragglers
+    def gradient_quorum(self, worker_count: int, straggler_count: int) -> int:  # noqa: ARG002 - most ignore stragglers
         """Return how many gradients an update needs while some of the workers are stragglers."""
         return self.gradients_per_update(worker_count)
 
-    def required_worker_ranks(
+    def ranks_needed_in_update(
         self,
         worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
         straggler_ranks: Collection[int],  # noqa: ARG002 - see above

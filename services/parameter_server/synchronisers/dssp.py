@@ -23,7 +23,7 @@ class Dssp(Synchroniser):
     high: PositiveInt = Field(description="steps that a worker may at most be ahead of the slowest worker")
 
     @model_validator(mode="after")
-    def _check_high_steps_exceed_low(self) -> Self:
+    def _check_steps_ahead_limits(self) -> Self:
         if self.high <= self.low:
             reason = f"high ({self.high}) must be larger than low ({self.low}); if both are equal, use kind ssp"
             raise_conflicts([KeyConflict(("high",), reason)])

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, WaitRules
+from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, WorkerWaitRules
 
 
 class StragglerAwareSynchroniser(Synchroniser):
@@ -16,5 +16,5 @@ class StragglerAwareSynchroniser(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count
 
-    def wait_rules(self) -> WaitRules:
-        return WaitRules(runs_in_rounds=True, straggler_criterion=self.stragglers)
+    def worker_wait_rules(self) -> WorkerWaitRules:
+        return WorkerWaitRules(runs_in_rounds=True, straggler_criterion=self.stragglers)

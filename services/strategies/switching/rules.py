@@ -23,7 +23,7 @@ USE_NEVER = "for a run without a switch use kind: never"
 
 
 @dataclass(frozen=True)
-class EvaluationPoint:
+class LossEvaluation:
     """Point of a run at which losses are measured and the switch rule decides whether to switch the strategy."""
 
     number: int  # from 1
@@ -31,14 +31,14 @@ class EvaluationPoint:
     validation_loss: float = float("nan")  # mean over the held-out samples
     train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
-    def loss(self, loss_source: LossSource, mean_or_max: Literal["mean", "max"]) -> float:
+    def loss(self, loss_source: LossSource, worker_mean_or_max: Literal["mean", "max"]) -> float:
         """Return the validation loss or the training loss of all workers; NaN if it was not measured."""
         if loss_source == "validation":
             return self.validation_loss
         means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
         if not means:
             return float("nan")
-        if mean_or_max == "max":
+        if worker_mean_or_max == "max":
             return max((mean for mean, _ in means), key=lambda mean: (isnan(mean), mean))
         return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
 
@@ -80,7 +80,7 @@ class SwitchRule(ScenarioComponent):
 
     @abstractmethod
     def decide_switch(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
@@ -121,7 +121,7 @@ class PlateauRule(SwitchRule):
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
     def decide_switch(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         loss = evaluation_point.loss(self.loss, self.aggregate)
         points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
@@ -185,7 +185,7 @@ class AtStepRule(SwitchRule):
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
     def decide_switch(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return a decision not to switch: for this rule the plan contains the step of the switch."""
         return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
@@ -197,7 +197,7 @@ class NeverRule(SwitchRule):
     kind: Literal["never"] = "never"
 
     def decide_switch(
-        self, evaluation_point: EvaluationPoint, rule_state: SwitchRuleState
+        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
 

@@ -47,19 +47,19 @@ class StrategySwitchTimeout:
             raise DeadlineExceeded(f"the strategy switch did not finish within {self.timeout_s:g} s") from None
 
 
-def vectors_digest(vectors: Sequence[HostArray], hashed_update_count: int | None = None) -> str:
+def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None) -> str:
     """Return the SHA-256 digest of vectors; for an optimiser's state, its update count is included."""
-    sha256 = hashlib.sha256(b"" if hashed_update_count is None else str(hashed_update_count).encode())
+    sha256 = hashlib.sha256(b"" if update_count is None else str(update_count).encode())
     for vector in vectors:
         sha256.update(np.ascontiguousarray(vector).tobytes())
     return sha256.hexdigest()
 
 
 def vector_range_digests(
-    ranges: Sequence[VectorRange], vectors: Sequence[HostArray], hashed_update_count: int | None = None
+    shard_ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
 ) -> tuple[str, ...]:
     """Return one digest per range: the SHA-256 of that range in all of the vectors, which have equal lengths."""
-    return tuple(vectors_digest([shard.view(vector) for vector in vectors], hashed_update_count) for shard in ranges)
+    return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in shard_ranges)
 
 
 async def send_model_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:

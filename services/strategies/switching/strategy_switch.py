@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat
 
 from services.collectives import NetworkAndModelSizes
 from services.parameter_server.synchronisers import Asp
-from services.schema.conflicts import KeyConflict, prefix_conflict_paths
+from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import ScenarioSizes, Strategy, TrainingPhases
 from services.strategies.cost_model import CostModel
@@ -56,12 +56,12 @@ class StrategySwitch(Strategy):
                 self.after,
                 rule=self.when,
                 state_policy=self.optimiser_state,
-                learning_rate_factor=self._switch_learning_rate_ratio,
+                learning_rate_factor=self._learning_rate_factor,
                 fraction_key=("when", "fraction") if has_fraction else None,
             ),
         )
 
-    def _switch_learning_rate_ratio(self, worker_count: int) -> float:
+    def _learning_rate_factor(self, worker_count: int) -> float:
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
@@ -69,14 +69,14 @@ class StrategySwitch(Strategy):
         return self.rate
 
     def resolve_auto_collective(
-        self, model_and_racks: NetworkAndModelSizes, cost_model: CostModel
+        self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
         """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
 
         If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
         """
         (before, first), (after, second) = (
-            phase.resolve_auto_collective(model_and_racks, cost_model) for phase in (self.before, self.after)
+            phase.resolve_auto_collective(network_and_model_sizes, cost_model) for phase in (self.before, self.after)
         )
         exchange_s = first or second
         if first and second:
@@ -106,7 +106,7 @@ class StrategySwitch(Strategy):
             )
         algorithm = self.after.server_algorithm()
         averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.gradient_worker_count(worker_count)
-        divides = _staleness_divides_learning_rate(self.after) and not _staleness_divides_learning_rate(self.before)
+        divides = _is_rate_divided_by_staleness(self.after) and not _is_rate_divided_by_staleness(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
                 f"staleness {self.after.staleness.kind} divides the rate by {worker_count} on average, and rate "
@@ -116,41 +116,41 @@ class StrategySwitch(Strategy):
 
 
 def phase_switch_conflicts(
-    first: SwitchablePhase,
-    second: SwitchablePhase,
+    before: SwitchablePhase,
+    after: SwitchablePhase,
     scenario_sizes: ScenarioSizes,
-    learning_rate_message: str | None,
+    learning_rate_conflict: str | None,
 ) -> Iterator[KeyConflict]:
     """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
-    if first == second:
+    if before == after:
         yield KeyConflict((), "before and after are the same strategy; change one of them")
-    elif learning_rate_message:
-        yield KeyConflict((), learning_rate_message)
-    conflicts_after = second.second_phase_conflicts if isinstance(second, ParameterServer) else second.conflicts
+    elif learning_rate_conflict:
+        yield KeyConflict((), learning_rate_conflict)
+    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.conflicts
     conflicts = [
-        *prefix_conflict_paths("before", first.conflicts(scenario_sizes)),
-        *prefix_conflict_paths("after", conflicts_after(scenario_sizes)),
+        *prepend_parent_key("before", before.conflicts(scenario_sizes)),
+        *prepend_parent_key("after", conflicts_after(scenario_sizes)),
     ]
     yield from conflicts
-    shard_reason = _phase_shard_mismatch(first, second, scenario_sizes.workers)
-    reason = shard_reason or _unequal_shards_reason(first, scenario_sizes.workers)
+    shard_reason = _phase_shard_mismatch(before, after, scenario_sizes.workers)
+    reason = shard_reason or _unequal_shards_reason(before, scenario_sizes.workers)
     if reason and not conflicts:
         yield KeyConflict((), reason)
 
 
-def _phase_shard_mismatch(first: SwitchablePhase, second: SwitchablePhase, worker_count: int) -> str | None:
+def _phase_shard_mismatch(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
     """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
-    if not (isinstance(first, ParameterServer) and isinstance(second, ParameterServer)):
+    if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
         return None
-    if first.servers != second.servers:
+    if before.servers != after.servers:
         return (
-            f"before has {first.servers} servers and after has {second.servers}, but a switch can't change "
+            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change "
             "the number; declare the same number in both"
         )
-    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (first, second)]
+    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (before, after)]
     if parts[0] != parts[1]:
         return (
-            f"before has placement {first.placement.kind} and after has {second.placement.kind}, but a "
+            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a "
             "switch can't move shards; use the same placement in both"
         )
     return None
@@ -158,7 +158,7 @@ def _phase_shard_mismatch(first: SwitchablePhase, second: SwitchablePhase, worke
 
 def _unequal_shards_reason(first_phase: SwitchablePhase, worker_count: int) -> str | None:
     """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
-    if not isinstance(first_phase, ParameterServer) or first_phase.exchange_scheme().is_synchronous:
+    if not isinstance(first_phase, ParameterServer) or first_phase.exchange_properties().is_synchronous:
         return None
     algorithm = first_phase.server_algorithm()
     drops = not (first_phase.synchrony.accepts_staleness(maxsize) and first_phase.staleness.accepts_staleness(maxsize))
@@ -178,11 +178,11 @@ def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """
     algorithm = training_phase.server_algorithm()
-    if algorithm is None or _staleness_divides_learning_rate(training_phase):
+    if algorithm is None or _is_rate_divided_by_staleness(training_phase):
         return 1.0
     return algorithm.gradients_per_update(worker_count) / algorithm.gradient_worker_count(worker_count)
 
 
-def _staleness_divides_learning_rate(training_phase: SwitchablePhase) -> bool:
+def _is_rate_divided_by_staleness(training_phase: SwitchablePhase) -> bool:
     """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
-    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_rate_by_worker_count
+    return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_lr_by_worker_count

@@ -36,7 +36,7 @@ class PhaseSwitch:
     learning_rate_factor: Callable[[int], float]  # of the learning rate, by the number of workers
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
-    def batch_weights_after_switch(self, worker_count: int) -> tuple[int, ...]:
+    def batch_shares_after_switch(self, worker_count: int) -> tuple[int, ...]:
         """Return each worker's weight in the division of the batch after the switch; 0 if it is promoted to server."""
         algorithm = self.second.server_algorithm()
         computing = algorithm.gradient_worker_count(worker_count) if algorithm else worker_count
@@ -70,7 +70,7 @@ class PhaseSwitch:
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
             return ModelTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.exchange_scheme().is_synchronous, carries and not to_servers
+        params, slots = not self.first.exchange_properties().is_synchronous, carries and not to_servers
         if not from_servers or not (params or slots):
             return ModelTransfer("none")
         return ModelTransfer("workers", params, slots)
@@ -99,13 +99,13 @@ class PhaseSwitch:
                 size_bytes = shard.size * np.dtype(dtype).itemsize * vectors
                 if transfer.receivers == "workers":
                     sent[owner] += size_bytes * sum(worker != owner for worker in workers)
-                if transfer.receivers == "servers" and (sender := shard_sender(k, owners, workers)) != owner:
+                if transfer.receivers == "servers" and (sender := shard_transfer_sender(k, owners, workers)) != owner:
                     sent[sender] += size_bytes
         counts = tuple(sent.values())
         return BytesPerStep(workers=counts[:worker_count], servers=counts[worker_count:])
 
 
-def shard_sender(shard_number: int, shard_owners: Sequence[str], worker_names: Sequence[str]) -> str:
+def shard_transfer_sender(shard_number: int, shard_owners: Sequence[str], worker_names: Sequence[str]) -> str:
     """Return the name of the worker that sends a shard's vectors to the shard owner at a strategy switch.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.

@@ -48,7 +48,7 @@ class SyncSwitch(Strategy):
     def training_phases(self) -> TrainingPhases:
         before, after = self._strategies_before_and_after()
         rule = AtStepRule(fraction=self.fraction)
-        switch = PhaseSwitch(before, after, rule, "carry", self._switch_learning_rate_ratio, fraction_key=("fraction",))
+        switch = PhaseSwitch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
         return TrainingPhases(before, switch)
 
     def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
@@ -56,7 +56,7 @@ class SyncSwitch(Strategy):
         before = ParameterServer(servers=self.servers, synchrony=synchroniser, compress=self.compress)
         return before, before.model_copy(update={"synchrony": Asp()})
 
-    def _switch_learning_rate_ratio(self, worker_count: int) -> float:
+    def _learning_rate_factor(self, worker_count: int) -> float:
         before, after = (part.server_algorithm() for part in self._strategies_before_and_after())
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 

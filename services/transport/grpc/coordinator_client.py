@@ -7,7 +7,7 @@ from services.plan import COORDINATOR, Plan
 from services.runtime.control import (
     CoordinatorClient,
     EpochReport,
-    NodeEndState,
+    LeaveReport,
     StopOrSwitchDecision,
     StrategySwitchDecision,
     StrategySwitchReport,
@@ -35,7 +35,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.StepReport(node_name=self._node_name, step=step)
         await self._call(self._stub.ReportStep, request, self._plan.timeouts.step)
 
-    async def await_link_event(self, event_number: int) -> float:
+    async def await_link_event_start(self, event_number: int) -> float:
         request = wire.EventRequest(node_name=self._node_name, event_number=event_number)
         return float((await self._call(self._stub.AwaitEvent, request, self._plan.timeouts.run)).start_s)
 
@@ -44,7 +44,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
         decision = await self._call(self._stub.ReportEpoch, request, self._plan.timeouts.step)
         return StopOrSwitchDecision(str(decision.stop_reason), bool(decision.must_switch_strategy))
 
-    async def await_strategy_switch(self) -> bool:
+    async def await_strategy_switch_start(self) -> bool:
         request = wire.WaitRequest(node_name=self._node_name)
         return bool(
             (await self._call(self._stub.AwaitStrategySwitch, request, self._plan.timeouts.run)).must_switch_strategy
@@ -69,8 +69,8 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.WaitRequest(node_name=self._node_name)
         return str((await self._call(self._stub.AwaitStop, request, self._plan.timeouts.run)).stop_reason)
 
-    async def leave(self, final_state: NodeEndState) -> None:
-        request = wire.LeaveRequest(node_name=self._node_name, **asdict(final_state))
+    async def leave(self, leave_report: LeaveReport) -> None:
+        request = wire.LeaveRequest(node_name=self._node_name, **asdict(leave_report))
         await self._call(self._stub.Leave, request, self._plan.timeouts.step)
 
     async def close(self) -> None:

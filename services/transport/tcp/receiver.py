@@ -83,7 +83,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             requested, nbytes = len(buffer), self._read_socket(buffer)
             if nbytes:
                 self._consume_bytes(nbytes)
-        self._set_receive_wakeup_bytes()
+        self._set_receive_low_watermark()
 
     def _read_socket(self, buffer: memoryview) -> int:
         """Read available bytes into `buffer` and return their number; the event loop handles the end of the stream."""
@@ -93,7 +93,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         except OSError:  # no bytes are available, or the stream has ended
             return 0
 
-    def _set_receive_wakeup_bytes(self) -> None:
+    def _set_receive_low_watermark(self) -> None:
         """Make the kernel wake this process when the rest of a payload has arrived, not for each packet."""
         wakeup_bytes = len(self._unfilled) if len(self._unfilled) >= READ_AHEAD_BYTES else 1
         if self._socket is not None and wakeup_bytes != self._wakeup_bytes:

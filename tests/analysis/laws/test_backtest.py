@@ -109,7 +109,7 @@ def test_bands_widen_with_the_distance_from_the_fitted_sizes() -> None:
         fit.prediction_band({"workers": np.array([8192.0])}),
     )
 
-    assert fit.log_distance_beyond_range({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
+    assert fit.log_size_beyond_fit_range({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
         [np.log(2), 0, 0, np.log(2)]
     )
     assert beyond.high / beyond.low > 2 * inside.high / inside.low

@@ -16,7 +16,7 @@ from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
 from analysis.mlperf.reading.compliance import WORKLOAD_RULES, LoggedValueRule
 from analysis.mlperf.reading.folders import read_round_folder
-from analysis.mlperf.reading.scoring import read_run_and_validity
+from analysis.mlperf.reading.scoring import read_mlperf_run
 from analysis.reading import mllog
 
 Line = dict[str, Any]
@@ -100,7 +100,7 @@ def mlcommons_minutes(text: str, benchmark: str) -> float | str | None:
 def assert_agrees_with_mlcommons(text: str, benchmark: str) -> None:
     """Our check counts the same logs with the same minutes; a log that stops their scorer is rejected."""
     run, their_minutes = (
-        read_run_and_validity(mllog.parse_log_lines(text.splitlines())),
+        read_mlperf_run(mllog.parse_log_lines(text.splitlines())),
         mlcommons_minutes(text, benchmark),
     )
     if isinstance(their_minutes, float):
@@ -114,7 +114,7 @@ def test_a_compliant_log_is_accepted_by_our_check_and_by_mlcommons(benchmark: st
     text = log_text(compliant_log(benchmark))
 
     assert_agrees_with_mlcommons(text, benchmark)
-    assert read_run_and_validity(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""
+    assert read_mlperf_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""
 
 
 def without_line(lines: list[Line], at: int, _value: Any) -> list[Line]:
@@ -204,9 +204,9 @@ def test_the_accuracy_decides_whether_a_run_counts_and_not_its_status() -> None:
 
     assert_agrees_with_mlcommons(aborted, "ssd")
     assert_agrees_with_mlcommons(below, "ssd")
-    assert read_run_and_validity(mllog.parse_log_lines(aborted.splitlines())).rejection_reason == ""
+    assert read_mlperf_run(mllog.parse_log_lines(aborted.splitlines())).rejection_reason == ""
     assert (
-        read_run_and_validity(mllog.parse_log_lines(below.splitlines())).rejection_reason
+        read_mlperf_run(mllog.parse_log_lines(below.splitlines())).rejection_reason
         == "has no eval_accuracy from 0.34 to below 1"
     )
 
@@ -218,7 +218,7 @@ def test_a_log_of_the_open_division_is_rejected_only_by_our_check() -> None:
     ]
 
     assert isinstance(mlcommons_minutes(log_text(lines), "ssd"), float)
-    assert read_run_and_validity(mllog.parse_log_lines(log_text(lines).splitlines())).rejection_reason == (
+    assert read_mlperf_run(mllog.parse_log_lines(log_text(lines).splitlines())).rejection_reason == (
         "has submission_division 'open', allowed is closed"
     )
 
@@ -228,7 +228,7 @@ def test_metadata_that_is_not_an_object_is_rejected_only_by_our_check() -> None:
     text = log_text([line("tracked_stats") | {"metadata": ["step"]}, *compliant_log("ssd")])
 
     assert isinstance(mlcommons_minutes(text, "ssd"), float)
-    assert read_run_and_validity(mllog.parse_log_lines(text.splitlines())).rejection_reason == "has 1 damaged line"
+    assert read_mlperf_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == "has 1 damaged line"
 
 
 def test_a_run_that_ends_before_it_starts_is_rejected_only_by_our_check() -> None:
@@ -238,7 +238,7 @@ def test_a_run_that_ends_before_it_starts_is_rejected_only_by_our_check() -> Non
     their_minutes = mlcommons_minutes(text, "ssd")
     assert isinstance(their_minutes, float)
     assert their_minutes < 0
-    assert read_run_and_validity(mllog.parse_log_lines(text.splitlines())).rejection_reason == "ends before it starts"
+    assert read_mlperf_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == "ends before it starts"
 
 
 @pytest.mark.parametrize("failed", [0, 4])
@@ -280,4 +280,4 @@ def test_a_line_without_a_value_stops_only_the_scorer_of_mlcommons() -> None:
     text = log_text([bare, *compliant_log("ssd")])
 
     assert isinstance(mlcommons_minutes(text, "ssd"), str)
-    assert read_run_and_validity(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""
+    assert read_mlperf_run(mllog.parse_log_lines(text.splitlines())).rejection_reason == ""

@@ -143,7 +143,7 @@ def test_efficiency_factors_are_computed_from_a_round_of_logs(write_round: Round
 
     assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
     assert [size.batch for size in series.points] == [8, 8, 16]
-    last = series.efficiency_by_size()[-1]
+    last = series.efficiency_per_system()[-1]
     assert last.statistical == pytest.approx(2 / 3)
     assert last.efficiency == pytest.approx(0.5, rel=0.03)
     assert last.hardware == pytest.approx(0.75, rel=0.03)

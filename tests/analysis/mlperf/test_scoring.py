@@ -15,7 +15,7 @@ from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.results import MlperfResults
-from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, read_run_and_validity, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, read_mlperf_run, score_runs
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -162,7 +162,7 @@ def test_minutes_of_published_logs_equal_those_of_mlcommons(published_logs: list
     for path in published_logs:
         start, stop = mlcommons._query_run_start_stop(mlcommons._read_result_file(str(path), "training", RULESET))
 
-        run = read_run_and_validity(mllog.read_log(path))
+        run = read_mlperf_run(mllog.read_log(path))
 
         assert run.rejection_reason == ""
         assert run.minutes == pytest.approx((stop - start) / 60_000, abs=MINUTES_APART)
@@ -353,7 +353,7 @@ def test_a_run_of_an_unknown_workload_counts_if_it_is_readable_and_successful(
     lines: list[str], rejection_reason: str
 ) -> None:
     """Any other run is not known to have reached its target."""
-    run = read_run_and_validity(mllog.parse_log_lines([WORKLOAD, *lines]))
+    run = read_mlperf_run(mllog.parse_log_lines([WORKLOAD, *lines]))
 
     assert run.rejection_reason == rejection_reason
     assert run.minutes == (math.inf if rejection_reason else 3.0)
@@ -361,7 +361,7 @@ def test_a_run_of_an_unknown_workload_counts_if_it_is_readable_and_successful(
 
 def test_a_log_that_names_no_workload_does_not_count() -> None:
     """The target of the run is unknown."""
-    assert read_run_and_validity(mllog.parse_log_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
+    assert read_mlperf_run(mllog.parse_log_lines([START, STOP])).rejection_reason == "has no submission_benchmark"
 
 
 minutes = st.floats(0.01, 1e4)

@@ -36,7 +36,7 @@ from analysis.mlperf.series import (
     V5_0_SERIES_PATH,
     read_series_csv,
     read_shipped_series,
-    shipped_series_for,
+    shipped_scaling_series,
 )
 from analysis.mlperf.study import MlperfStudy, make_study
 from analysis.report.wording import NO_VALUE, format_number, format_percentage, format_signed_percentage
@@ -72,7 +72,7 @@ def test_hardware_and_statistical_efficiency_are_those_of_the_logs(
 ) -> None:
     """The tolerance is half a unit of the last digit that was kept, plus the effect of rounded minutes."""
     series = SERIES[benchmark]
-    factors = series.efficiency_by_size()[series.accelerator_counts.index(accelerators)]
+    factors = series.efficiency_per_system()[series.accelerator_counts.index(accelerators)]
 
     assert series.accelerator_counts[0] == base
     assert factors.speedup == pytest.approx(speedup, abs=0.06)
@@ -83,7 +83,7 @@ def test_hardware_and_statistical_efficiency_are_those_of_the_logs(
 
 
 def test_the_spread_of_runs_widens_a_speedup_without_moving_its_centre() -> None:
-    draws = SERIES["bert"].simulated_speedups()
+    draws = SERIES["bert"].bootstrap_speedups()
 
     assert (draws[:, 0] == 1).all()
     assert np.median(draws[:, -1]) == pytest.approx(82.4, rel=0.01)
@@ -94,7 +94,7 @@ def test_the_uncertainty_of_every_size_comes_from_its_own_runs() -> None:
     """RetinaNet's runs differ by 0.1 % on 4 accelerators and by 13 % on 64, so the base does not stand for others."""
     (ssd,) = (series for series in read_shipped_series() if series.benchmark == "ssd")
 
-    spreads = np.log(ssd.simulated_speedups()).std(axis=0)
+    spreads = np.log(ssd.bootstrap_speedups()).std(axis=0)
 
     own = [size.run_spread / np.sqrt(size.runs) for size in ssd.points]
     assert spreads == pytest.approx([0, np.hypot(*own[:2]), *own[2:]], rel=0.15)
@@ -128,7 +128,7 @@ def test_on_all_logs_the_laws_of_parts_meet_the_aim_and_best_batch_misses_it() -
     for law in OWN_LAWS:
         assert scores[law].covered >= 0.8
         assert scores[law].width < scores["Amdahl"].width
-        assert evaluation.coverage_ignoring_law_drift(law) < scores[law].covered
+        assert evaluation.band_coverage_without_drift(law) < scores[law].covered
 
 
 def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
@@ -149,7 +149,7 @@ def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
 def test_no_law_depends_on_held_out_sizes_of_the_shipped_series(law: str) -> None:
     """Held-out times and samples are altered; predictions and bands stay bit-identical."""
     series = {shipped.benchmark: shipped for shipped in read_shipped_series()}
-    columns_by_name = {name: dict(shipped.scaling_law_columns) for name, shipped in series.items()}
+    columns_by_name = {name: dict(shipped.scaling_law_fit_data) for name, shipped in series.items()}
     altered_columns = {name: alter_held_out_sizes(fit_columns) for name, fit_columns in columns_by_name.items()}
 
     original, altered = (
@@ -187,7 +187,7 @@ def test_the_assumed_noise_is_that_of_small_systems() -> None:
 
 def test_law_fit_columns_are_in_seconds() -> None:
     """736 of BERT's 2,511,000 samples on four H100, which take 9.836 minutes."""
-    columns = SERIES["bert"].scaling_law_columns
+    columns = SERIES["bert"].scaling_law_fit_data
 
     assert columns["seconds"][0] == pytest.approx(590.16)
     assert columns["step_seconds"][0] == pytest.approx(590.16 * 736 / 2511000)
@@ -259,14 +259,14 @@ def test_a_family_is_measured_against_its_own_smallest_system() -> None:
 def test_results_of_a_user_have_no_shipped_series() -> None:
     user_study = make_study(MlperfResults(read_results_csv().rows, "mine.csv"))
 
-    assert shipped_series_for(user_study) == ()
+    assert shipped_scaling_series(user_study) == ()
     assert extrapolation_chapter(user_study) is None
 
 
 def test_the_shipped_table_has_its_series_under_another_path_spelling() -> None:
     detour = SHIPPED_RESULTS.parent / ".." / "data" / SHIPPED_RESULTS.name
 
-    assert shipped_series_for(make_study(read_results_csv(detour))) == read_shipped_series()
+    assert shipped_scaling_series(make_study(read_results_csv(detour))) == read_shipped_series()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ def test_a_packet_is_released_after_its_delay_and_not_before() -> None:
     queue.add_packet(1.0, 7)
 
     assert queue.release_due_packets(1.004) == b""
-    assert queue.release_due_packets(1.005) == nfqueue.encode_accept_up_to_packet(3, 7)
+    assert queue.release_due_packets(1.005) == nfqueue.encode_accept_packets_up_to(3, 7)
     assert queue.next_due_s is None
 
 
@@ -28,7 +28,7 @@ def test_one_verdict_releases_all_packets_that_are_due() -> None:
     for packet in range(10):
         queue.add_packet(packet * 1e-4, packet)
 
-    assert queue.release_due_packets(0.001 + 5e-4) == nfqueue.encode_accept_up_to_packet(0, 5)
+    assert queue.release_due_packets(0.001 + 5e-4) == nfqueue.encode_accept_packets_up_to(0, 5)
 
 
 @given(st.lists(st.floats(0, 0.01), min_size=2, max_size=50))

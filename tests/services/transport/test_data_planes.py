@@ -21,7 +21,7 @@ from services.strategies.switching.state_transfer import StrategySwitchTimeout, 
 from services.transport.data_planes import DATA_PLANES
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
 from services.transport.grpc.data_plane import IDENTITY_METADATA_KEY, SEND_METHOD, GrpcTransport
-from services.transport.shaping import DelayOnlyShaping, FluidLinkShaping, NodeLinks
+from services.transport.shaping import FluidModelLinkShaping, NodeLinks, PathDelayShaping
 from services.transport.socket_transport import SocketTransport
 from services.transport.tcp import tls
 from services.transport.tcp.data_plane import TcpTransport
@@ -58,9 +58,9 @@ def addresses() -> dict[str, Address]:
     return {name: Address(host="127.0.0.1", port=port) for name, port in zip("abc", ports, strict=True)}
 
 
-def make_link_shaping(name: str, rate_bps: float, clock: WallClock) -> FluidLinkShaping:
+def make_link_shaping(name: str, rate_bps: float, clock: WallClock) -> FluidModelLinkShaping:
     """Return the shaping of a link that has this rate in both directions."""
-    return FluidLinkShaping(
+    return FluidModelLinkShaping(
         name,
         NodeLinks(RateLimiter(goodput_bytes_per_s(rate_bps)), RateLimiter(goodput_bytes_per_s(rate_bps))),
         Network(),
@@ -117,7 +117,7 @@ def run_on_nodes(
             links: dict[str, Any] = {
                 name: None if rate_bps is None else make_link_shaping(name, rate_bps, clock) for name in ("a", "b")
             }
-            links |= {name: DelayOnlyShaping(name, delays, 0, clock) for name in "ab" if delays}
+            links |= {name: PathDelayShaping(name, delays, 0, clock) for name in "ab" if delays}
             transports = {
                 name: plane(addresses, identities[name], clock, timeout_s, 30.0, shaping, **options)
                 for name, shaping in links.items()
