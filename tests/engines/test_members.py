@@ -74,7 +74,7 @@ def server_settings() -> Iterator[dict[str, ScenarioComponent]]:
 
 def parameter_server_strategy(settings: dict[str, Any]) -> Strategy:
     """Return the server alone, or after a ring if its placement needs workers that had another task before."""
-    rate = "as_given" if settings["staleness"].divides_rate_by_worker_count else "per_sample"
+    rate = "as_given" if settings["staleness"].divides_lr_by_worker_count else "per_sample"
     server = ParameterServer.model_validate({**settings, "rate": rate})
     if not server.placement.node_count_conflict(WORKERS, server.servers):
         return server

@@ -76,10 +76,10 @@ def test_a_ring_in_the_order_of_racks_leaves_each_rack_once() -> None:
 )
 def test_hierarchical_groups_are_the_racks_unless_they_are_declared(collective: Any) -> None:
     """A scenario that sweeps its racks needs no groups that repeat them."""
-    assert collective.resolve_auto_values(SIZES).groups == SIZES.racks
+    assert collective.resolve_auto_fields(SIZES).groups == SIZES.racks
     for declared in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
         configured = collective.model_copy(update=declared)
-        resolved = configured.resolve_auto_values(SIZES)
+        resolved = configured.resolve_auto_fields(SIZES)
         assert (resolved.size, resolved.groups) == (configured.size, configured.groups)
 
 
