@@ -14,10 +14,10 @@ def check_host_added_step_time(trial: TrialTables) -> CheckVerdict:
     are valid, because some predictions are upper bounds. Steps without a prediction are valid.
     """
     if reason := _why_no_step_time_prediction(trial):
-        return valid_verdict(f"the step time is not predicted: {reason}")
+        return valid_verdict(f"the step time is not compared with the prediction: {reason}")
     synchronous = [phase for phase in training_phases(trial) if phase.sync_or_async == "synchronous"]
     if not synchronous:
-        return valid_verdict("the step time is not predicted: workers do not wait for each other")
+        return valid_verdict("the step time is not compared with the prediction: workers do not wait for each other")
     verdicts = (_check_added_step_time(trial, phase) for phase in synchronous)
     return max(verdicts, key=lambda verdict: list(VerdictLevel).index(verdict.level))
 
@@ -25,7 +25,7 @@ def check_host_added_step_time(trial: TrialTables) -> CheckVerdict:
 def _check_added_step_time(trial: TrialTables, train_phase: TrainingPhase) -> CheckVerdict:
     measured_s, predicted_s = float(train_phase.steps["step_s"].astype(float).median()), train_phase.predicted.step_s
     if train_phase.steps.empty or not predicted_s:
-        return valid_verdict("the step time is not predicted, or no step was logged")
+        return valid_verdict("no step time was predicted, or no step was logged")
     excess, limit = measured_s / predicted_s - 1, trial.plan.fidelity.host_share
     when = f" {train_phase.name} the switch" if train_phase.name else ""
     times = (
