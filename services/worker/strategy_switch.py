@@ -1,4 +1,4 @@
-"""Strategy switch in a worker: compares and transfers the model, then starts the second strategy."""
+"""Strategy switch in a worker: reports a digest of its model, transfers the model, and starts the second strategy."""
 
 import asyncio
 from dataclasses import dataclass, replace
