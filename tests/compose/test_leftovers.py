@@ -214,7 +214,7 @@ events:
 """
 
 
-@pytest.mark.slow_where(interruption=["ctrl-c"])
+@pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.parametrize("interruption", ["ctrl-c", "kill -9"])
 def test_the_switch_helpers_and_link_events_of_a_trial_are_removed(

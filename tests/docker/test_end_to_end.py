@@ -23,7 +23,7 @@ def smoke_scenario(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / "scenarios" / "smoke.yaml"
 
 
-@pytest.mark.slow_where(strategy=["ps_bsp"])
+@pytest.mark.slow_where(strategy=["ps_bsp", "ps_asp"])
 @pytest.mark.parametrize("strategy", ALL_STRATEGIES)
 @pytest.mark.exact
 def test_every_strategy_succeeds_and_sends_the_planned_bytes(
@@ -49,7 +49,7 @@ def test_every_strategy_succeeds_and_sends_the_planned_bytes(
     assert set(trial.status.exit_codes) == {node.name for node in trial.plan.nodes}
 
 
-@pytest.mark.slow_where(strategy=["ps_bsp"])
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 @pytest.mark.exact
 def test_a_seed_gives_the_same_bits_in_every_trial_and_on_every_engine(

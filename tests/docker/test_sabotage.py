@@ -112,7 +112,7 @@ def test_a_rate_changed_during_training_makes_the_trial_invalid(run_sabotaged_tr
     assert "worker-0 uplink is -50.0% off its declared rate" in verdicts["rates"].reason
 
 
-@pytest.mark.slow_where(sabotaged_part=list(SABOTAGE_COMMANDS)[1:])
+@pytest.mark.slow
 @pytest.mark.parametrize("sabotaged_part", SABOTAGE_COMMANDS)
 def test_any_change_of_shaping_in_the_kernel_makes_the_trial_invalid(
     run_sabotaged_trial: RunSabotagedTrial, sabotaged_part: str
@@ -181,6 +181,7 @@ def start_cpu_hogs() -> Iterator[Callable[[Plan], None]]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_other_work_on_the_host_makes_the_trial_invalid(
     run_sabotaged_trial: RunSabotagedTrial, start_cpu_hogs: Callable[[Plan], None]
 ) -> None:

@@ -137,6 +137,7 @@ def process_ids(run: str) -> dict[str, int]:
 
 
 @pytest.mark.slow_where(transport=["tcp"], strategy=list(STRATEGIES)[1:])
+@pytest.mark.slow_where(strategy=list(STRATEGIES)[4:])
 @pytest.mark.slow_where(transport=["grpc"], strategy=["ring"])
 @pytest.mark.parametrize("transport", DATA_PLANES)
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -64,7 +64,7 @@ def median_step_s(trial: Any) -> float:
     return median(row["step_s"] for rank in range(4) for row in trial.rows(f"worker-{rank}", "node_steps")[1:-1])
 
 
-@pytest.mark.slow_where(strategy=["across", "levels", "halves", "trees", "turns"])
+@pytest.mark.slow_where(strategy=["ring", "across", "levels", "halves", "trees", "turns"])
 @pytest.mark.slow_where(network=[REGIONS])
 @pytest.mark.parametrize(
     ("network", "strategy"),
