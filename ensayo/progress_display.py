@@ -40,7 +40,7 @@ class RunProgressDisplay(ABC):
     def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - `progress` has the plan
         """Show a log event of the running trial's coordinator."""
         self.progress.record_log_event(event)
-        self.show_progress_after(str(event["key"]))
+        self.show_progress_on_event(str(event["key"]))
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         """Show that the running trial has ended, with its status and its duration in wall time."""
@@ -56,7 +56,7 @@ class RunProgressDisplay(ABC):
         """Show that a trial has started."""
 
     @abstractmethod
-    def show_progress_after(self, log_event_name: str) -> None:
+    def show_progress_on_event(self, log_event_name: str) -> None:
         """Show the progress after a log event with this key."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class SilentDisplay(RunProgressDisplay):
 
     show_trial_start = show_trial_end = print_line
 
-    def show_progress_after(self, log_event_name: str) -> None:
+    def show_progress_on_event(self, log_event_name: str) -> None:
         """Show nothing."""
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class PlainLineDisplay(RunProgressDisplay):
 
     show_trial_start = print_line
 
-    def show_progress_after(self, log_event_name: str) -> None:
+    def show_progress_on_event(self, log_event_name: str) -> None:
         """Print a line for each evaluation; nothing for other events."""
         if log_event_name != "eval_metrics":
             return
@@ -125,7 +125,7 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 
-    def show_progress_after(self, log_event_name: str) -> None:
+    def show_progress_on_event(self, log_event_name: str) -> None:
         """Update both bars and the remaining time."""
         note = str(self.progress.trial_progress) or log_event_name.replace("_", " ")
         self._progress_bars.update(self._trial_bar, completed=self.progress.finished_trial_steps, note=note)

@@ -73,7 +73,9 @@ def run_letter_of_index(run_index: int) -> str:
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
-def compared_curves(runs: Iterable[ComparedRun], mlperf_series: Iterable[ScalingSeries] = ()) -> list[ComparedSpeedups]:
+def compared_speedup_curves(
+    runs: Iterable[ComparedRun], mlperf_series: Iterable[ScalingSeries] = ()
+) -> list[ComparedSpeedups]:
     """Return the speedup curves of all runs, followed by the curves of published MLPerf results.
 
     Curves of runs with a single number of workers are left out.

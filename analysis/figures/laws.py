@@ -141,13 +141,13 @@ def _fit_learning_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterat
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
     if _can_fit_law_to_batches(local_batches) and compute_s.all():
         yield "computing", laws.StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
-    measurements = _exchange_law_fit_data(groups, run).items()
+    measurements = _exchange_time_fit_data(groups, run).items()
     exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
     if exchange_series and all((values > 0).all() for values in exchange_series.values()):
         yield "exchange", laws.ExchangeTimeLaw().fit(exchange_series)
 
 
-def _exchange_law_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
+def _exchange_time_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
     """Return message counts, transfer times and exchange times of a strategy, to which `ExchangeTimeLaw` is fitted.
 
     Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or

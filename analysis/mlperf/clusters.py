@@ -28,7 +28,7 @@ MIN_STABLE_RAND_INDEX = 0.9  # mean over pairs of seeds; 1: equal clusters, 0: a
 
 
 @dataclass(frozen=True)
-class ClusterAssignment:
+class SystemClustering:
     """Assignment of systems to k clusters, with the quality of the assignment."""
 
     k: int
@@ -50,10 +50,10 @@ class ClusterAssignment:
 class Clustering:
     """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
 
-    assignments: tuple[ClusterAssignment, ...]
+    assignments: tuple[SystemClustering, ...]
 
     @property
-    def best_assignment(self) -> ClusterAssignment:
+    def best_assignment(self) -> SystemClustering:
         """Assignment to clusters that has the largest mean silhouette of all that were tried."""
         return max(self.assignments, key=lambda each: each.silhouette)
 
@@ -81,12 +81,12 @@ def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] =
     return Clustering(partitions) if partitions else None
 
 
-def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> ClusterAssignment:
+def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> SystemClustering:
     fits = [KMeans(cluster_count, n_init=1, random_state=seed).fit(points) for seed in KMEANS_SEEDS]
     tightest = min(fits, key=lambda fit: float(fit.inertia_))
     labelings = [_relabel_clusters_by_size(fit.labels_, systems) for fit in fits]
     labels = labelings[fits.index(tightest)]
-    return ClusterAssignment(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
+    return SystemClustering(cluster_count, float(silhouette_score(points, labels)), mean_rand_index(labelings), labels)
 
 
 def _relabel_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:

@@ -263,10 +263,10 @@ def _compare_step_phases(winner_group: TrialGroup, peer_groups: Sequence[TrialGr
     ranked = sorted(peer_groups, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
     shown = peer_groups if len(peer_groups) <= findings.MAX_LISTED else [ranked[0], ranked[-1]]
     others = ", ".join(
-        f"{_name_beside_winner(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
+        f"{_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
     )
     rest = "" if len(peer_groups) <= findings.MAX_LISTED else ", the others for times in between"
-    winner_name = _name_beside_winner(winner_group, winner_group)
+    winner_name = _short_group_name(winner_group, winner_group)
     own = f"{winner_name} {PHASE_VERBS[phase]} {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
@@ -283,7 +283,7 @@ def _samples_to_target_clauses(winner_group: TrialGroup, peer_groups: Sequence[T
     if len(peer_groups) <= findings.MAX_LISTED:
         return [_compare_samples_to_target(winner_group, peer) for peer in peer_groups]
     reached = [peer for peer in peer_groups if peer.has_reached_target]
-    missed = [_name_beside_winner(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
+    missed = [_short_group_name(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
     with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
     return [*(_compare_samples_to_target(winner_group, peer) for peer in with_most_samples), missed_text]
@@ -293,13 +293,13 @@ def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup)
     """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
     factor = peer_group.samples_to_target / winner_group.samples_to_target
     if not math.isfinite(factor):
-        return f"{_name_beside_winner(peer_group, winner_group)} misses the target"
+        return f"{_short_group_name(peer_group, winner_group)} misses the target"
     if 1 / findings.MIN_CAUSE_RATIO <= factor <= findings.MIN_CAUSE_RATIO:
         return ""
     more, fewer = (peer_group, winner_group) if factor > 1 else (winner_group, peer_group)
     times = format_number(max(factor, 1 / factor))
     staleness = _describe_mean_staleness(more)
-    more_name, fewer_name = (_name_beside_winner(group, winner_group) for group in (more, fewer))
+    more_name, fewer_name = (_short_group_name(group, winner_group) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
@@ -308,7 +308,7 @@ def _describe_mean_staleness(trial_group: TrialGroup) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _name_beside_winner(group: TrialGroup, winner: TrialGroup) -> str:
+def _short_group_name(group: TrialGroup, winner: TrialGroup) -> str:
     """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
     if group.is_baseline:
         return "one worker alone"

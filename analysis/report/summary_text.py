@@ -63,7 +63,7 @@ def summary_sentences(summary: RunSummary) -> list[str]:
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
         *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
-        _describe_time_differences(summary),
+        _describe_significant_pairs(summary),
         _describe_fast_convergence(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
@@ -189,7 +189,7 @@ def _format_efficiency_interval(speedup_interval: Interval | None, worker_count_
     return f" [{low}, {high}]"
 
 
-def _describe_time_differences(summary: RunSummary) -> str:
+def _describe_significant_pairs(summary: RunSummary) -> str:
     """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
     differences = summary.time_differences
     if not differences:

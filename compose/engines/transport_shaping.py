@@ -34,12 +34,12 @@ def shaping_record_by_node(plan: Plan, shaping_mechanism: str) -> dict[str, Link
     }
 
 
-def unemulated_links_error(plan: Plan, record_by_node: Mapping[str, LinkShapingRecord]) -> str | None:
+def unemulated_links_error(plan: Plan, shaping_by_node: Mapping[str, LinkShapingRecord]) -> str | None:
     """Return why `strict: true` forbids a trial: declared link properties that are not emulated; None if it can run."""
     if not plan.strict:
         return None
     missing = sorted(
-        {name for record in record_by_node.values() for name, value in record.rungs.items() if value == NOT_EMULATED}
+        {name for record in shaping_by_node.values() for name, value in record.rungs.items() if value == NOT_EMULATED}
     )
     if not missing:
         return None

@@ -74,7 +74,7 @@ class NodeLinkScripts:
             lines += ["tc -batch - <<END", *batch, "END"]
         if rules := self._packet_filter_rules("$dev", self.initial_state, include_jumps=True):
             lines += [f"{' '.join(RESTORE_COMMAND)} <<END", rules, "END"]
-        return "\n".join([*lines, *self._kernel_state_dump_lines()])
+        return "\n".join([*lines, *self._dump_state_commands()])
 
     def link_change_commands(
         self, interface: str, previous_states: Sequence[LinkState], next_state: LinkState
@@ -110,7 +110,7 @@ class NodeLinkScripts:
 
     def state_dump_script(self, interface: str) -> str:
         """Return a script that prints the link's current state in the kernel; it fails if the interface is gone."""
-        return "\n".join([*_interface_check_commands(interface), *self._kernel_state_dump_lines()])
+        return "\n".join([*_interface_check_commands(interface), *self._dump_state_commands()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
         """Return the rates that the kernel should enforce: (direction, class) -> bit/s in wall-clock time.
@@ -263,7 +263,7 @@ class NodeLinkScripts:
         filtered_state = link_state if self._uses_nfqueue else link_state.model_copy(update={"paths": ()})
         return delays.drop_and_delay_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
 
-    def _kernel_state_dump_lines(self) -> list[str]:
+    def _dump_state_commands(self) -> list[str]:
         """Return script lines that print the interface, HTB classes, routes and packet filter rules.
 
         Classes are printed under the name of their direction, since only the script knows the name of the interface.

@@ -160,10 +160,10 @@ class RunStateMachine:
             actions.append(LogTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
             actions.extend(self._continue_switch_or_stop(report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._count_report_in_data_pass(replace(report, parameters=b"")))
+            actions.extend(self._count_asynchronous_epoch(replace(report, parameters=b"")))
         return actions
 
-    def _count_report_in_data_pass(self, epoch_report: EpochReport) -> list[RunAction]:
+    def _count_asynchronous_epoch(self, epoch_report: EpochReport) -> list[RunAction]:
         """Count an asynchronous worker's epoch report towards the current pass over the training data.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
@@ -222,7 +222,7 @@ class RunStateMachine:
 
     def _does_switch_rule_use(self, loss_source: LossSource) -> bool:
         """Return whether the rule that decides about a strategy switch uses this loss (`validation` or `train`)."""
-        return self.strategy_switch is not None and self.strategy_switch.switch.rule.loss_source == loss_source
+        return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss == loss_source
 
     def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyToEpochReport | RequestWorkerStrategySwitch:
         if epoch_number == self._strategy_switch_epoch:

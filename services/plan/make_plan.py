@@ -176,7 +176,7 @@ def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> fl
 def _predict_training_s(
     step_prediction: StepTimePrediction,
     steps: int,
-    second_phase: PostSwitchPhasePlan | None,
+    phase_after_switch: PostSwitchPhasePlan | None,
     global_batch_size: int,
     worker_count: int,
 ) -> float:
@@ -185,13 +185,17 @@ def _predict_training_s(
     Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
     shares = split_proportionally(global_batch_size, (1,) * worker_count)
-    if second_phase is None:
+    if phase_after_switch is None:
         return step_prediction.training_s(steps, shares)
-    second_shares = [share for share in split_proportionally(global_batch_size, second_phase.worker_weights) if share]
-    second_step = second_phase.planned_step
+    second_shares = [
+        share for share in split_proportionally(global_batch_size, phase_after_switch.worker_weights) if share
+    ]
+    second_step = phase_after_switch.planned_step
     if second_step is None:
-        return max(step_prediction.training_s(steps, shares), second_phase.predicted.training_s(steps, second_shares))
-    second_s = second_phase.predicted.training_s(steps - second_step, second_shares)
+        return max(
+            step_prediction.training_s(steps, shares), phase_after_switch.predicted.training_s(steps, second_shares)
+        )
+    second_s = phase_after_switch.predicted.training_s(steps - second_step, second_shares)
     return step_prediction.training_s(second_step, shares) + second_s
 
 

@@ -101,7 +101,7 @@ class ShardStateMachine:
         self._computing_workers = set(self._worker_clocks)
         self._step_timings = dict.fromkeys(self._worker_clocks, WorkerStepTiming(0.0, 0.0))
 
-    def resume_serving(self, next_steps: Mapping[int, int], now_s: float = 0.0) -> None:
+    def resume_serving(self, next_step_by_worker: Mapping[int, int], now_s: float = 0.0) -> None:
         """Start or continue to serve workers at the time `now_s`, each one from its own next step.
 
         Raises:
@@ -110,8 +110,10 @@ class ShardStateMachine:
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
             raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
-        self._worker_clocks, self._computing_workers = dict(next_steps), set(next_steps)
-        self._step_timings = {worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_steps}
+        self._worker_clocks, self._computing_workers = dict(next_step_by_worker), set(next_step_by_worker)
+        self._step_timings = {
+            worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_step_by_worker
+        }
         self._stopping_workers.clear()
         self._granted_steps.clear()
         self._is_asynchronous = False

@@ -44,9 +44,11 @@ class PublishedCurve(FrozenRecord):
         return self
 
 
-def unknown_label_conflicts(curves: Sequence[PublishedCurve], strategy_labels: Sequence[str]) -> Iterator[KeyConflict]:
+def unknown_label_conflicts(
+    published_curves: Sequence[PublishedCurve], strategy_labels: Sequence[str]
+) -> Iterator[KeyConflict]:
     """Yield a conflict for every published curve whose strategy is not in the scenario."""
-    for k, curve in enumerate(curves):
+    for k, curve in enumerate(published_curves):
         if curve.strategy not in strategy_labels:
             message = f"there is no strategy {curve.strategy}; strategies are {', '.join(strategy_labels)}"
             yield KeyConflict(("published", k, "strategy"), message)

@@ -111,9 +111,13 @@ class EasgdWorker(PushPullWorker):
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _elastic_update(self, push_index: int, params: Vector, state: EasgdState, times: StepTimes) -> StepResult:
+    async def _elastic_update(
+        self, push_number: int, params: Vector, state: EasgdState, times: StepTimes
+    ) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_and_await_replies(push_index, params, state.unsent_samples, state.shard_states, times)
+        replies = await self.push_and_await_replies(
+            push_number, params, state.unsent_samples, state.shard_states, times
+        )
         with times.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_averaging_move(self.moving_rate, params, centre)

@@ -151,14 +151,14 @@ class WorkerRuntime:
             return False
         if self.phase.is_synchronous:
             return self._samples_before_step(step) < budget
-        return not step or step_result.samples + self._other_workers_pending_samples(step, step_result) < budget
+        return not step or step_result.samples + self._samples_being_computed(step, step_result) < budget
 
     def _samples_before_step(self, step: int) -> int:
         """Return the number of samples that all workers of synchronous training use before `step`."""
         samples_before = self.plan.data_order.count_samples_before
         return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
-    def _other_workers_pending_samples(self, step: int, step_result: StepResult) -> int:
+    def _samples_being_computed(self, step: int, step_result: StepResult) -> int:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
@@ -192,7 +192,7 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.strategy_switch else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        samples = step_result.samples + self._other_workers_pending_samples(step, step_result)
+        samples = step_result.samples + self._samples_being_computed(step, step_result)
         return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:

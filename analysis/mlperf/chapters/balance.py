@@ -83,8 +83,8 @@ def _accelerator_count_step(series: ScalingSeries) -> float:
 
 
 def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
-    built = _chosen_count_by_rule(_choose_measured_counts(scaling_series))
-    between = _chosen_count_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
+    built = _worker_choice_by_rule(_choose_measured_counts(scaling_series))
+    between = _worker_choice_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
     return [
         {"benchmark": scaling_series.benchmark, "workload": scaling_series.name, "rule": rule}
         | _accelerator_count_cells("built", built.get(rule))
@@ -126,7 +126,7 @@ def _format_chosen_count(chosen_count: ChosenWorkerCount | None, series: Scaling
     return f"{sign}{chosen_count.workers:,}"
 
 
-def _chosen_count_by_rule(chosen_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
+def _worker_choice_by_rule(chosen_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
     return {pick.rule: pick for pick in chosen_counts}
 
 

@@ -93,7 +93,7 @@ def format_text_range(low_text: str, high_text: str) -> str:
 
 def _draw_cluster_marks(axes: Axes, cluster_marks: Sequence[ClusterMapMark], families: Sequence[str]) -> None:
     for spot in cluster_marks:
-        place = (spot.accelerator_count, families.index(spot.family) + _mark_shift_in_rows(spot, cluster_marks))
+        place = (spot.accelerator_count, families.index(spot.family) + _vertical_mark_shift(spot, cluster_marks))
         tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
         axes.scatter(*place, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
         axes.annotate(str(spot.systems), place, ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold")
@@ -102,10 +102,10 @@ def _draw_cluster_marks(axes: Axes, cluster_marks: Sequence[ClusterMapMark], fam
     axes.set_title("systems by kind, size and cluster")
 
 
-def _mark_shift_in_rows(cluster_mark: ClusterMapMark, cluster_marks: Sequence[ClusterMapMark]) -> float:
+def _vertical_mark_shift(cluster_mark: ClusterMapMark, all_marks: Sequence[ClusterMapMark]) -> float:
     """Return the vertical shift, in rows, that separates overlapping marks of the same family and size."""
     kind_and_size = (cluster_mark.family, cluster_mark.accelerator_count)
-    overlapping = [each for each in cluster_marks if (each.family, each.accelerator_count) == kind_and_size]
+    overlapping = [each for each in all_marks if (each.family, each.accelerator_count) == kind_and_size]
     return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)
 
 

@@ -108,7 +108,7 @@ class NodeContainers(TrialNodes):
         if self._has_lost_events:
             self._read_container_states()
         if not self._exit_codes:  # the helper of an ended node ends, too; the node's exit code is the better reason
-            self.links.check_helpers_are_running()
+            self.links.check_helper_containers_run()
         return dict(self._exit_codes)
 
     def last_stderr_line(self, node_name: str) -> str:

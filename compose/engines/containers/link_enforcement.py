@@ -187,7 +187,7 @@ class TrialLinks:
             for direction, rate in declared.items()
         }
 
-    def check_helpers_are_running(self) -> None:
+    def check_helper_containers_run(self) -> None:
         """Check that all helper containers run, since they delay packets, change links and read counters.
 
         Raises:

@@ -52,7 +52,7 @@ class FirstLastByteTimes(NamedTuple):
     end_s: float
 
 
-class AtomicNumber(ABC):
+class AtomicFloat(ABC):
     """Number that is read and replaced atomically, such as the time at which a rate limiter becomes free."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class AtomicNumber(ABC):
 
 
 @dataclass(slots=True)
-class LocalAtomicNumber(AtomicNumber):
+class LocalAtomicNumber(AtomicFloat):
     """An atomic number in the memory of a single process."""
 
     value: float = 0.0
@@ -86,7 +86,7 @@ class AtomicNumberFile:
         """Write a new file with `number_count` numbers, all zero."""
         path.write_bytes(bytes(max(1, number_count) * cls._NUMBER.size))
 
-    def number_at(self, index: int) -> AtomicNumber:
+    def number_at(self, index: int) -> AtomicFloat:
         """Return the atomic number at this index of the file, counted from 0."""
         return _AtomicNumberInFile(self, index * self._NUMBER.size)
 
@@ -103,7 +103,7 @@ class AtomicNumberFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _AtomicNumberInFile(AtomicNumber):
+class _AtomicNumberInFile(AtomicFloat):
     """Atomic number in a file that several processes share."""
 
     file: AtomicNumberFile
@@ -118,7 +118,7 @@ class RateLimiter:
     """A link in one direction: its rate, and the virtual time until which earlier messages occupy it."""
 
     bytes_per_s: float  # of payload
-    free_at_number: AtomicNumber = field(default_factory=LocalAtomicNumber)  # virtual seconds
+    free_at_number: AtomicFloat = field(default_factory=LocalAtomicNumber)  # virtual seconds
 
     def pass_message(self, arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.

@@ -66,7 +66,7 @@ class SwitchRule(ScenarioComponent):
     """Rule that decides when a strategy switches to its second training phase."""
 
     @property
-    def loss_source(self) -> LossSource:
+    def watched_loss(self) -> LossSource:
         """Loss that the rule uses: the validation loss or the training loss."""
         return "validation"
 
@@ -110,7 +110,7 @@ class PlateauRule(SwitchRule):
     abort_after: PositiveInt = Field(3, description="number of infinite or NaN losses after which the run is aborted")
 
     @property
-    def loss_source(self) -> LossSource:
+    def watched_loss(self) -> LossSource:
         return self.loss
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
