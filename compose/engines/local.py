@@ -16,7 +16,7 @@ from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
-from services.cluster.links.fluid_link import AtomicNumberFile
+from services.cluster.links.fluid_link import AtomicFloatFile
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.control import OPEN_START_GATE_SIGNAL
@@ -76,7 +76,7 @@ class LocalEngine(Engine):
         if reason := unemulated_links_error(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
-            AtomicNumberFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            AtomicFloatFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
             issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
             nodes = NodeProcesses(plan, trial_folder, Path(secrets))
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()

@@ -48,12 +48,12 @@ def shared_links_setup_script(plan: Plan) -> str:
         *_htb_tree_lines("$dev", plan, outgoing),
         "END",
     ]
-    return "\n".join([*lines, *_kernel_state_dump_lines()])
+    return "\n".join([*lines, *_dump_state_commands()])
 
 
 def shared_links_dump_script(plan: Plan) -> str:
     """Return a script that prints the current state of the kernel in the namespace of the network switch."""
-    return "\n".join([*_interface_lookup_commands(plan), *_kernel_state_dump_lines()])
+    return "\n".join([*_interface_lookup_commands(plan), *_dump_state_commands()])
 
 
 def shared_links_counters_script(plan: Plan) -> str:
@@ -92,7 +92,7 @@ def _interface_lookup_commands(plan: Plan) -> list[str]:
     return ["set -e", f"dev=$(ip -o -4 addr show to {network_switch_address(plan)} | awk '{{print $2}}')"]
 
 
-def _kernel_state_dump_lines() -> list[str]:
+def _dump_state_commands() -> list[str]:
     devices = (("in", IFB_DEVICE), ("out", "$dev"))
     classes = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
     return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]

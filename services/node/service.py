@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
-from services.cluster.links.fluid_link import AtomicNumberFile, LocalAtomicNumber, RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import AtomicFloatFile, LocalAtomicFloat, RateLimiter, goodput_bytes_per_s
 from services.cluster.links.link_conditions import LinkEventState
 from services.coordinator.service import CoordinatorService
 from services.node.assembly import NodeServices, make_coordinator, run_server, run_worker
@@ -161,9 +161,9 @@ def _make_link_shaping(
     Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
     """
     if link_conditions is not None:
-        cells = AtomicNumberFile(link_state_file) if link_state_file else None
+        cells = AtomicFloatFile(link_state_file) if link_state_file else None
         shared_links = [
-            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalAtomicNumber())
+            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalAtomicFloat())
             for number, link in enumerate(plan.network.shared_links)
         ]
         rates_bps = (node.uplink_bps, node.downlink_bps)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.links.fluid_link import (
-    AtomicNumberFile,
+    AtomicFloatFile,
     FirstLastByteTimes,
-    LocalAtomicNumber,
+    LocalAtomicFloat,
     RateLimiter,
     goodput_bytes_per_s,
 )
@@ -107,19 +107,19 @@ def test_a_rate_counts_whole_ethernet_frames_as_the_kernel_does() -> None:
 
 def test_a_port_in_a_file_behaves_like_a_port_in_memory(tmp_path: Path) -> None:
     """All processes that open the file of a pipe share one port."""
-    AtomicNumberFile.create(tmp_path / "ports", 3)
-    shared = [RateLimiter(1e6, AtomicNumberFile(tmp_path / "ports").number_at(1)) for _ in range(2)]
-    alone = RateLimiter(1e6, LocalAtomicNumber())
+    AtomicFloatFile.create(tmp_path / "ports", 3)
+    shared = [RateLimiter(1e6, AtomicFloatFile(tmp_path / "ports").number_at(1)) for _ in range(2)]
+    alone = RateLimiter(1e6, LocalAtomicFloat())
 
     passed = [shared[k % 2].pass_message(FirstLastByteTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
 
     assert passed == [alone.pass_message(FirstLastByteTimes(k * 0.1, k * 0.1), 200_000) for k in range(10)]
-    assert AtomicNumberFile(tmp_path / "ports").number_at(0).update(lambda value: value) == (0.0, 0.0)
+    assert AtomicFloatFile(tmp_path / "ports").number_at(0).update(lambda value: value) == (0.0, 0.0)
 
 
 def pass_messages(path: Path, messages: int) -> None:
     """Pass messages through the port in a file; several processes run this function."""
-    port = RateLimiter(1.0, AtomicNumberFile(path).number_at(0))
+    port = RateLimiter(1.0, AtomicFloatFile(path).number_at(0))
     for _ in range(messages):
         port.pass_message(AT_ONCE, 1)
 
@@ -127,7 +127,7 @@ def pass_messages(path: Path, messages: int) -> None:
 def test_no_message_is_lost_when_processes_use_one_pipe_at_once(tmp_path: Path) -> None:
     """The update is atomic: two processes that read the same number would count two messages as one."""
     path, context = tmp_path / "ports", get_context("fork")
-    AtomicNumberFile.create(path, 1)
+    AtomicFloatFile.create(path, 1)
     processes = [context.Process(target=pass_messages, args=(path, 5000)) for _ in range(3)]
 
     for process in processes:
@@ -135,4 +135,4 @@ def test_no_message_is_lost_when_processes_use_one_pipe_at_once(tmp_path: Path) 
     for process in processes:
         process.join()
 
-    assert RateLimiter(1.0, AtomicNumberFile(path).number_at(0)).next_free_time_s == 15000
+    assert RateLimiter(1.0, AtomicFloatFile(path).number_at(0)).next_free_time_s == 15000

@@ -61,7 +61,7 @@ class AtomicFloat(ABC):
 
 
 @dataclass(slots=True)
-class LocalAtomicNumber(AtomicFloat):
+class LocalAtomicFloat(AtomicFloat):
     """An atomic number in the memory of a single process."""
 
     value: float = 0.0
@@ -71,7 +71,7 @@ class LocalAtomicNumber(AtomicFloat):
         return before, self.value
 
 
-class AtomicNumberFile:
+class AtomicFloatFile:
     """A file of numbers that several processes share. An update locks the bytes of the updated number."""
 
     _NUMBER = struct.Struct("=d")
@@ -88,7 +88,7 @@ class AtomicNumberFile:
 
     def number_at(self, index: int) -> AtomicFloat:
         """Return the atomic number at this index of the file, counted from 0."""
-        return _AtomicNumberInFile(self, index * self._NUMBER.size)
+        return _AtomicFloatInFile(self, index * self._NUMBER.size)
 
     def update_number(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
         """Replace the number at a byte offset by `transform(number)`; return the numbers before and after."""
@@ -103,10 +103,10 @@ class AtomicNumberFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _AtomicNumberInFile(AtomicFloat):
+class _AtomicFloatInFile(AtomicFloat):
     """Atomic number in a file that several processes share."""
 
-    file: AtomicNumberFile
+    file: AtomicFloatFile
     offset_bytes: int
 
     def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
@@ -118,7 +118,7 @@ class RateLimiter:
     """A link in one direction: its rate, and the virtual time until which earlier messages occupy it."""
 
     bytes_per_s: float  # of payload
-    free_at_number: AtomicFloat = field(default_factory=LocalAtomicNumber)  # virtual seconds
+    free_at_number: AtomicFloat = field(default_factory=LocalAtomicFloat)  # virtual seconds
 
     def pass_message(self, arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
