@@ -237,7 +237,7 @@ def study_mlperf_results(
         Path, typer.Option("--out", help="folder of the page, the tables and the figures", file_okay=False)
     ] = Path("runs/mlperf"),
 ) -> None:
-    """Analyse published results of MLPerf Training: speedup, efficiency and clusters of systems. Starts nothing."""
+    """Analyse published results of MLPerf Training: speedup, efficiency, groups of similar systems. Starts nothing."""
     from analysis.reading.parallel import ProcessPool
 
     with ProcessPool() as team:
@@ -300,7 +300,7 @@ def remove_all_leftovers() -> None:
 
 
 def _print_unreadable_files(summary_path: Path) -> None:
-    """Print to stderr, as `file:line`, which files of a run could not be read."""
+    """Print each problem in the files of a run to stderr, with its file and line."""
     import json
 
     for damage in json.loads(summary_path.read_text(encoding="utf-8"))["damage"]:

@@ -64,7 +64,7 @@ class StrategySwitchRuns:
         finished = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
         if not finished:
             raise UserError(
-                f"no trial of strategy {self.strategy_label} finished with a valid or degraded verdict; "
+                f"every trial of strategy {self.strategy_label} failed or got the verdict `invalid`; "
                 f"see the logs in {self.run_folders[-1]}"
             )
         quality = fmean(self._metric_to_quality_sign * trial["final"][self.quality_metric] for trial in finished)

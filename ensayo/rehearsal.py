@@ -1,4 +1,4 @@
-"""Function that runs a scenario and writes the report. Only this module starts nodes and also reads their logs."""
+"""Function that runs a scenario and writes the report. No other module both starts nodes and reads their logs."""
 
 import json
 from collections.abc import Mapping

@@ -75,7 +75,7 @@ class RunProgress:
 
     @property
     def finished_trial_steps(self) -> int:
-        """Number of finished steps of the running trial, from samples, since asynchronous workers count their own."""
+        """Number of steps of the running trial, from its sample count: asynchronous workers count steps separately."""
         return round(self._trial_completed_share() * self.current_plan.steps)
 
     def remaining_s(self) -> float:

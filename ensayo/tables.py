@@ -47,7 +47,7 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
 
 
 def _plan_row_of_second_phase(second_phase: PostSwitchPhasePlan) -> Iterable[str]:
-    """Yield the cells of a trial's training phase after its strategy switch: predicted times, first step if known."""
+    """Yield the table cells of the training phase after a strategy switch: times, bytes, its first step if planned."""
     predicted = second_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
@@ -56,7 +56,7 @@ def _plan_row_of_second_phase(second_phase: PostSwitchPhasePlan) -> Iterable[str
 
 
 def _format_wall_time(wall_s: float) -> str:
-    """Return a duration; `virtual` for 0, since the wall time of a trial in virtual time is not predicted."""
+    """Return a wall time as text, or `virtual` for 0: the wall time of a trial in virtual time is not predicted."""
     return format_duration(wall_s) if wall_s else "virtual"
 
 

@@ -33,7 +33,7 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
 
 
 def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield lines on the dilation (clock slow-down) of plans and the most demanding trial; none in virtual time."""
+    """Yield lines: the time dilation, and the trial that needs most of this host; no lines for runs in virtual time."""
     if capacity_check.capacity is None or capacity_check.most_demanding_trial is None:
         return
     demand = capacity_check.most_demanding_trial
@@ -43,7 +43,7 @@ def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) ->
 
 
 def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield a line per plan with a value `auto`: the chosen kind and the predicted exchange time of each kind."""
+    """Yield a line per plan with a collective `auto`: the choice, and the predicted exchange time of each candidate."""
     for plan in plans:
         if plan.exchange_s_by_choice:
             chosen, *slower = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)

@@ -1,4 +1,4 @@
-"""Kind of engine that ran a trial: containers, virtual time, or a kernel that shapes the links."""
+"""Kind of engine that ran a trial: whether in containers, in virtual time, or with links shaped by the kernel."""
 
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.reading.run_table import TrialTables
@@ -18,6 +18,6 @@ def ran_in_virtual_time(trial: TrialTables) -> bool:
 
 
 def are_links_shaped_by_kernel(trial: TrialTables) -> bool:
-    """Return whether a kernel shaped the links. Only then links can be probed and dropped packets are counted."""
+    """Return whether a kernel shaped the links. Only then can links be probed and dropped packets be counted."""
     mechanisms = {link_shaping.get("rung") for link_shaping in (trial.status.get("shaping") or {}).values()}
     return not mechanisms <= set(IN_CODE_MECHANISMS) if mechanisms else ran_in_containers(trial)

@@ -32,7 +32,7 @@ class VerdictLevel(StrEnum):
 
 @dataclass(frozen=True)
 class CheckVerdict:
-    """Verdict of one check on a trial: its level, and a reason that states what was measured, even if it is valid."""
+    """Verdict of one check on a trial: its level, and a reason, which states what was measured even if all is valid."""
 
     level: VerdictLevel
     reason: str

@@ -64,11 +64,11 @@ class ComparisonOverlay:
         return BASELINE_GREY if compared_curve.is_from_mlperf else self.strategy_colour(compared_curve.strategy)
 
     def curve_marker(self, compared_curve: ComparedSpeedups) -> str:
-        """Return the marker shape of a curve, which distinguishes curves without colour."""
+        """Return the marker shape of a curve, by which curves can be told apart when printed without colours."""
         return MARKERS[self.curves.index(compared_curve) % len(MARKERS)]
 
     def run_line_style(self, letter: str) -> str:
-        """Return the line style of the run with a letter; published series have no letter and get the last style."""
+        """Return the line style of a run, given its letter; published series have no letter and get the last style."""
         letters = [run.letter for run in self.runs]
         return LINE_STYLES[letters.index(letter) % (len(LINE_STYLES) - 1)] if letter in letters else LINE_STYLES[-1]
 
@@ -171,7 +171,7 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
 
 
 def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
-    """Draw the training loss against virtual time, for the first repeat of every strategy on its most workers."""
+    """Draw training loss over virtual time: for every strategy, the first repeat on its largest number of workers."""
     loss_tables = [table for run in overlay.runs for table in _loss_curve_tables(run)]
     if not loss_tables:
         return None
@@ -304,7 +304,7 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
 
 
 def _common_worker_ratio(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
-    """Return the largest ratio workers / workers of the base that all curves have, and each curve's point there.
+    """Return the largest ratio workers / base workers for which all curves have a point, and these points.
 
     If the curves share no ratio, return None and the last point of each curve.
     """
@@ -364,7 +364,7 @@ def _smallest_value_title(
 
 
 def _first_and_joined_names(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
-    """Return the first name with a given value, and a clause of all names with this value and a verb.
+    """Return the first name that has the given value, and a clause that joins all such names with a verb.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """

@@ -98,7 +98,7 @@ def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tup
 
 
 def _keep_repeats_of_both_runs(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
-    """Return two groups of trials with only the repeats to compare, and the text of the table column `repeats`."""
+    """Return two groups of trials, reduced to shared seeds if there are any, and the text of the column `repeats`."""
     counts = f"{len(before.trials)}, {len(after.trials)}"
     shared_seeds = before.seeds & after.seeds
     if not shared_seeds:

@@ -31,7 +31,7 @@ SpanUs: TypeAlias = tuple[int, int]  # begin and duration, microseconds
 
 
 class ChakraExporter(Exporter):
-    """Exporter of a folder per trial with a file `trace.<npu>.et` per node: workers by rank, then dedicated servers."""
+    """Exporter of a folder per trial with one `trace.<number>.et` per node: workers by rank, then dedicated servers."""
 
     kind: Literal["chakra"] = "chakra"
     tool_name: ClassVar[str] = "Chakra's tools"
@@ -146,7 +146,7 @@ def build_chakra_traces(trial: TrialTables) -> list[ChakraTrace]:
 
 
 def _exchange_pattern_of_plan(plan: TrialPlan) -> ChakraExchangePattern:
-    """Return which messages the nodes exchange per step; workers are numbered first by rank, then servers."""
+    """Return which messages the nodes exchange per step; nodes are numbered: workers by rank, then servers."""
     names = [node.name for node in plan.nodes if node.role == "worker"]
     names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
     parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[plan.precision], plan.strategy["kind"]
@@ -176,7 +176,7 @@ def _add_worker_steps(
     exchange_pattern: ChakraExchangePattern,
     sender_ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """Add the steps of a worker to its trace, and record its rank under each step in which it sent messages.
+    """Add the steps of a worker to its trace, and its rank to the sender ranks of each step in which it sent messages.
 
     `sender_ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
     """

@@ -125,7 +125,7 @@ def _fit_laws_to_curve(speedup_curve: SpeedupCurve, run: AnalysedRun) -> FittedS
 
 
 def _fit_learning_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
-    """Yield a law of the samples to target, of the compute time and of the exchange time, if the run has the data.
+    """Yield three laws, as far as the run has the data: of the samples to target, compute time and exchange time.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
     trials must differ in this batch.

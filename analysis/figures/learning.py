@@ -159,7 +159,7 @@ def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTar
 
 
 def _describe_strategies_missing_target(strategy_names: list[str]) -> str:
-    """Return a clause on the strategies that do not reach the target quality: names of a few, or the number of many."""
+    """Return a clause on the strategies that do not reach the target quality: their names if few, else their number."""
     if len(strategy_names) > MAX_LISTED:
         return f"{len(strategy_names)} strategies miss it"
     verb = "misses" if len(strategy_names) == 1 else "miss"

@@ -35,7 +35,7 @@ class StepTimeComparison:
 
     @property
     def relative_difference(self) -> float:
-        """Relative error of the prediction, in figures "remainder": measured step time / predicted step time - 1."""
+        """Relative error of the prediction: measured / predicted step time - 1; the figure calls it "remainder"."""
         return self.measured_step_s / self.predicted_step_s - 1
 
 

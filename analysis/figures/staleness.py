@@ -43,7 +43,7 @@ def draw_gradient_staleness(run: AnalysedRun) -> Drawing | None:
 
 
 def _updates_by_staleness(trial_group: TrialGroup) -> dict[int, int]:
-    """Return staleness -> number of gradients applied with this staleness, over all repeats; no entries for zero."""
+    """Return how many gradients were applied with each staleness, over all repeats; only for values that occurred."""
     total: dict[int, int] = {}
     for trial in trial_group.trials:
         for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():

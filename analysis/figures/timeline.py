@@ -49,7 +49,7 @@ class TrialStepTimes:
 
     @property
     def event_to_other_step_time_ratio(self) -> float:
-        """Median time of steps during events / median time of all other steps; NaN if there are no such steps."""
+        """Median time of steps during events / median time of all others; NaN if there are no steps of one kind."""
         spans_s = [span_s for event in self.result.events if (span_s := self.event_begin_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)

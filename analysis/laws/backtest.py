@@ -101,7 +101,7 @@ def estimate_residual_noise(backtests: Sequence[LawBacktestErrors]) -> ResidualN
 
 
 def _loglikelihoods_by_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
-    """Return the mean log likelihood of the prediction errors of one series for each candidate drift in DRIFT_GRID."""
+    """Return the mean log likelihood of a series' errors per drift (law error beyond fitted sizes) in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
     total_variance = variances + np.square(DRIFT_GRID)[:, None] * distances
@@ -145,7 +145,7 @@ class ForecastScore:
 
 
 def score_forecasts(law_name: str, law_forecasts: Sequence[LawForecast]) -> ForecastScore:
-    """Score the forecasts of one law, given the forecasts of all laws: their errors and the coverage of their bands."""
+    """Score the forecasts of one law among those of all laws: their errors, and the coverage of their bands."""
     of_law = [forecast for forecast in law_forecasts if forecast.law == law_name]
     errors = np.abs([forecast.relative_error for forecast in of_law])
     return ForecastScore(

@@ -209,7 +209,7 @@ def _fit_log_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return the logarithms of the least-squares parameters for each copy of the data; each prior adds a residual."""
+    """Return the least-squares log parameters for each set of observations; each prior counts as one more residual."""
     _, prior_sds = law.log_parameter_prior(series)
     has_prior = np.isfinite(prior_sds)
 
@@ -222,14 +222,14 @@ def _fit_log_parameters(
 
 
 def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, past_noise: ResidualNoise) -> float:
-    """Return the root of the summed squared residuals of a fit and of the earlier fits that gave `past_noise`.
+    """Return the root of the squared residuals, summed over a fit and the earlier fits that estimated `past_noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """
     if degrees_of_freedom < 0 or degrees_of_freedom + past_noise.degrees_of_freedom <= 0:
         raise ValueError(
             f"{log_residuals.size} observations are too few to fit the {len(law.parameter_names)} parameters of "
-            f"{law.kind} and the noise; give more observations, or the noise of other series"
+            f"{law.kind} and the noise; give more observations, or a noise estimate from other series"
         )
     squares = float((log_residuals**2).sum()) + past_noise.degrees_of_freedom * past_noise.sd**2
     return float(np.sqrt(max(squares, (degrees_of_freedom + past_noise.degrees_of_freedom) * MIN_NOISE_SD**2)))

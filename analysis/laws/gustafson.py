@@ -9,11 +9,11 @@ from analysis.statistics.centre import Floats
 
 
 class GustafsonLaw(ScalingLaw):
-    """Gustafson's law for work that grows with N workers: speedup S = s + (1 - s) N, serial share s = b / (1 + b)."""
+    """Gustafson's law for work that grows with N workers: speedup S = s + (1 - s) N, where s is the serial share."""
 
     kind: Literal["gustafson"] = "gustafson"
     formula: ClassVar[str] = "T = a/(N + b)"
-    parameter_names: ClassVar[tuple[str, ...]] = ("a", "b")
+    parameter_names: ClassVar[tuple[str, ...]] = ("a", "b")  # serial share s = b / (1 + b)
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 

@@ -72,9 +72,9 @@ class TrainingTimeLaw(ScalingLaw):
         return parameters
 
     def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
-        """Return prior mean and sd of the logarithms of S_min, B_noise, t0 and c; an infinite sd means no prior.
+        """Return prior mean and sd of the logarithm of each parameter: S_min, B_noise, t0, c (infinite sd: no prior).
 
-        Only B_noise and t0 have priors, since a few different batches constrain them badly.
+        Only the noise scale B_noise and fixed time t0 have priors, since a few different batches constrain them badly.
         """
         smallest = int(np.argmin(series["workers"]))
         step_seconds = add_local_batch_and_step_s(series)["step_seconds"][smallest]
@@ -91,9 +91,9 @@ def add_local_batch_and_step_s(series: SeriesColumns) -> SeriesColumns:
 
 
 def best_global_batch(parameters: Floats, worker_counts: Floats) -> Floats:
-    """Return the global batch with the least training time, sqrt(t0 N B_noise / c), derived in `best_batch`.
+    """Return the fastest global batch B, sqrt(t0 N B_noise / c), for steps of t0 + c B/N seconds; B_noise: noise scale.
 
-    `parameters` are those of `TrainingTimeLaw`, shape (..., 4).
+    `parameters` are those of `TrainingTimeLaw`, shape (..., 4). `best_batch` has the derivation.
     """
     noise_batch, fixed_s, sample_s = (parameters[..., index, None] for index in (1, 2, 3))
     return np.sqrt(fixed_s * worker_counts * noise_batch / sample_s)

@@ -24,7 +24,7 @@ ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 @dataclass(frozen=True)
 class ClusterProperty:
-    """Declared and achieved value of one property, such as the delay of a path; may merge rows of several trials."""
+    """Declared and achieved value of one property, such as the delay of a path, in one trial or in several together."""
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
     of: str  # the nodes or events that have the property, such as "workers"
@@ -106,7 +106,7 @@ def _shared_link_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
 
 
 def _path_delay_jitter_loss(trial: TrialTables) -> Iterator[ClusterProperty]:
-    """Yield delay, jitter and loss of the network paths that Ensayo's own code enforces.
+    """Yield the delay, jitter and loss of network paths, where Ensayo's own code enforces them instead of the kernel.
 
     For paths that the kernel shapes, round trips are probed instead.
     """

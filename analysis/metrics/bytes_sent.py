@@ -14,7 +14,7 @@ def bytes_sent(trial: TrialTables) -> dict[str, int]:
 
 
 def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
-    """Return the payload bytes that each node should have sent, by the plan: for its steps and a strategy switch.
+    """Return the payload bytes that each node should have sent according to the plan, in steps and a strategy switch.
 
     A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
     of its replies are multiplied by the mean number of steps of these workers. For an aborted state transfer, the bytes
@@ -63,7 +63,7 @@ def _round_steps_to_exchanges(training_phase: TrainingPhase, steps_per_exchange:
 
 
 def _bytes_of_node(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
-    """Return the bytes that a node sends in all steps before or after a strategy switch (of a training phase).
+    """Return the bytes that a node sends in all steps of one training phase (before or after a strategy switch).
 
     Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.
     """

@@ -32,7 +32,7 @@ def predicted_mean_step_s(trial: TrialTables) -> float | None:
 
 
 def _weighted_mean_s(seconds_and_counts: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the mean of several times in seconds, weighted by counts; None if no count or not every time is known."""
+    """Return the count-weighted mean of times in seconds; None if all counts are 0, or a counted time is unknown."""
     counted = [(seconds, count) for seconds, count in seconds_and_counts if count]
     if not counted or any(seconds is None for seconds, _ in counted):
         return None

@@ -1,4 +1,4 @@
-"""Speedup curves: speedup and efficiency of each strategy over the number of workers (`statistics.efficiency`).
+"""Speedup curves: speedup and efficiency (see `statistics.efficiency`) of each strategy over the number of workers.
 
 S is the speedup, E' the efficiency. T is the time to target where base and all points reach it, else the seconds for
 the samples that all of them completed; `SpeedupCurve.of` records which. N counts workers without servers;
@@ -109,7 +109,7 @@ def speedup_curves(trial_groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ..
 
 
 def _make_speedup_curve(curve_groups: Sequence[TrialGroup], all_groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
-    """Return the speedup curve of one strategy's groups of trials; `all_groups` also contain its baseline."""
+    """Return the speedup curve of one strategy's trial groups; `all_groups` also contains the strategy's baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], all_groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
@@ -185,12 +185,12 @@ def _speedup_point(
 
 
 def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float | None:
-    """Return the speedup that the strategy's closed form predicts, in samples per second; None if unpredicted."""
+    """Return the ratio of samples per second that the strategy's closed form predicts; None without a prediction."""
     seconds, base_seconds = (each.predicted_seconds_per_sample for each in (trial_group, base_group))
     return base_seconds / seconds if seconds and base_seconds else None
 
 
 def _speedup_per_compute_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
-    """Return the speedup per declared compute speed of the workers; None where a speed is not declared."""
+    """Return speedup / (declared compute speed / that of the base); None where a compute speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

@@ -52,7 +52,7 @@ def mean_or_median_step_s(step_rows: pd.DataFrame, plan: TrialPlan) -> float:
 
 
 def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
-    """Return the training steps of complete rounds: all steps up to an exchange, each on a whole batch.
+    """Return the training steps of complete rounds: a round is all steps up to an exchange, each on a whole batch.
 
     Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
     whole, as when workers exchange once per epoch.

@@ -1,4 +1,4 @@
-"""Comparisons of the times of strategies, paired by seed, and the check for strategies that need too few samples."""
+"""Comparisons of the times of strategies, paired by seed, and the check for implausibly few samples to the target."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ def find_strategy_time_gap(
 
 
 def compare_needed_samples(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
-    """Compare the samples that each repeated strategy needs to the target with those that one worker needs.
+    """Compare, for each strategy with repeats, its samples to the target with those that one worker needs.
 
     Keys are `TrialGroup.name`; p-values are adjusted for all groups of trials (Holm). A group that needs significantly
     fewer samples is suspicious: with more workers a model does not learn more from each sample. A group whose baseline
@@ -100,7 +100,7 @@ def _convergence_vs_baseline(trial_group: TrialGroup, all_groups: Sequence[Trial
 
 
 def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
-    """Return whether two groups of trials have equal swept values, workers and seeds, and all trials took time."""
+    """Return whether two groups of trials have equal swept values, workers and seeds, and only times above zero."""
     if (first.condition, first.workers) != (second.condition, second.workers):
         return False
     time_metric, pair = choose_time_metric((first, second)), restrict_to_shared_seeds(first, second)

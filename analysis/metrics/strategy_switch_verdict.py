@@ -21,7 +21,7 @@ DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where th
 
 
 class StrategySwitchJudgement(NamedTuple):
-    """Verdict on a strategy switch, and as text the model quality or time to target that decided the verdict."""
+    """Verdict on a strategy switch, and a text with the model quality or time to target on which it is based."""
 
     verdict: SwitchVerdict
     quality: str = ""

@@ -68,7 +68,7 @@ class LawEvaluation:
 
 
 def is_small_to_large_forecast(law_forecast: backtest.LawForecast) -> bool:
-    """Return whether a forecast counts in the score of a law: fitted to small systems, for a large one.
+    """Return whether a forecast counts in a law's score: it predicts a large system from a fit to small systems.
 
     Small: up to MAX_FITTED_ACCELERATORS. Large: MIN_SCORED_ACCELERATORS or more.
     """
@@ -76,7 +76,7 @@ def is_small_to_large_forecast(law_forecast: backtest.LawForecast) -> bool:
 
 
 def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
-    """Return whether a series has at least MIN_FITTED_SIZES numbers of accelerators that laws can be fitted to.
+    """Return whether a series has enough numbers of accelerators (MIN_FITTED_SIZES) to fit laws to.
 
     Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
     sizes except the largest.

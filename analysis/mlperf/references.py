@@ -31,7 +31,7 @@ class ComparedResult:
 
     @property
     def efficiency(self) -> float:
-        """Efficiency: speedup / relative number of accelerators; above 1 if these are faster than the reference's."""
+        """Efficiency: speedup / relative number of accelerators; above 1 if the reference has slower accelerators."""
         return split_efficiency(self.device_ratio, self.speedup, None).efficiency
 
 

@@ -51,7 +51,7 @@ def write_mlperf_report(
 
 
 def _chapter_figures(chapters: Iterable[Chapter], reached_chapters: list[Chapter]) -> Iterator[Drawing]:
-    """Yield the figures of all chapters, and append each chapter to the given list when it is reached."""
+    """Yield the figures of all chapters, and append each chapter to the given list before its first figure."""
     for chapter in chapters:
         reached_chapters.append(chapter)
         yield from chapter.figures

@@ -29,7 +29,7 @@ SECONDS_PER_MINUTE = 60  # seconds
 
 
 class ScalingPoint(FrozenRecord):
-    """Measurements of a series at one number of accelerators. The fields are columns of the CSV file."""
+    """Measurements of a series at one number of accelerators, with the columns of a CSV file of scaling series."""
 
     benchmark: NonEmptyText
     accelerators: PositiveCount

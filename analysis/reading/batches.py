@@ -20,7 +20,7 @@ INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 def read_logged_rows(
     node_log: NodeLog, event_key: str, wanted_columns: Sequence[str], required_columns: Sequence[str] = ()
 ) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
-    """Return rows of numbers that a node logged in events `event_key`, and the log lines that cannot be used.
+    """Return the rows of numbers that a node logged in events with key `event_key`, and log lines that cannot be used.
 
     The array has shape (rows, columns), with NaN for values that were not logged. A batch names its columns, in any
     order; nodes of another version may log other columns. A batch is left out and reported if it lacks a required

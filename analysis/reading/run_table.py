@@ -223,7 +223,7 @@ def _build_node_table(node_logs: Mapping[str, NodeLog]) -> pd.DataFrame:
 
 
 def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return the frame with numeric columns; raise ValueError or TypeError if a value is neither number nor unknown."""
+    """Return the frame with numeric columns; raise ValueError or TypeError if a value is present but not a number."""
     frame[list(columns)].astype(float)  # raises for an empty list, which `to_numeric` accepts as unknown
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
 

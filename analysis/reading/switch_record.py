@@ -52,7 +52,7 @@ def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -
 
 
 def _parse_strategy_switch(commit_event: LogEvent) -> dict[str, Any]:
-    """Return the value of an event `switch_committed`; raise LookupError, TypeError or ValueError for wrong numbers."""
+    """Return the value of a log event; raise LookupError, TypeError or ValueError if a number is missing or invalid."""
     numbers = {name: convert(commit_event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
     return {**commit_event.value, **numbers, "loaded": bool(commit_event.value["loaded"])}
 
@@ -64,7 +64,7 @@ def _state_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
 
 
 def _parse_strategy_switch_rule(rule_event: LogEvent) -> dict[str, Any]:
-    """Return value and threshold of the switch rule at one evaluation; raise LookupError or TypeError if wrong."""
+    """Return an evaluation of the switch rule; raise LookupError or TypeError if a value is missing or not a number."""
     known = [rule_event.value[name] for name in ("value", "threshold") if rule_event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):
         raise TypeError(f"switch_rule: value and threshold should be numbers, not {known}")

@@ -74,7 +74,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _merge_constant_columns(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
-    """Yield the columns; neighbouring columns with one constant value each become a single column of text."""
+    """Yield the columns; neighbouring columns that are each constant are joined into a single column of text."""
     constants: list[str] = []
     for cells in csv_columns:
         if isinstance(cells, str):
@@ -89,7 +89,7 @@ def _merge_constant_columns(csv_columns: Sequence[list[Any] | str], row_count: i
 
 
 def _format_csv_column(values: NDArray[Any]) -> list[Any] | str:
-    """Return the cells of a column: numbers that JSON writes as `%.9g` does, and texts for all other values.
+    """Return the cells of a CSV column: as numbers if JSON writes them like `%.9g`, otherwise as texts.
 
     A column with one constant value is returned as a single text. Why a rounded number may stay a number: the quotient
     of two integers that floats represent exactly is the float nearest to that decimal (IEEE 754, division).

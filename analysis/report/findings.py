@@ -54,7 +54,7 @@ def strategy_switch_finding(summary: RunSummary) -> str:
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the swept values with the best accuracy, and on the fastest that are as accurate.
+    """Return a sentence on the swept values with the best accuracy, and on the fastest ones with equal accuracy.
 
     Applies to one strategy with several repeated combinations of swept values, without a target.
     """
@@ -144,7 +144,7 @@ def scaling_efficiency_finding(summary: RunSummary) -> str:
 
 
 def fastest_strategies_finding(summary: RunSummary) -> str:
-    """Return a sentence on the strategies that are the fastest, or almost, with all swept values and workers.
+    """Return a sentence on the strategies that are (almost) the fastest for all swept values and numbers of workers.
 
     Almost means within TIE_RATIO. Applies to several strategies with several combinations of swept values on several
     numbers of workers; each pair of these is a case.
@@ -184,7 +184,7 @@ def step_time_growth_finding(summary: RunSummary) -> str:
 
 
 def gain_of_more_workers_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much faster each strategy gets by the last increase of the number of workers.
+    """Return a sentence on how much faster each strategy gets from the second most to the most workers.
 
     Applies to at most MAX_LISTED speedup curves of three points or more, without a target.
     """
@@ -241,14 +241,14 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 
 
 def switch_outcome_sentence(group: TrialGroup) -> str:
-    """Return whether a strategy's switch took place and saved time, from its median repeat, as a sentence."""
+    """Return as a sentence whether a strategy switch took place and saved time, in the repeat of median saving."""
     switches = [trial.switch for trial in group.trials if trial.switch]
     repeats = "; ".join(filter(None, (which_repeat_is_described(switches), describe_switch_outcomes(switches))))
     return f"{group.description}: {describe_strategy_switch(median_saving_switch(switches), group.workers)} ({repeats})"
 
 
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
-    """Return how much faster a strategy gets by the last increase of workers, or which number is enough.
+    """Return how much a strategy gains from the second most to the most workers, or beyond how many it loses speed.
 
     Empty for speedup curves of fewer than three points.
     """
@@ -287,7 +287,7 @@ def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
 
 
 def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
-    """Return measured and predicted speedup of two strategies: the fastest, and the one predicted worst.
+    """Return measured and predicted speedup of two strategies: the fastest, and the one with the worst prediction.
 
     For example: "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form predicts
     9.40".

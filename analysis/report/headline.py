@@ -212,7 +212,7 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
 
 
 def _find_measured_speedup(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
-    """Return the measured speedup with as many workers as the largest published one; None without one."""
+    """Return the measured speedup on the largest published number of workers; None if that number was not measured."""
     points = (point for curve in summary.curves if curve.strategy == published_curve.strategy for point in curve.points)
     return next((point for point in points if point.workers == published_curve.points[-1].workers), None)
 

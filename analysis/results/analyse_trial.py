@@ -23,7 +23,7 @@ FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of 
 
 @dataclass(frozen=True)
 class AnalysedTrial:
-    """Table of one trial, its metrics, and the declared and achieved properties of its emulated cluster (proofs).
+    """Table of one trial, its metrics, and the declared and achieved properties of its emulated cluster.
 
     The table of its steps has only the columns that figures need, because hundreds of trials are in memory at the same
     time, and most of them are copied from a helper process.
@@ -31,7 +31,7 @@ class AnalysedTrial:
 
     table: TrialTables
     result: TrialResult
-    proofs: tuple[ClusterProperty, ...]
+    proofs: tuple[ClusterProperty, ...]  # declared and achieved properties
 
 
 def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileProblem:
@@ -67,7 +67,7 @@ def _measure_and_save_trial(
 
 @contextmanager
 def _add_trial_folder_to_errors(trial_folder: TrialFolder) -> Iterator[None]:
-    """Add the path of the trial's folder to every exception, which is a bug in Ensayo and not damaged input."""
+    """Add the trial folder's path to every exception, each of which is a bug in Ensayo: damaged input raises none."""
     try:
         yield
     except Exception as error:

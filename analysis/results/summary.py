@@ -127,7 +127,7 @@ def _merge_equal_damage(file_damages: Sequence[FileProblem]) -> list[str]:
 
 
 def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunTables) -> list[TrialResult]:
-    """Return the trials with a verdict on each strategy switch, from comparing with a trial that did not switch."""
+    """Return the trials, with a verdict on each strategy switch, by comparison with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
 
     def uses_only_first_strategy(unswitched: TrialResult, switched: TrialResult) -> bool:

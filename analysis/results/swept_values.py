@@ -88,7 +88,7 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
 
 
 def omit_shared_swept_key(swept_values: Iterable[str]) -> list[str]:
-    """Shorten swept values for a list: only the first keeps the key if all have the same: "fraction 0.0", "0.125"."""
+    """Shorten swept values for a list: if all have the same key, only the first keeps it: "fraction 0.0", "0.125"."""
     names = list(swept_values)
     keys = {name.rpartition(" ")[0] for name in names}
     return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names

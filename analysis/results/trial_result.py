@@ -259,11 +259,11 @@ class TrialGroup:
 
     @property
     def evaluation_interval_samples(self) -> float:
-        """Most samples between two evaluations, which is the rounding error of samples to target; zero if missed."""
+        """Most samples between evaluations, by which samples to target are rounded up; 0 if the target was missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
     def evaluation_rounding_s(self, time_metric: TimeMetric) -> float:
-        """Return the seconds between two evaluations, by which a time to target is rounded; zero for other times."""
+        """Return the seconds between evaluations, by which a time to target is rounded up; 0 for a time per sample."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
     @property
@@ -288,7 +288,7 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean time in seconds of the steps that `step_phase_s` averages, averaged over the trials."""
+        """Predicted mean step time in seconds, comparable with the sum of `step_phase_s`; averaged over the trials."""
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
@@ -315,7 +315,7 @@ def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
 
 
 def choose_time_metric(trial_groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
-    """Return which time compares groups of trials: to the target if any group reached it, else per sample.
+    """Return by which time to compare groups of trials: time to the target if any group reached it, else per sample.
 
     With `require_all` it is the time to the target only if all groups reached it. Ratios of times need that, because a
     ratio with an infinite time has no meaning.

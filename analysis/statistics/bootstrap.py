@@ -24,10 +24,10 @@ StatisticFunction = Callable[..., Floats]  # of samples, along their last axis
 
 
 def resample_olympic_means(sample_arrays: Sequence[Floats], *, paired: bool, seed: int = 0) -> Floats:
-    """Resample several samples BOOTSTRAP_DRAWS times; return their olympic means, shape (draws, samples).
+    """Resample several arrays of values BOOTSTRAP_DRAWS times; return their olympic means, shape (draws, arrays).
 
-    If `paired`, samples have one value per seed in the same order, and each draw picks the same seeds for all samples.
-    The effect of a seed on all samples then cancels in their ratios.
+    If `paired`, arrays have one value per seed in the same order, and each draw picks the same seeds for all arrays.
+    The effect of a seed on all arrays then cancels in their ratios.
     """
     generator = np.random.default_rng(seed)
     drawn_samples = sample_arrays[:1] if paired else sample_arrays

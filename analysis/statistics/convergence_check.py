@@ -56,7 +56,7 @@ def compare_samples_with_reference(
 
 
 def _welch_p_value(mean_gap: float, samples: tuple[Floats, Floats], evaluation_intervals: tuple[float, float]) -> float:
-    """Return the one-sided p-value of Welch's t-test, with at least the variance that rounding causes."""
+    """Return the one-sided p-value of Welch's t-test; each mean's variance is at least that caused by rounding."""
     rounding = [rounding_variance(sample, step) for sample, step in zip(samples, evaluation_intervals, strict=True)]
     mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples], rounding)
     if mean_variances.sum() == 0:

@@ -46,7 +46,7 @@ def compare_paired_times(
         ValueError: the numbers of runs differ, or a time is not positive.
     """
     if first_times.size != second_times.size:
-        raise ValueError(f"{first_times.size} and {second_times.size} runs cannot be paired; give one per seed of both")
+        raise ValueError(f"{first_times.size} and {second_times.size} runs cannot be paired; both need the same seeds")
     if not (np.minimum(first_times, second_times) > 0).all():
         raise ValueError(f"times must be positive; the smallest is {np.minimum(first_times, second_times).min():g}")
     with np.errstate(invalid="ignore"):

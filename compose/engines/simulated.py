@@ -91,7 +91,7 @@ class SimulatedEngine(Engine):
         return poll_simulator_reply
 
     def _forward_events(self, plan: Plan, coordinator_log: LogTail, event_observer: TrialEventObserver) -> None:
-        """Pass the coordinator's events that were logged since the last call to the observer."""
+        """Pass to the observer the coordinator's events that were logged since the previous call of this method."""
         for event in coordinator_log.read_new_events():
             event_observer.event_logged(plan, event)
 

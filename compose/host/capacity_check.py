@@ -105,7 +105,7 @@ class StepHostLoad(NamedTuple):
 
     @property
     def slowest_worker_text(self) -> str:
-        """Text on the worker that this host slows down most, such as `3 ms of compute in 1 ms`, for error messages."""
+        """Text on the worker that this host slows down most: `3 ms of compute in 1 ms` (CPU time, declared time)."""
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
@@ -169,7 +169,7 @@ def check_host_can_run(
 def host_demand_of_trial(
     plan: Plan, host_capacity: HostCapacity, compute_speed: ComputeSpeed, time_dilation: float | None
 ) -> TrialHostDemand:
-    """Return the smallest dilation per need of a trial, such as a link rate; the dilation of the plan is ignored."""
+    """Return the least time dilation that meets each need of a trial, such as a link rate; the plan's is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_host_load_of_step(plan, phase, host_capacity, compute_speed) for phase in _training_phases(plan)]
     needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _max_traffic_bps_by_link(plan)}
@@ -202,7 +202,7 @@ def host_demand_of_trial(
 
 
 def _add_host_need(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
-    """Add a need of a trial and the smallest dilation that meets it; keep the larger one if it is already there."""
+    """Add a need of a trial and the least time dilation that meets it; for a known need, keep the larger dilation."""
     time_dilation_by_demand[demand_text] = max(min_time_dilation, time_dilation_by_demand.get(demand_text, 0.0))
 
 
@@ -238,7 +238,7 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
 
 
 def _flows_of_each_exchange(plan: Plan) -> tuple[list[Flow], ...]:
-    """Return sets of simultaneous flows (sender, receiver): of each collective, pushes, replies to pushes."""
+    """Return sets of flows (sender, receiver) that are active at once: of each collective, all pushes, all replies."""
     workers = plan.cost_model.workers
     pushes = list(plan.worker_server_push_pairs)
     replies = [(server, worker) for worker, server in pushes]
@@ -285,7 +285,7 @@ def _host_load_of_step(
 
 
 def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, replica_count: int) -> float:
-    """Return the number of parameter updates per step on CPUs, by all replicas or by all servers together."""
+    """Return how many parameter updates CPUs compute per step: those of all replicas, or of all servers together."""
     first, *second = plan.strategy.training_phases()
     strategy = second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
     algorithm = strategy.server_algorithm()

@@ -109,7 +109,7 @@ def check_docker_compose() -> HostFinding:
 
 
 def check_cgroup_version() -> HostFinding:
-    """Check which version of control groups this host has, to limit the CPU and memory of nodes."""
+    """Check which version of control groups this host has; they limit the CPU and memory of nodes."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return HostFinding("cgroup", "v2")
     if Path("/sys/fs/cgroup/cpu").exists():
@@ -178,7 +178,7 @@ def check_link_calibration() -> HostFinding:
 
 
 def check_kernel_features() -> Iterator[HostFinding]:
-    """Test each kernel feature that shapes packets in a temporary container, and yield one result per feature."""
+    """Test in a temporary container each kernel feature that shapes packets, and yield one result per feature."""
     try:
         working_features = DockerEngine().find_kernel_features({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):

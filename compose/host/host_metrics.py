@@ -24,7 +24,7 @@ ThrottlingCounters = Mapping[str, CpuThrottling]  # node -> counters since its s
 
 
 class WakeUpDelayMeter:
-    """Measures with a thread that only sleeps how late the host wakes up an idle thread."""
+    """Measures how late the host wakes up an idle thread, by a thread that sleeps repeatedly and records each delay."""
 
     def __init__(self) -> None:
         self._late_s = array("f")

@@ -147,7 +147,7 @@ def _ancestor_pids(pid: int) -> Iterator[int]:
 
 
 def _parent_pid(pid: int) -> int:
-    """Return the pid of a process's parent; fields are counted from the last bracket, as names may contain spaces."""
+    """Return the pid of a process's parent. In /proc/<pid>/stat it follows the last bracket: names may have spaces."""
     return int((_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -135,7 +135,7 @@ def _trial_conflicts(scenario: Scenario, trial_settings: TrialSettings, engine_n
 
 
 def _worker_throughput_conflict(trial: TrialSpec) -> Iterator[KeyConflict]:
-    """Yield a conflict if a worker has no throughput, which the engine `simulated` needs for every worker."""
+    """Yield a conflict if a worker declares no throughput, which the engine `simulated` needs for every worker."""
     if unpaced_workers := trial.scenario.workers_without_throughput:
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "

@@ -1,4 +1,4 @@
-"""Configuration that delays or drops packets: packet filter rules, queues of the delay line, netem queues."""
+"""Configuration that delays or drops packets: packet filter rules, queues of the process that delays, netem queues."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ NETEM_QUEUE_PACKETS = 100_000
 def drop_and_delay_rules(
     device: str, link_state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
-    """Return input for `iptables-restore --noflush` that sets which packets a node drops or sends to the delay line.
+    """Return input for `iptables-restore --noflush`: packets that a node drops, or passes to a process that delays.
 
     The node's partition chain and delay chain are replaced in one step, whatever rules they had.
 

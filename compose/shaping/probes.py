@@ -213,7 +213,7 @@ class _LinkRatesInWallTime:
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
     def has_losses(self, flows: Iterable[ProbeFlow]) -> bool:
-        """Return whether any of the flows loses packets, so that a probe could not count them."""
+        """Return whether any of the flows loses packets by declaration, so that a probe could not measure its rate."""
         return any(self.plan.network.path_between(*flow).losses for flow in flows)
 
     def make_rate_probe(

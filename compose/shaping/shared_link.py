@@ -99,7 +99,7 @@ def _dump_state_commands() -> list[str]:
 
 
 def _assign_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
-    """Assign a shared link, and all links that follow each other on paths with it, alternately to the two HTB trees.
+    """Assign all shared links that paths connect with a start link to the two HTB trees, alternating on each path.
 
     Two links on the same path get different trees.
     """

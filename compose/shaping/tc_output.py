@@ -29,7 +29,7 @@ class QueueCounters(FrozenRecord):
     backlog_bytes: int = 0
 
     def growth_since(self, earlier_counters: "QueueCounters") -> "QueueCounters":
-        """Return how much each counter has grown since an earlier reading; the backlog is the current one."""
+        """Return how much each counter has grown since an earlier reading; only the backlog is the current value."""
         return QueueCounters(
             packets=self.packets - earlier_counters.packets,
             drops=self.drops - earlier_counters.drops,

@@ -53,7 +53,7 @@ class LognormalVariation(SpeedVariation):
 
 
 class OnOffVariation(SpeedVariation):
-    """Temporary straggler: a worker that is slow for some consecutive steps, then as fast as declared for some."""
+    """Temporary straggler: a worker alternates between runs of slow steps and runs of steps at its declared speed."""
 
     kind: Literal["on_off"] = "on_off"
     slowdown: Annotated[float, Field(gt=1)] = Field(description="factor of the compute time of a slow step")

@@ -35,7 +35,7 @@ class EventTrigger(FrozenRecord):
 
     @property
     def declared_trigger_keys(self) -> tuple[str, ...]:
-        """Names of those keys, of `time`, `step`, `share` and `random`, that the scenario declares."""
+        """Names of the keys that the scenario declares, out of `time`, `step`, `share` and `random`."""
         return tuple(key for key, value in self if value is not None)
 
 

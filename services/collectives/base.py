@@ -150,7 +150,7 @@ class TransferSchedule(FrozenRecord):
         return tuple(_rank_pair_loads(transfers, chunk_sizes) for transfers in concurrent)
 
     def critical_path_latency_s(self, rank_pair_latency_s: Mapping[RankPair, float]) -> float:
-        """Return the latency of the longest chain of transfers that wait for each other, in seconds.
+        """Return the latency in seconds of the longest chain of transfers, in which each waits for the one before.
 
         `rank_pair_latency_s` is the latency of one message by pair of ranks. Moving the bytes is not counted.
         """
@@ -169,7 +169,7 @@ class TransferSchedule(FrozenRecord):
 
 
 def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
-    """Return when the source rank has received all chunks of a transfer; an empty message needs all earlier chunks."""
+    """Return when a transfer's source rank has received its chunks; an empty message waits for all chunks so far."""
     if transfer.kind == "token":
         return max(source_arrival_s_by_chunk.values(), default=0.0)
     chunks = range(transfer.first_chunk, transfer.stop_chunk)

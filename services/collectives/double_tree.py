@@ -65,7 +65,7 @@ class DoubleBinaryTree(Collective):
     def latency_during_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
-        """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
+        """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
 
         Over short distances, links are idle only while the trees fill. Over long distances, they are always idle
         except for half of the bytes that they carry. Measured on the virtual transport for 2 to 16 ranks, run times
@@ -87,7 +87,7 @@ def _tree_depth(rank_count: int) -> int:
 
 
 def _max_vectors_sent_per_rank(rank_count: int) -> float:
-    """Return how many times the whole vector the busiest rank sends: twice, or less with two or three ranks."""
+    """Return how many times the busiest rank sends the whole vector: 2, or 1.5 for three ranks and 1 for two."""
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
 
@@ -124,7 +124,7 @@ def _binary_tree_edges(first_node: int, last_node: int, depth: int) -> Iterator[
 
 
 def _subtree_root(first_node: int, last_node: int) -> int:
-    """Return the root of a subtree: `first_node` - 1 + the largest power of two up to its number of nodes."""
+    """Return the root of a subtree of n nodes: `first_node` - 1 + p, with p the largest power of two up to n."""
     return first_node - 1 + (1 << ((last_node - first_node + 1).bit_length() - 1))
 
 

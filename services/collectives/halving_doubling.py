@@ -31,9 +31,9 @@ class HalvingDoubling(PairwiseExchange):
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: p ranks send (p-1)/p of the vector twice; folding adds two vectors.
+        """Return the run time in seconds: p=2^k ranks send (p-1)/p of the vector twice; others send and get it whole.
 
-        The token after folding adds no α: while a rank waits for it, its partner's half is already on its way.
+        The empty message after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
         power = len(ranks_after_folding(rank_count))
         latency_s = 2 * (power.bit_length() - 1) * self._messages_per_round * alpha_s

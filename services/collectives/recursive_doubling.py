@@ -29,7 +29,7 @@ class RecursiveDoubling(PairwiseExchange):
         return TransferSchedule(rounds=add_rank_folding(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: each round sends the whole vector; folding adds two more vectors.
+        """Return the run time in seconds: 2^k ranks send the whole vector k times; other ranks send and get it once.
 
         With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
         """

@@ -59,7 +59,7 @@ class Ring(Collective):
         )
 
     def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
-        """Return this ring, or recursive doubling if a vector has at most `small` bytes; the plan records it."""
+        """Return this ring, or recursive doubling for vectors of up to `small` bytes; the plan records the choice."""
         is_small = self.small is not None and network_and_model_sizes.vector_bytes <= self.small
         return ((RecursiveDoubling() if is_small else self).resolve_auto_fields(network_and_model_sizes),)
 
@@ -74,7 +74,7 @@ class Ring(Collective):
     def latency_during_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
-        """Return the seconds of latency that overlap with data transfer, limited by latency and by transfer time.
+        """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
 
         It is (1 - 1/m)·min(latency, (1 - s/c)·transfer) with m = 2(n-1) hops, and pieces of s in chunks of c bytes.
         Over short distances, links are idle for one latency only. Over long ones, they are busy for one piece per hop.

@@ -196,7 +196,7 @@ class RunStateMachine:
         return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
-        """Record the quality metrics of the servers' final parameters; all nodes have left before.
+        """Record the quality metrics of the servers' final parameters; called after all nodes have left.
 
         This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
         """

@@ -41,7 +41,7 @@ class StartStrategySwitch:
 
 @dataclass(frozen=True)
 class AnnounceSwitchDecision:
-    """Action: send the decision about a strategy switch to all nodes that have reported, or will report, one stage."""
+    """Action: send a decision about a strategy switch to all nodes that have reported or will report its `stage`."""
 
     stage: ReportStage
     decision: StrategySwitchDecision
@@ -172,7 +172,7 @@ class StrategySwitchStateMachine:
                 yield report.node_name
 
     def _switch_decision(self, action: Literal["load", "commit"]) -> StrategySwitchDecision:
-        """Return the decision to load or commit, with the first step after the switch: the fastest worker's next.
+        """Return the decision to load or commit. The first step after the switch is the fastest worker's next step.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
         identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are

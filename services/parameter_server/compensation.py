@@ -1,4 +1,4 @@
-"""Delay compensation: correction of stale gradients for updates made after the worker has read the parameters.
+"""Delay compensation: corrects stale gradients to account for updates made after the worker read the parameters.
 
 DC-ASGD: S. Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017. The gradient
 gets the first term of its Taylor series, g + λ·g⊙g⊙(w - w_bak). w are the server's parameters, w_bak are the parameters

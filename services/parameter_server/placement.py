@@ -42,7 +42,7 @@ class Placement(ScenarioComponent):
         return None
 
     def invalid_after_switch_reason(self, worker_count: int, declared_server_count: int) -> str | None:
-        """Return why this placement can't follow a strategy without servers at a strategy switch; None if it can."""
+        """Return why this placement can't be used after a switch from a strategy without servers; None if it can."""
         return self.node_count_conflict(worker_count, declared_server_count)
 
     def gradient_worker_count(self, worker_count: int) -> int:

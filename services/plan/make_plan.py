@@ -117,7 +117,7 @@ def make_plan(
 
 
 def random_event_horizon_s(trial: TrialSpec) -> float:
-    """Return the virtual seconds of a trial for which random events are drawn; events don't change it."""
+    """Return the virtual time in seconds up to which a trial's random events are drawn, computed without its events."""
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", DummyAddresses())
     return plan.predicted_s * EVENT_HORIZON_FACTOR

@@ -127,7 +127,7 @@ class Plan(FrozenRecord):
 
     @property
     def estimated_training_wall_s(self) -> float:
-        """Estimated real seconds of training on this host, without the start of nodes and evaluations."""
+        """Estimated real seconds of training on this host, without the time for evaluations and for starting nodes."""
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property

@@ -10,7 +10,7 @@ from services.schema.component import FrozenRecord
 
 
 class LinkMeasurement(FrozenRecord):
-    """Declared value of a link's rate or delay, and the value that was measured before the run; virtual units."""
+    """Declared value of a link's rate or delay, and the value measured before the run, both in virtual time."""
 
     declared: float
     achieved: float

@@ -60,7 +60,7 @@ ShardAction: TypeAlias = ApplyUpdate | DropStalePush | SendReply
 
 
 class WorkerStepTiming(NamedTuple):
-    """Duration of a worker's last step without waiting, and start time of its current step or wait."""
+    """Duration of a worker's last step, waiting time excluded, and start time of its current step or wait."""
 
     step_s: float
     started_s: float

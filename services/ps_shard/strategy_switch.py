@@ -136,7 +136,7 @@ class StrategySwitchingServer:
             await send_model_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
 
     def _start_after_switch(self, decision: StrategySwitchDecision, params: HostArray, state: OptimiserState) -> None:
-        """Start to serve the strategy after the switch; if it has no servers, keep the shard and wait."""
+        """Start the server of the strategy after the switch; if that strategy has none, keep the shard and wait."""
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return

@@ -24,7 +24,7 @@ class WorkerSlowdowns:
         self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, slowness))
 
     def end_of_compute_s(self, start_s: float, compute_s: float) -> float:
-        """Return when compute ends that starts at `start_s` and takes `compute_s` seconds without a slowdown."""
+        """Return the end time of a computation that starts at `start_s` and lasts `compute_s` without slowdowns."""
         now_s = start_s
         for change_s in self._slowdown_change_times_s(start_s):
             factor = self._slowdown_factor_at(now_s)
@@ -35,7 +35,7 @@ class WorkerSlowdowns:
         return now_s + compute_s * self._slowdown_factor_at(now_s)
 
     def end_of_pause_s(self, now_s: float) -> float:
-        """Return when a paused worker may continue: the end of the pauses at `now_s`; without a pause `now_s`."""
+        """Return when a worker may continue: the first time, from `now_s` on, at which no pause is active."""
         while self._slowdown_factor_at(now_s) == inf:
             pauses = (pause for pause in self.intervals if pause.factor == inf and pause.start_s <= now_s < pause.end_s)
             now_s = max(pause.end_s for pause in pauses)

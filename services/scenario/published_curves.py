@@ -10,7 +10,7 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class PublishedSpeedups(FrozenRecord):
-    """Published speedups over a single worker, measured and predicted, of training with one number of workers."""
+    """Published speedups of training with n workers over training with a single worker: measured and predicted."""
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")

@@ -212,7 +212,7 @@ class Scenario(FrozenRecord):
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the sweep axes that change trials of a strategy (None: the baseline), number of workers last."""
+        """Return the sweep axes for a strategy, or for the baseline if None; the axis of worker counts comes last."""
         axes = {name: axis for name, axis in self.sweep.items() if axis.changes_trials_of(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 

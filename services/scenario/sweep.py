@@ -24,7 +24,7 @@ UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "
 
 
 class SweepAxis(FrozenRecord):
-    """One sweep axis: scenario keys, and the values to try for them. A plain list: values of the key that names it."""
+    """One sweep axis: scenario keys, and the values to try. If the axis is a plain list, its name is the key."""
 
     paths: list[str] = Field([], description="dotted paths that are set to one value; absent: the axis name")
     values: list[JsonValue] = Field([], description="values to which the paths are set, one after the other")

@@ -11,7 +11,7 @@ MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
 class MetricProperties(NamedTuple):
-    """Properties of an evaluation metric: supported loss functions, key of the bound in a target, and best value."""
+    """Properties of an evaluation metric: loss functions, bound in a target (`at_least` or `at_most`), best value."""
 
     loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
     bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound

@@ -73,7 +73,7 @@ class LinkChangeSchedule:
     def add(
         self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
     ) -> "Future[Response]":
-        """Schedule a link change for a time of the monotonic clock, and return its future response.
+        """Schedule a link change for a time of the monotonic clock, and return a future with the response.
 
         The response has the time when the change was applied, or is `NOT_APPLIED` if the change was replaced or
         cancelled.
@@ -130,7 +130,7 @@ def _start_program(command: list[str]) -> subprocess.Popen[str]:
 
 
 def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
-    """Write the input of a process and close its standard input, at which the process starts its work."""
+    """Write the input of a process and close its standard input; the process starts its work when its input ends."""
     with suppress(BrokenPipeError):  # the process has ended; its exit code is checked later
         if process.stdin:
             process.stdin.write(input_text + "\n")

@@ -64,7 +64,7 @@ class PacketDelayQueue:
 
 
 def make_delay_queue(queue_number: int, queue_description: dict[str, Any], oversleep_s: float) -> PacketDelayQueue:
-    """Return a packet queue with the delay and loss of a `NetworkPath`; its description has the path and a seed."""
+    """Return a packet queue with the delay and loss that `queue_description` (a `NetworkPath` and a seed) describes."""
     if not queue_description["path"]["jitters"] and not queue_description["path"]["losses"]:
         delay_s = float(queue_description["path"]["delay_s"])
         return PacketDelayQueue(queue_number, repeat(delay_s), wake_early_s=oversleep_s, description=queue_description)
@@ -123,7 +123,7 @@ def _receive_packets(netlink_socket: Any, queues: dict[int, PacketDelayQueue], n
 def _handle_queue_request(
     netlink_socket: Any, queues: dict[int, PacketDelayQueue], request: dict[str, Any] | list[str], oversleep_s: float
 ) -> None:
-    """Handle one input line: a mapping (queue number -> settings) sets queues, a list requests them."""
+    """Handle one input line: a mapping (number -> settings) sets up queues; a list requests their settings."""
     if isinstance(request, dict):
         _apply_queue_descriptions(netlink_socket, queues, request, oversleep_s)
         response = {}

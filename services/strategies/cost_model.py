@@ -36,7 +36,7 @@ class CostModel(FrozenRecord):
     variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
 
     def concurrent_transfer_s(self, flows: Collection[Flow], bytes_per_flow: float) -> float:
-        """Return the seconds in which node pairs that all send at the same time transfer equally many bytes each."""
+        """Return the transfer time in seconds if all node pairs start together and send equally many bytes each."""
         return self.transfer_s([(flow, bytes_per_flow) for flow in flows])
 
     def transfer_s(self, flows_with_bytes: Iterable[FlowBytes]) -> float:

@@ -61,7 +61,7 @@ class Easgd(ServerBasedStrategy):
         return super()._strategy_key_conflict(worker_count)
 
     def _moving_rate_or_default(self, worker_count: int) -> float:
-        """Return the moving rate α of elastic averaging: the declared one, or the default β/n for n workers."""
+        """Return the moving rate α of elastic averaging: as declared, or by default β/n for n workers, with β = 0.9."""
         return DEFAULT_BETA / worker_count if self.moving_rate is None else self.moving_rate
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it

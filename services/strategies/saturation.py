@@ -11,7 +11,7 @@ from services.strategies.cost_model import LinkId
 
 
 def contended_step_s(solo_step_s: Sequence[float], link_busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
-    """Return each worker's step time on shared links: its time alone, or the cycle of its slowest link if longer.
+    """Return step times on shared links: each worker's time alone or, if longer, its slowest link's time to serve all.
 
     The result is exact if equal workers saturate one link. It is too short by up to a fifth if their speeds differ, and
     too long if a worker that waits for one link leaves time on another.

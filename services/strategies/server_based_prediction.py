@@ -140,7 +140,7 @@ class ServerStepTimeModel:
 
 
 def _make_last_workers_servers(cost_model: CostModel, kept_worker_count: int) -> CostModel:
-    """Return the cost model after the last workers have become servers: the other workers compute the whole batch."""
+    """Return the cost model with the workers of highest rank as servers: the other workers compute the whole batch."""
     factor = len(cost_model.workers) / kept_worker_count
     return cost_model.model_copy(
         update={

@@ -43,7 +43,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def _reuse_received_message(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
-    """Return the bytes of the received message that contains a payload if they can be sent again; else None."""
+    """Return the received message that contains `payload` if its bytes equal the message to send; else None."""
     received = payload.obj if isinstance(payload, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):
         return None

@@ -80,7 +80,7 @@ class Mailbox:
         return buffer
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
-        """Wait for the first message from `source` with one of the tags; `buffer` is lent for its payload meanwhile.
+        """Wait for the first message from `source` with one of the tags; its payload may be received into `buffer`.
 
         Raises:
             DeadlineExceeded: no such message arrived in time.

@@ -1,4 +1,4 @@
-"""Delivery of messages from a node to itself, if it is both worker and server: no network, not counted."""
+"""Delivery of messages from a node that is both worker and server to itself: not sent, and not counted as sent."""
 
 from collections.abc import Iterable
 

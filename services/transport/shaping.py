@@ -1,4 +1,4 @@
-"""Shaping of messages in the transport: delays messages like the emulated network if the kernel can't.
+"""Shaping of messages in the transport: delays messages as the emulated network would, if the kernel cannot do it.
 
 `FluidModelLinkShaping` emulates the whole network: rates, shared links and delays, and the events that change them.
 `PathDelayShaping` adds delays alone, for a host whose kernel can shape rates but can't delay. Neither loses packets or

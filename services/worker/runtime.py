@@ -123,7 +123,7 @@ class WorkerRuntime:
                 await task
 
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
-        """Finish the gradient exchanges of this worker, and announce to the nodes that wait for it that it leaves."""
+        """Finish the gradient exchanges of this worker; announce its leaving to nodes that wait for its messages."""
         if self.phase.worker_computes_gradients:
             await self.current_algorithm.exchange_result_before_leaving(next_step, step_result, StepTimes(self.clock))
             await self.current_algorithm.announce_leaving(next_step)

@@ -116,7 +116,7 @@ class WorkerStrategySwitch:
         return await self._receive_shards(step, decision, snapshot)
 
     async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
-        """Send each shard of the model that this worker has to send to the server that will own it."""
+        """Send the shards for which this worker is the sender, each one to its future owner."""
         context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
         slots = optimiser_state.slots if optimiser_state and self.switch.model_transfer.includes_slots else ()
         vectors = [snapshot.params, *slots]

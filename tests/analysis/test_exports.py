@@ -182,7 +182,7 @@ def test_the_study_of_public_results_rejects_our_exports(make_run: MakeRun, tmp_
     """Our results are of the open division, as docs/exports.md says; the study compares only closed ones."""
     export_run(make_run(strategies=("ring",), workers=(2,), repeats=2, baseline=False).path, "mlperf", tmp_path / "out")
 
-    with pytest.raises(UserError, match="ring-w2/quickstart: division open"):
+    with pytest.raises(UserError, match="ring-w2/quickstart: its division is open, not closed"):
         read_round_folder(tmp_path / "out")
 
 

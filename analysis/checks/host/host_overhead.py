@@ -1,4 +1,4 @@
-"""Check that training steps took no longer than the declared links and workers need: no overhead of this host."""
+"""Check that training steps took no longer than declared links and workers need, so that this host adds no overhead."""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict

@@ -5,7 +5,7 @@ from analysis.reading.run_table import TrialTables
 
 
 def check_missed_step_deadlines(trial: TrialTables) -> CheckVerdict:
-    """Return an invalid verdict if too large a share of the deadlines of all workers was missed.
+    """Return an invalid verdict if workers ended too large a share of their step phases later than declared.
 
     A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.
     The host was then too slow for the declared cluster. The largest valid share is a threshold of the trial.

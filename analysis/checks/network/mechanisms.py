@@ -1,4 +1,4 @@
-"""Check that the kernel shaped the links as declared, and not a less strict mechanism in Ensayo's own code."""
+"""Check that the kernel, and not a less strict mechanism in Ensayo's own code, shaped the links as declared."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

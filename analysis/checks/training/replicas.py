@@ -26,7 +26,7 @@ def check_model_replicas_agree(trial: TrialTables) -> CheckVerdict:
 
 
 def _count_replicas(trial: TrialTables, step: int) -> int:
-    """Return how many workers have model parameters after a step: a strategy switch may turn workers into servers."""
+    """Return how many workers hold the model after a step; fewer if a strategy switch turned workers into servers."""
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers

@@ -52,7 +52,7 @@ def _check_logged_staleness(logged_updates: pd.DataFrame, staleness_summary: str
 
 
 def _check_staleness_bound(staleness_bound: int, logged_updates: pd.DataFrame, staleness_summary: str) -> CheckVerdict:
-    """Return an invalid verdict if a gradient was more steps ahead of the slowest worker than the bound allows."""
+    """Return an invalid verdict if a worker was more steps ahead of the slowest worker than the bound allows."""
     worker, step = (logged_updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(logged_updates), np.inf)
     for rank in np.unique(worker):

@@ -48,7 +48,7 @@ _, KNEE_RULE, COST_RULE = WORKER_COUNT_RULES
 
 
 def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with the number of accelerators that each of three rules chooses per workload, if any."""
+    """Return the chapter on the numbers of accelerators that three rules choose per workload; None without series."""
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
@@ -66,7 +66,7 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
 
 
 def _format_max_min_count_ratio(chosen_count_table: pd.DataFrame, column_name: str) -> str:
-    """Format the ratio of the largest to the smallest number of accelerators that rules choose, over all workloads."""
+    """Format, as a range over all workloads, the ratio of the largest to the smallest number of accelerators chosen."""
     balance_points = chosen_count_table.dropna(subset=[column_name]).groupby("workload", sort=False)[column_name]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
@@ -111,7 +111,7 @@ def _choose_accelerators_by_law(series: ScalingSeries, fit: LawFit) -> tuple[Cho
 
 
 def _format_chosen_count(chosen_count: ChosenWorkerCount | None, series: ScalingSeries, approx_sign: str = "") -> str:
-    """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes, where it may lie beyond.
+    """Format a chosen number of accelerators; ≥ or ≤ marks an end of the measured sizes, as it may lie beyond this end.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """

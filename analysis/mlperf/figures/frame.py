@@ -29,7 +29,7 @@ def add_study_title_and_footer(
     colour_by_name: Mapping[str, str],
     marker_by_name: Mapping[str, str],
 ) -> None:
-    """Add a title and a legend above a figure, and below it the reference system, data source and a note on status."""
+    """Add title and legend above a figure, and below it the reference system, data source and "not official" notice."""
     footer = f"{describe_reference_system(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
     add_title_and_footer(figure, title, footer, colour_by_name, marker_by_name)
 

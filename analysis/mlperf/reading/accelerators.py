@@ -1,4 +1,4 @@
-"""Families of accelerators. A family has one name for a model and form factor that submitters spell differently."""
+"""Families of accelerators. A family is one model in one form factor, however submitters spell its name."""
 
 import re
 

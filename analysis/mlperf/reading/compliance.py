@@ -212,7 +212,7 @@ def _find_event_order_violations(log_events: Sequence[LogEvent]) -> Iterator[str
 
 
 def _initialisation_limit_ms(first_event_ms_by_key: Mapping[str, float]) -> float:
-    """Return the time limit of initialisation in milliseconds; 0 before the log line that names the MLPerf division."""
+    """Return the time limit of initialisation in milliseconds; 0 if the log has not yet named the MLPerf division."""
     return INIT_LIMIT_MS if "submission_division" in first_event_ms_by_key else 0
 
 

@@ -94,9 +94,9 @@ def read_round_folder(round_root: Path) -> MlperfResults:
 
 
 def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError if another folder has the same runs. Some systems are listed twice, also with power."""
+    """Raise NoScoreError if another folder has the same runs; systems with power measurements may be listed twice."""
     if run_times in folder_by_run_times:
-        raise NoScoreError(f"the same runs as {folder_by_run_times[run_times]}")
+        raise NoScoreError(f"has the same runs as the folder {folder_by_run_times[run_times]}")
 
 
 def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
@@ -108,7 +108,7 @@ def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
 def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> MlperfResult:
     description = _read_json_object(log_folder.system_json_path)
     if (division := str(description.get("division", "closed")).lower()) != "closed":
-        raise NoScoreError(f"division {division}")
+        raise NoScoreError(f"its division is {division}, not closed")
     factor = _read_score_scaling_factor(log_folder.path / "scaling.json")
     score = _score_log_folder(log_folder, runs, factor)
     score_columns = {"minutes": score.minutes, "runs": score.runs, "runs_not_counted": score.runs_not_counted}
@@ -180,7 +180,7 @@ def _read_score_scaling_factor(scaling_json_path: Path) -> float:
         return 1.0
     factor = _read_json_object(scaling_json_path).get("scaling_factor")
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise NoScoreError(f"{scaling_json_path.name} gives no scaling_factor above 0 but {factor!r}")
+        raise NoScoreError(f"{scaling_json_path.name}: scaling_factor should be a number above 0, not {factor!r}")
     return float(factor)
 
 

@@ -60,7 +60,7 @@ def _parse_positive_number(value: Any) -> float | None:
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return a study's scaling series, read from published logs or shipped with Ensayo; none for a user's table."""
+    """Return a study's scaling series, from published logs or shipped with Ensayo; none for a CSV table of a user."""
     return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_scaling_series(study)
 
 

@@ -184,7 +184,7 @@ def read_host_properties(client: docker.DockerClient, images: dict[str, str], se
 
 
 def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:
-    """Make the user of the nodes the owner of all key files, since Compose mounts files with their owner on the host.
+    """Make the Unix user of the nodes the owner of all TLS key files, as Compose mounts files with their host owner.
 
     Needed only when the runner is root; otherwise the files belong to the nodes' user already.
     """

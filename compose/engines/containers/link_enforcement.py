@@ -312,5 +312,5 @@ class TrialLinks:
         return counters
 
     def _submit_scripts(self, script_by_link: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """Send each helper container its script without waiting for replies, since nodes exit after training."""
+        """Send all helper containers their scripts before waiting for any reply, because nodes exit after training."""
         return {name: self.helpers[name].submit("script", script=script) for name, script in script_by_link.items()}

@@ -84,7 +84,7 @@ def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> Non
     ]
     if failures:
         examples = "; ".join(failures[:MAX_REPORTED_PAIRS])
-        raise TrialFailed(f"{examples}; more than `fidelity.round_trip` allows; {BUSY_HOST_HINT}")
+        raise TrialFailed(f"round trips differ by more than `fidelity.round_trip` allows: {examples}; {BUSY_HOST_HINT}")
     for name, round_trips_of_node in declared.items():
         record = {
             peer: LinkMeasurement(
@@ -103,7 +103,7 @@ def _is_round_trip_accepted(links: TrialLinks, declared_round_trip: ExpectedRoun
 
 
 def _measure_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
-    """Measure round-trip times with echo datagrams, in virtual seconds: node pair -> tries -> echoes.
+    """Measure round-trip times with echo datagrams, in virtual seconds: node pair -> list of tries -> list of echoes.
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
@@ -184,7 +184,7 @@ def _repeat_rate_probe(
 
 
 def _send_rate_probes(links: TrialLinks, node_addresses: dict[str, str], probes: Iterable[RateProbe]) -> list[float]:
-    """Send floods (UDP datagrams that fill links) at the same time; return the rate that arrived of each, in bit/s.
+    """Send floods (UDP datagrams that fill links) at the same time; return the received rate of each flood, in bit/s.
 
     Raises:
         TrialFailed: a flood could not be sent.
@@ -237,7 +237,7 @@ def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Se
 
 
 def _link_name_of_limit(links: TrialLinks, rate_limit_kind: str, limit_name: str) -> str | None:
-    """Return the name of the link whose record stores the measured rate of a rate limit; None if there is none."""
+    """Return the name of the link whose record stores the measured value of a rate limit; None if none enforces it."""
     return links.link_enforcing_rate_limit(limit_name) if rate_limit_kind == "pipe" else limit_name
 
 
@@ -272,6 +272,6 @@ def _probe_training_message_time(links: TrialLinks, node_addresses: dict[str, st
 
 
 def _wait_for_replies(replies: Iterable[Future[Any]]) -> None:
-    """Wait for the replies of all requests; an iterator first sends every request."""
+    """Wait for the replies of all requests; if an iterator sends the requests, all are sent before the first wait."""
     for reply in list(replies):
         reply.result(REPLY_TIMEOUT_S)

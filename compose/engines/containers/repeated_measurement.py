@@ -1,4 +1,4 @@
-"""Repetition of a measurement until the result is conclusive: one accepted try, else a majority of tries."""
+"""Repetition of a measurement until the median of the tries is accepted, or most of the allowed tries are rejected."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ def read_cpu_throttling(container: Container) -> CpuThrottling | None:
 
 
 def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
-    """Parse the throttling stat in the content of a control group's file `cpu.stat`.
+    """Parse the counters of CPU throttling in the content of a control group's file `cpu.stat`.
 
     The throttled time is `throttled_time` in nanoseconds in version 1, `throttled_usec` in microseconds in version 2.
     """

@@ -36,12 +36,12 @@ MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than 
 
 
 def vector_message_bytes(vector_bytes: int) -> int:
-    """Return the size in bytes of the messages into which a vector is cut where the fluid model limits link rates."""
+    """Return the size in bytes of the messages of a vector if the fluid model, not the kernel, limits link rates."""
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
 def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
-    """Return the size in bytes of the last message, if a range of a vector is sent in messages of equal size."""
+    """Return the size in bytes of the last message of a vector range; it may be smaller than the other messages."""
     return range_bytes % vector_message_bytes(vector_bytes) or min(range_bytes, vector_message_bytes(vector_bytes))
 
 

@@ -27,7 +27,7 @@ class Jitter(ScenarioComponent):
 
 
 class NormalJitter(Jitter):
-    """Normally distributed delay. Negative values become zero, so a mean below three deviations increases."""
+    """Normally distributed delay. Negative delays become zero, which raises a mean below three standard deviations."""
 
     kind: Literal["normal"] = "normal"
 

@@ -33,7 +33,7 @@ class PayloadCodec(ABC):
         return None
 
     def round_sums_as_sent(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Replace sums in the vector by their final values; called when all sends and receives are complete."""
+        """Replace each sum in the vector by the value that receivers decode; called after all sends and receives."""
 
 
 def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:

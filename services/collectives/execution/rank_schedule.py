@@ -61,7 +61,7 @@ def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[Vector
 
 
 def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
-    """Return the operations, limited to `window_pieces` partial sums that are sent before a total comes back.
+    """Return the operations, changed to send partial sums at most `window_pieces` messages ahead of received totals.
 
     The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
     """
@@ -143,7 +143,7 @@ class _SendRecvBuilder:
             yield index
 
     def _add_receive(self, transfer: Transfer) -> None:
-        """Add one receive per message of a transfer, which is complete with its last message."""
+        """Add one receive per message of a transfer; the transfer is complete when its last message has arrived."""
         previous: set[int] = set()
         for number, pieces in enumerate(self._piece_numbers_by_message(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
@@ -166,14 +166,14 @@ class _SendRecvBuilder:
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_awaited_by_message(self, transfer: Transfer, message_pieces: range) -> range:
-        """Return the pieces of the vector that must have arrived before a message of `message_pieces` is complete."""
+        """Return the pieces that a message depends on: its own, or all of its transfer if transfers are awaited."""
         return self._piece_numbers_of_transfer(transfer) if self._awaits_transfers else message_pieces
 
     def _piece_numbers_of_transfer(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _piece_numbers_by_message(self, transfer: Transfer) -> list[range]:
-        """Return the pieces in each message of a transfer: as many as fit; an empty message (token) counts for all."""
+        """Return the pieces in each message of a transfer: as many as fit; an empty message stands for all pieces."""
         pieces = self._piece_numbers_of_transfer(transfer)
         if transfer.kind == "token":
             return [pieces]

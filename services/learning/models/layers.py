@@ -30,7 +30,7 @@ def glorot_variance(fan_in: int, fan_out: int) -> float:
 
 
 def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signature for both rules
-    """Return the initial weight variance that preserves variances through ReLU layers, which halve variances.
+    """Return the initial weight variance with which layers preserve variances although ReLU halves them.
 
     K. He et al., ICCV 2015, eq. 10.
     """
@@ -187,7 +187,7 @@ ACTIVATIONS: dict[str, Relu | Tanh] = {"relu": Relu(), "tanh": Tanh()}
 
 
 def extract_patches(images: Array, kernel_side: int) -> Array:
-    """Return every KxK patch of images (C, H, H, B) as a column, shape (C·K·K, P·P·B): im2col."""
+    """Return every KxK patch of images (C, H, H, B) as a column (im2col): shape (C·K·K, P·P·B), P = H - K + 1."""
     sliding_window_view = array_namespace(images).lib.stride_tricks.sliding_window_view
     windows = sliding_window_view(images, (kernel_side, kernel_side), axis=(1, 2))
     channels, *positions, _, _ = windows.shape
@@ -195,7 +195,7 @@ def extract_patches(images: Array, kernel_side: int) -> Array:
 
 
 def sum_patches(patch_columns: Array, image_shape: Shape, kernel_side: int) -> Array:
-    """Return images of `image_shape` (C, H, H, B) in which each pixel is the sum of its patches.
+    """Return images of `image_shape` (C, H, H, B); each pixel is the sum of its values in all patches that contain it.
 
     It is the adjoint of `extract_patches` (col2im).
     """

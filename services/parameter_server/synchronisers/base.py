@@ -82,7 +82,7 @@ class Synchroniser(ScenarioComponent):
         slowest_due_in_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
-        """Return how many steps, the next one included, a worker may start although it is too far ahead of the slowest.
+        """Return how many steps, the next one included, a worker may start instead of waiting for the slowest worker.
 
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.

@@ -10,7 +10,7 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
-    """Dynamic SSP: a worker may be `low` to `high` steps ahead of the slowest, so many that it waits least.
+    """Dynamic SSP: the server varies a worker's limit of steps ahead of the slowest, `low` to `high`, to shorten waits.
 
     X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
     predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The

@@ -114,7 +114,7 @@ class PlateauRule(SwitchRule):
         return self.loss
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the key `force_at` and a reason if its epoch is not before the last one; None if it is."""
+        """Return the key `force_at` and a reason if its epoch is the last one or later; None if it is earlier."""
         epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None

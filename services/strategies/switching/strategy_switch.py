@@ -71,9 +71,9 @@ class StrategySwitch(Strategy):
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        """Return the strategy with values `auto` of both phases resolved, and predicted exchange times by alternative.
+        """Return the strategy with collectives chosen for `auto`, and the predicted exchange time of each candidate.
 
-        If both phases have alternatives, "before" or "after" is appended to the names of the alternatives.
+        If both phases have candidates, "before" or "after" is appended to the names of the candidates.
         """
         (before, first), (after, second) = (
             phase.resolve_auto_collective(network_and_model_sizes, cost_model) for phase in (self.before, self.after)
@@ -157,7 +157,7 @@ def _phase_shard_mismatch(before: SwitchablePhase, after: SwitchablePhase, worke
 
 
 def _unequal_shards_reason(first_phase: SwitchablePhase, worker_count: int) -> str | None:
-    """Return why a strategy switch could find different updates in the shards of two servers; None if it can't."""
+    """Return why shards of two servers may contain different updates at a strategy switch; None if they can't."""
     if not isinstance(first_phase, ParameterServer) or first_phase.exchange_properties().is_synchronous:
         return None
     algorithm = first_phase.server_algorithm()
@@ -173,7 +173,7 @@ def _unequal_shards_reason(first_phase: SwitchablePhase, worker_count: int) -> s
 
 
 def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> float:
-    """Return the factor on the learning rate with which a sample counts as much as in synchronous training.
+    """Return the factor on the learning rate that gives each sample the same weight as in synchronous training.
 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """

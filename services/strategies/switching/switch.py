@@ -50,7 +50,7 @@ class PhaseSwitch:
     def optimiser_state_after_switch(
         self, optimiser: AnyOptimiser, params: Vector, state_before: OptimiserState
     ) -> OptimiserState:
-        """Return the optimiser's state after the strategy switch: carried over, set to zero, or reset.
+        """Return the optimiser's state after the strategy switch: carried over, with zero vectors, or the initial one.
 
         carry: unchanged. zero: its vectors are zero and its count of updates continues (so Adam's bias correction does
         not start again). reset: the state before the first update.
@@ -78,7 +78,7 @@ class PhaseSwitch:
     def model_transfer_bytes(
         self, worker_count: int, parameter_count: int, dtype: str, optimiser_slot_count: int
     ) -> BytesPerStep:
-        """Return the largest number of payload bytes that each node sends in the state transfer of a strategy switch.
+        """Return an upper limit of the payload bytes that each node sends in the state transfer of a strategy switch.
 
         Args:
             worker_count: number of workers.

@@ -260,13 +260,13 @@ def test_runs_that_are_listed_twice_are_one_result(write_submission: Callable[..
     results = read_round(folder)
 
     assert len(results.rows) == 1
-    assert results.omissions == ("Acme/results/box-POWER/ssd: the same runs as Acme/results/box/ssd",)
+    assert results.omissions == ("Acme/results/box-POWER/ssd: has the same runs as the folder Acme/results/box/ssd",)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"division": "open"}, "division open"),
+        ({"division": "open"}, "its division is open, not closed"),
         ({"number_of_nodes": "two"}, "box.json: number_of_nodes should be a whole number at least 1, not 'two'"),
         ({"accelerators_per_node": 0}, "box.json: accelerators_per_node should be a whole number at least 1, not '0'"),
         ({"accelerator_model_name": ""}, "box.json: accelerator should be a word or more"),
@@ -301,7 +301,7 @@ def test_a_result_with_an_invalid_scaling_factor_is_rejected(
     folder = write_submission(EXTRA_MINUTES[:3])
     (folder / "scaling.json").write_text(f'{{"scaling_factor": {factor}}}')
 
-    with pytest.raises(UserError, match=rf"scaling.json gives no scaling_factor above 0 but {shown}"):
+    with pytest.raises(UserError, match=rf"scaling.json: scaling_factor should be a number above 0, not {shown}"):
         read_round(folder)
 
 

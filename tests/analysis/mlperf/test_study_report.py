@@ -123,7 +123,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytes
 def test_names_from_submissions_are_escaped_on_the_page(tmp_path: Path) -> None:
     """Descriptions of systems may contain any text."""
     row = read_results_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
-    strange = make_study(MlperfResults((row,), "some.csv", ("a <i>folder</i>: division open",)))
+    strange = make_study(MlperfResults((row,), "some.csv", ("a <i>folder</i>: its division is open, not closed",)))
 
     page = write_mlperf_report(strange, make_chapters(strange), tmp_path).read_text()
 
