@@ -116,7 +116,7 @@ def validate_scenarios(
         except UserError as error:
             errors.append(str(error))
         else:
-            typer.echo(f"{path.stem}: {sum(1 for _ in scenario.all_trial_settings())} trials")
+            typer.echo(f"{path.stem}: {sum(1 for _ in scenario.all_trial_identities())} trials")
     if errors:
         raise UserError("\n".join(errors))
 
@@ -190,11 +190,11 @@ def compare_runs(
     ] = None,
 ) -> None:
     """Compare runs with each other and with published results, as a table and as a page."""
-    from analysis.comparison.curves import mlperf_series_list, read_runs
+    from analysis.comparison.curves import mlperf_scaling_series, read_runs
     from analysis.comparison.page import write_comparison_page
     from analysis.comparison.run_changes import format_run_changes
 
-    series = mlperf_series_list(benchmark_names or ())
+    series = mlperf_scaling_series(benchmark_names or ())
     if len(run_folders) + len(series) == 1:
         raise UserError(
             f"{run_folders[0]}: one run cannot be compared; add another run, or published results: --mlperf bert"

@@ -50,7 +50,7 @@ class StrategySwitchRuns:
         settings = {**self.settings, **changed_settings}
         run_folder = rehearse(self.scenario_path, self.engine_name, self.runs_folder, settings).folder
         self.run_folders.append(run_folder)
-        return self._mean_quality_and_seconds(json.loads((run_folder / "summary.json").read_text(encoding="utf-8")))
+        return self._mean_quality_and_training_s(json.loads((run_folder / "summary.json").read_text(encoding="utf-8")))
 
     @property
     def quality_metric(self) -> MetricName:
@@ -59,7 +59,7 @@ class StrategySwitchRuns:
         target = workload.target
         return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
 
-    def _mean_quality_and_seconds(self, run_summary: Mapping[str, Any]) -> tuple[float, float]:
+    def _mean_quality_and_training_s(self, run_summary: Mapping[str, Any]) -> tuple[float, float]:
         trials = [trial for trial in run_summary["trials"] if trial["strategy"] == self.strategy_label]
         finished = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
         if not finished:

@@ -97,7 +97,7 @@ class PlainLineDisplay(RunProgressDisplay):
         if log_event_name != "eval_metrics":
             return
         progress = self.progress
-        step = f"step {progress.finished_trial_steps}/{progress.current_plan.steps}"
+        step = f"step {progress.finished_steps_of_trial}/{progress.current_plan.steps}"
         self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
 
     def show_trial_end(self, line: str) -> None:
@@ -128,7 +128,7 @@ class ProgressBarDisplay(PlainLineDisplay):
     def show_progress_on_event(self, log_event_name: str) -> None:
         """Update both bars and the remaining time."""
         note = str(self.progress.trial_progress) or log_event_name.replace("_", " ")
-        self._progress_bars.update(self._trial_bar, completed=self.progress.finished_trial_steps, note=note)
+        self._progress_bars.update(self._trial_bar, completed=self.progress.finished_steps_of_trial, note=note)
         self._update_run_bar()
 
     def show_trial_end(self, line: str) -> None:

@@ -50,10 +50,10 @@ def rehearse(
     choice = choose_engine(engine or scenario.engine)
     text = scenario_path.read_text(encoding="utf-8")
     source = ScenarioFile(scenario, text, read_first_comment(scenario_path), command)
-    return report_finished_run(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
+    return write_run_report(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
 
 
-def report_finished_run(finished_run: FinishedRun) -> RehearsalResult:
+def write_run_report(finished_run: FinishedRun) -> RehearsalResult:
     """Write the report of a run that has finished or was interrupted, and return its verdict and exit code."""
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 

@@ -74,7 +74,7 @@ class RunProgress:
         return self.plans[self.started_trials - 1]
 
     @property
-    def finished_trial_steps(self) -> int:
+    def finished_steps_of_trial(self) -> int:
         """Number of steps of the running trial, from its sample count: asynchronous workers count steps separately."""
         return round(self._trial_completed_share() * self.current_plan.steps)
 

@@ -65,6 +65,6 @@ def scenario_table(scenario_paths: Iterable[Path]) -> Table:
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in scenario_paths:
         scenario = load_scenario(path)
-        trials = str(sum(1 for _ in scenario.all_trial_settings()))
+        trials = str(sum(1 for _ in scenario.all_trial_identities()))
         table.add_row(path.stem, read_first_comment(path), trials, ", ".join(scenario.strategies))
     return table

@@ -80,11 +80,11 @@ def compared_speedup_curves(
 
     Curves of runs with a single number of workers are left out.
     """
-    run_curves = [_speedups_of_run(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
+    run_curves = [_compared_curve(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
     return [*run_curves, *map(_curve_of_mlperf_series, mlperf_series)]
 
 
-def mlperf_series_list(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
+def mlperf_scaling_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
     """Return the published MLPerf results of the named benchmarks, from the data that ship with Ensayo.
 
     Raises:
@@ -97,7 +97,7 @@ def mlperf_series_list(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
     return [shipped_series[name] for name in benchmark_names]
 
 
-def _speedups_of_run(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedups:
+def _compared_curve(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedups:
     base = f"{speedup_curve.base.strategy} on {speedup_curve.base.workers}, {speedup_curve.base.seconds:.3g} s"
     time_description = "time to target" if speedup_curve.of == "time_to_target" else "time for the same samples"
     points = tuple(_make_compared_curve_point(point, speedup_curve.base.workers) for point in speedup_curve.points)

@@ -43,20 +43,20 @@ EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order 
 
 
 @dataclass(frozen=True)
-class ComparisonOverlay:
+class RunOverlayData:
     """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
 
     runs: Sequence[ComparedRun]
     curves: Sequence[ComparedSpeedups]
 
     @property
-    def rehearsed_curves(self) -> list[ComparedSpeedups]:
+    def curves_of_runs(self) -> list[ComparedSpeedups]:
         """Speedup curves of the compared runs, without those of published MLPerf results."""
         return [curve for curve in self.curves if not curve.is_from_mlperf]
 
     def strategy_colour(self, strategy: str) -> str:
         """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
-        strategies = list(dict.fromkeys(curve.strategy for curve in self.rehearsed_curves))
+        strategies = list(dict.fromkeys(curve.strategy for curve in self.curves_of_runs))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
     def curve_colour(self, compared_curve: ComparedSpeedups) -> str:
@@ -64,7 +64,7 @@ class ComparisonOverlay:
         return BASELINE_GREY if compared_curve.is_from_mlperf else self.strategy_colour(compared_curve.strategy)
 
     def curve_marker(self, compared_curve: ComparedSpeedups) -> str:
-        """Return the marker shape of a curve, by which curves can be told apart when printed without colours."""
+        """Return the marker shape of a curve, which distinguishes curves that are printed without colours."""
         return MARKERS[self.curves.index(compared_curve) % len(MARKERS)]
 
     def run_line_style(self, letter: str) -> str:
@@ -103,14 +103,14 @@ class ComparisonOverlay:
         return "\n".join([*lines, "MLPerf-style; not an MLPerf result"])
 
 
-def draw_comparison_figures(overlay: ComparisonOverlay) -> list[Drawing]:
+def draw_comparison_figures(overlay: RunOverlayData) -> list[Drawing]:
     """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
     figure_functions = (draw_speedup_overlay, draw_efficiency_overlay, draw_time_to_target_overlay, draw_loss_overlay)
     with figure_style_context():
         return [drawing for draw in figure_functions if (drawing := draw(overlay)) is not None]
 
 
-def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+def draw_speedup_overlay(overlay: RunOverlayData) -> Drawing | None:
     """Draw the speedup of all runs against workers / workers of the base run, on log axes, with 95% intervals."""
     if not overlay.curves:
         return None
@@ -127,11 +127,11 @@ def draw_speedup_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_speedup_bases(overlay)}"
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_bases_caption(overlay)}"
     return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
 
 
-def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+def draw_efficiency_overlay(overlay: RunOverlayData) -> Drawing | None:
     """Draw the efficiency (speedup per worker) of all runs against workers / workers of the base run."""
     if not overlay.curves:
         return None
@@ -143,15 +143,15 @@ def draw_efficiency_overlay(overlay: ComparisonOverlay) -> Drawing | None:
     axes.set_ylabel("efficiency E'")
     start_axes_at_zero([axes], y=True)
     definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
-    return Drawing("efficiency", title, f"{definition} {_speedup_bases(overlay)}", curve_table(overlay.curves), figure)
+    return Drawing("efficiency", title, f"{definition} {_bases_caption(overlay)}", curve_table(overlay.curves), figure)
 
 
-def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+def draw_time_to_target_overlay(overlay: RunOverlayData) -> Drawing | None:
     """Draw the virtual seconds that each run takes to the training target against the number of workers.
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
-    curves = [curve for curve in overlay.rehearsed_curves if curve.time_description == "time to target"]
+    curves = [curve for curve in overlay.curves_of_runs if curve.time_description == "time to target"]
     if not curves:
         return None
     overlay = replace(overlay, curves=curves)
@@ -166,11 +166,11 @@ def draw_time_to_target_overlay(overlay: ComparisonOverlay) -> Drawing | None:
                 axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
     _set_logarithmic_y_axis(axes)
     axes.set_ylabel("virtual seconds to the target")
-    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_speedup_bases(overlay)}"
+    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_bases_caption(overlay)}"
     return Drawing("time_to_target", title, caption, curve_table(curves), figure)
 
 
-def draw_loss_overlay(overlay: ComparisonOverlay) -> Drawing | None:
+def draw_loss_overlay(overlay: RunOverlayData) -> Drawing | None:
     """Draw training loss over virtual time: for every strategy, the first repeat on its largest number of workers."""
     loss_tables = [table for run in overlay.runs for table in _loss_curve_tables(run)]
     if not loss_tables:
@@ -209,7 +209,7 @@ def _curve_table_row(curve: ComparedSpeedups, point: ComparedSpeedupPoint) -> It
 
 
 def _create_figure_panel(
-    overlay: ComparisonOverlay, title: str, x_label: str = "workers / workers of the base"
+    overlay: RunOverlayData, title: str, x_label: str = "workers / workers of the base"
 ) -> tuple[Figure, Axes]:
     height_in = OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
     figure, (axes,) = create_figure(1, 1, height_in)
@@ -224,7 +224,7 @@ def _create_figure_panel(
 
 def _draw_curve(
     axes: Axes,
-    overlay: ComparisonOverlay,
+    overlay: RunOverlayData,
     compared_curve: ComparedSpeedups,
     y_of_point: Callable[[ComparedSpeedupPoint], float],
     x_of_point: Callable[[ComparedSpeedupPoint], float] | None = None,
@@ -250,17 +250,17 @@ def _relative_worker_count(curve_point: ComparedSpeedupPoint) -> float:
     return curve_point.relative_workers
 
 
-def _speedup_title(overlay: ComparisonOverlay) -> str:
+def _speedup_title(overlay: RunOverlayData) -> str:
     """Return the title of the speedup figure: the run and the published series with the largest speedups.
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
-    run_curves, published_curves = overlay.rehearsed_curves, [curve for curve in overlay.curves if curve.is_from_mlperf]
+    run_curves, published_curves = overlay.curves_of_runs, [curve for curve in overlay.curves if curve.is_from_mlperf]
     if not run_curves:
         return _describe_largest_speedup(published_curves)
-    relative_size, points = _common_worker_ratio(run_curves)
+    relative_size, points = _points_at_shared_size(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
-    best, best_scale = _first_and_joined_names(speedups, max(speedups.values()), "scale")
+    best, best_scale = _first_name_and_clause(speedups, max(speedups.values()), "scale")
     size = format_worker_count(points[best].workers)
     finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
     if len(run_curves) > 1:
@@ -281,17 +281,17 @@ def _describe_largest_speedup(curves: Sequence[ComparedSpeedups]) -> str:
     return f"{name} reaches a speedup of {format_number(last.factors.speedup)} on {last.workers:,}"
 
 
-def _efficiency_title(overlay: ComparisonOverlay) -> str:
+def _efficiency_title(overlay: RunOverlayData) -> str:
     """Return the title of the efficiency figure, which states the curve with the highest efficiency.
 
     Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
     workers that all curves have.
     """
-    curves = overlay.rehearsed_curves or list(overlay.curves)
-    relative_size, points = _common_worker_ratio(curves)
+    curves = overlay.curves_of_runs or list(overlay.curves)
+    relative_size, points = _points_at_shared_size(curves)
     if relative_size:
         efficiencies = {name: point.factors.efficiency for name, point in points.items()}
-        best, best_keep = _first_and_joined_names(efficiencies, max(efficiencies.values()), "keep")
+        best, best_keep = _first_name_and_clause(efficiencies, max(efficiencies.values()), "keep")
         efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
@@ -303,7 +303,7 @@ def _efficiency_title(overlay: ComparisonOverlay) -> str:
     return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _common_worker_ratio(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
+def _points_at_shared_size(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
     """Return the largest ratio workers / base workers for which all curves have a point, and these points.
 
     If the curves share no ratio, return None and the last point of each curve.
@@ -318,7 +318,7 @@ def _common_worker_ratio(curves: Sequence[ComparedSpeedups]) -> tuple[float | No
     return max(shared_sizes), {name: points[max(shared_sizes)] for name, points in points_by_curve.items()}
 
 
-def _time_to_target_title(overlay: ComparisonOverlay, seconds_by_point: dict[tuple[str, int], float]) -> str:
+def _time_to_target_title(overlay: RunOverlayData, seconds_by_point: dict[tuple[str, int], float]) -> str:
     return _smallest_value_title(
         overlay,
         {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_point.items()},
@@ -327,7 +327,7 @@ def _time_to_target_title(overlay: ComparisonOverlay, seconds_by_point: dict[tup
     )
 
 
-def _loss_title(overlay: ComparisonOverlay, final_loss_by_name: dict[str, float]) -> str:
+def _loss_title(overlay: RunOverlayData, final_loss_by_name: dict[str, float]) -> str:
     return _smallest_value_title(
         overlay,
         final_loss_by_name,
@@ -337,7 +337,7 @@ def _loss_title(overlay: ComparisonOverlay, final_loss_by_name: dict[str, float]
 
 
 def _smallest_value_title(
-    overlay: ComparisonOverlay,
+    overlay: RunOverlayData,
     value_by_name: dict[str, float],
     format_title: Callable[[str, str], str],
     quantity_name: str,
@@ -363,7 +363,7 @@ def _smallest_value_title(
     return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity_name}: {values_of_runs}"
 
 
-def _first_and_joined_names(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
+def _first_name_and_clause(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
     """Return the first name that has the given value, and a clause that joins all such names with a verb.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
@@ -376,7 +376,7 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
     return [name for name, other in value_by_name.items() if isclose(other, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)]
 
 
-def _speedup_bases(overlay: ComparisonOverlay) -> str:
+def _bases_caption(overlay: RunOverlayData) -> str:
     """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.comparison.curves import ComparedRun, compared_speedup_curves
-from analysis.comparison.overlays import ComparisonOverlay, draw_comparison_figures
+from analysis.comparison.overlays import RunOverlayData, draw_comparison_figures
 from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, trial_group_change_rows
 from analysis.mlperf.series import ScalingSeries
 from analysis.report.report import load_template, write_figure_panel
@@ -16,7 +16,7 @@ def write_comparison_page(runs: Sequence[ComparedRun], mlperf_data: Sequence[Sca
     Comparing the same runs again gives identical bytes.
     """
     out_folder.mkdir(parents=True, exist_ok=True)
-    overlay = ComparisonOverlay(runs, compared_speedup_curves(runs, mlperf_data))
+    overlay = RunOverlayData(runs, compared_speedup_curves(runs, mlperf_data))
     panels = [write_figure_panel(drawing, out_folder / "figures") for drawing in draw_comparison_figures(overlay)]
     changes = [(run.letter, trial_group_change_rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {record}" for run in runs for record in run.summary.damage]

@@ -94,7 +94,7 @@ def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tup
     step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (old_group, new_group)]
     target_s = [group.time_to_target_s if group.has_reached_target else None for group in (old_group, new_group)]
     verdicts = "/".join(worst_level(trial.verdict for trial in group.trials) for group in (old_group, new_group))
-    return (name, str(new_group.workers), *_change_cells(*step_ms), *_change_cells(*target_s), repeats, verdicts)
+    return (name, str(new_group.workers), *_format_times(*step_ms), *_format_times(*target_s), repeats, verdicts)
 
 
 def _keep_repeats_of_both_runs(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
@@ -108,5 +108,5 @@ def _keep_repeats_of_both_runs(before: TrialGroup, after: TrialGroup) -> tuple[T
     return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
 
 
-def _change_cells(before: float | None, after: float | None) -> tuple[str, str, str]:
+def _format_times(before: float | None, after: float | None) -> tuple[str, str, str]:
     return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE

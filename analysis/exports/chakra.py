@@ -196,14 +196,14 @@ def _add_worker_steps(
 
 
 def _add_worker_exchange(
-    trace: ChakraTrace, step: int, exchange: ChakraExchangePattern, dependencies: list[int], span_us: SpanUs | None
+    trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span_us: SpanUs | None
 ) -> list[int]:
     """Add a worker's messages of one step, and return the ids of the operations that the worker then waits for."""
-    if exchange.is_collective:
-        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": exchange.vector_bytes}
+    if pattern.is_collective:
+        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
         return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span_us)]
     replies = []
-    for owner, shard_bytes in exchange.shard_owners_and_bytes:
+    for owner, shard_bytes in pattern.shard_owners_and_bytes:
         if owner != trace.npu:
             sent = trace.add_message("COMM_SEND_NODE", step, (trace.npu, owner), shard_bytes, dependencies)
             replies.append(trace.add_message("COMM_RECV_NODE", step, (owner, trace.npu), shard_bytes, [sent]))

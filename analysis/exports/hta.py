@@ -29,7 +29,7 @@ FIRST_CORRELATION_ID = 1_000_000
 LAUNCH_EVENT = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
 
 
-class ActivityGpuKernel(NamedTuple):
+class TraceGpuKernel(NamedTuple):
     """GPU kernel, by name and stream, that represents an activity in a trace."""
 
     name: str
@@ -37,13 +37,13 @@ class ActivityGpuKernel(NamedTuple):
 
 
 KERNEL_OF_ACTIVITY = {
-    "compute": ActivityGpuKernel("compute", 7),
-    "update": ActivityGpuKernel("update", 7),
+    "compute": TraceGpuKernel("compute", 7),
+    "update": TraceGpuKernel("update", 7),
     # HTA recognises communication kernels by `nccl…Kernel`, but finds stragglers only by `ncclKernel…`: stragglers are
     # the ranks whose communication kernels begin last. A wait is part of the kernel, because NCCL's kernels wait for
     # other ranks while they run.
-    "wait": ActivityGpuKernel("ncclKernel_exchange", 20),
-    "exchange": ActivityGpuKernel("ncclKernel_exchange", 20),
+    "wait": TraceGpuKernel("ncclKernel_exchange", 20),
+    "exchange": TraceGpuKernel("ncclKernel_exchange", 20),
 }  # without "data": the device is idle while data are read
 
 
@@ -115,7 +115,7 @@ def _step_trace_event(step: int, begin_s: float, duration_s: float) -> dict[str,
 
 
 def _kernel_trace_events(
-    correlation_id: int, kernel: ActivityGpuKernel, begin_us: int, duration_us: int
+    correlation_id: int, kernel: TraceGpuKernel, begin_us: int, duration_us: int
 ) -> list[dict[str, Any]]:
     """Return two trace events: the launch of a kernel on the host, and the kernel on the device."""
     launch_args = {"correlation": correlation_id}

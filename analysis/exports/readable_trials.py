@@ -36,7 +36,7 @@ def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialTables:
 
 
 def _missing_log_parts(
-    trial: TrialTables, missing_log_files: list[str], step_has_time: "pd.Series[bool]", *, has_run_start: bool
+    trial: TrialTables, missing_log_files: list[str], has_time_by_step: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
 
@@ -45,8 +45,8 @@ def _missing_log_parts(
     yield from ((file, "missing") for file in missing_log_files)
     if not has_run_start:
         yield "logs/coordinator.log", "no run_start: times are those of the nodes' own clocks"
-    if not step_has_time.any():
+    if not has_time_by_step.any():
         yield "logs", "no steps were logged"
-    elif not step_has_time.all():
-        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~step_has_time, "node"]}))
-        yield "logs", f"{(~step_has_time).sum()} steps of {nodes} have no time; they are left out"
+    elif not has_time_by_step.all():
+        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~has_time_by_step, "node"]}))
+        yield "logs", f"{(~has_time_by_step).sum()} steps of {nodes} have no time; they are left out"

@@ -26,13 +26,13 @@ def describe_system(
     No value except the status contains a comma, because the checker writes the values as CSV without quotes.
     """
     host = _host_fields(manifest.get("host") or {})
-    fields = _system_identity(plan, system_name) | host | _emulation_fields(manifest, plan) | _software_fields(manifest)
+    fields = _identity_fields(plan, system_name) | host | _emulation_fields(manifest, plan) | _software_fields(manifest)
     fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(trial_verdicts) if not each.is_valid)
     fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', NOT_RECORDED)}); {plan.servers} servers"
     return {key: value if key == "status" else value.replace(",", ";") for key, value in fields.items()}
 
 
-def _system_identity(plan: TrialPlan, system_name: str) -> dict[str, str]:
+def _identity_fields(plan: TrialPlan, system_name: str) -> dict[str, str]:
     """Return the fields that identify a system: submitter, division, status, name and number of nodes."""
     origin = {"submitter": "ensayo", "division": "open", "status": RESEARCH_STATUS}
     return origin | {"system_name": system_name, "number_of_nodes": f"{plan.workers}"}

@@ -39,7 +39,7 @@ def draw_time_per_sample(run: AnalysedRun) -> Drawing | None:
     style.add_run_title_and_footer(figure, run.summary, title)
     worker_counts = ", ".join(f"{groups[0].strategy} on {groups[0].workers}" for groups in groups_by_strategy)
     caption = f"Curves: means over the repeats. Dots: single runs. Workers: {worker_counts}."
-    return Drawing("conditions", title, caption, _figure_data(groups_by_strategy), figure)
+    return Drawing("conditions", title, caption, _time_per_sample_data(groups_by_strategy), figure)
 
 
 def _draw_line(axes: Axes, swept_values: Sequence[str], groups: Sequence[TrialGroup], colour: str, marker: str) -> None:
@@ -51,7 +51,7 @@ def _draw_line(axes: Axes, swept_values: Sequence[str], groups: Sequence[TrialGr
         )
 
 
-def _figure_data(trial_groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:
+def _time_per_sample_data(trial_groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> pd.DataFrame:
     rows = [
         (group.strategy, group.workers, group.condition, seconds_per_sample(group))
         for groups in trial_groups_by_strategy

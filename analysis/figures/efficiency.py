@@ -91,14 +91,14 @@ def _label_curve_ends(axes: Axes, speedup_curve: SpeedupCurve, colour: str) -> N
     draw_right_edge_labels(axes, labels, font_points=8)
 
 
-def _figure_data(speedup_curves: Sequence[SpeedupCurve], chosen_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
+def _figure_data(curves: Sequence[SpeedupCurve], chosen_worker_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, chosen_counts)),
+            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, chosen_worker_counts)),
         )
-        for curve in speedup_curves
+        for curve in curves
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "workers", "efficiency", "hardware_efficiency", "statistical_efficiency"]

@@ -121,10 +121,10 @@ def _fit_laws_to_curve(speedup_curve: SpeedupCurve, run: AnalysedRun) -> FittedS
     seconds = np.array([speedup_curve.base.seconds / point.rate_speedup for point in speedup_curve.points])
     series = {"workers": sizes, "seconds": seconds}
     fits = {name: law.fit(series) for name, (law, _) in SPEEDUP_LAWS.items()}
-    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_learning_and_time_laws(speedup_curve, run)))
+    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_samples_and_time_laws(speedup_curve, run)))
 
 
-def _fit_learning_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
+def _fit_samples_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
     """Yield three laws, as far as the run has the data: of the samples to target, compute time and exchange time.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
@@ -135,11 +135,11 @@ def _fit_learning_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterat
     groups = [group for group in run.summary.trial_groups if (group.strategy, group.condition) == key]
     global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
     local_batches = global_batches / np.array([group.workers for group in groups])
-    if curve.of == "time_to_target" and _can_fit_law_to_batches(global_batches):
+    if curve.of == "time_to_target" and _can_fit_batch_law(global_batches):
         samples = np.array([group.samples_to_target for group in groups])
         yield "learning", laws.CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
     compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
-    if _can_fit_law_to_batches(local_batches) and compute_s.all():
+    if _can_fit_batch_law(local_batches) and compute_s.all():
         yield "computing", laws.StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
     measurements = _exchange_time_fit_data(groups, run).items()
     exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
@@ -157,7 +157,7 @@ def _exchange_time_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun
     rows = [
         (
             plan.critical_path_message_count,
-            plan.exchange_without_alpha_s,
+            plan.exchange_without_latency_s,
             sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in trial_groups
@@ -167,7 +167,7 @@ def _exchange_time_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun
     return dict(zip(("messages", "link_seconds", "exchange_seconds"), map(np.array, columns), strict=False))
 
 
-def _can_fit_law_to_batches(batch_sizes: Floats) -> bool:
+def _can_fit_batch_law(batch_sizes: Floats) -> bool:
     return len(set(batch_sizes.tolist())) >= MIN_DISTINCT_BATCHES
 
 
@@ -187,7 +187,7 @@ def _figure_title(fitted_curves: Sequence[FittedSpeedupCurve]) -> str:
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].throughput_efficiency(each.curve.base))
     fit = worst.law_fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
-    quantities = _describe_derived_values(worst.best_law_name, fit)
+    quantities = _describe_derived_law_values(worst.best_law_name, fit)
     return capitalise_first_letter(f"{best_fit}, with an error of {_format_residual_error(fit)}: {quantities}")
 
 
@@ -219,21 +219,21 @@ def _draw_fitted_laws_panel(axes: Axes, fitted_curve: FittedSpeedupCurve, colour
 def _panel_notes(fitted_curve: FittedSpeedupCurve) -> str:
     """Return the text in a panel: each fitted law with its error and its quantities, such as the serial share."""
     notes = [
-        f"{name}, error {_format_residual_error(fit)}: {_describe_derived_values(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}, error {_format_residual_error(fit)}: {_describe_derived_law_values(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.law_fits.items()
     ]
     notes += [
-        f"{name}: {_describe_derived_values(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}: {_describe_derived_law_values(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.fits_of_time_components.items()
     ]
     return "\n".join(notes)
 
 
-def _describe_derived_values(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
+def _describe_derived_law_values(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
     """Return text such as "serial share 0.1 [0.08, 0.12]": the quantities of a fitted law with 95% intervals."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
-        for quantity, values in _derived_values_with_intervals(law_name, law_fit).items()
+        for quantity, values in _derived_law_values(law_name, law_fit).items()
     )
 
 
@@ -244,7 +244,7 @@ def _format_value_with_interval(low_end: float, value: float, high_end: float) -
     return f"{format_number(value)} [{format_number(low_end)}, {format_number(high_end)}]"
 
 
-def _derived_values_with_intervals(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
+def _derived_law_values(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
     """Return quantities of a fitted law, such as its serial share: name -> (low, value, high) of a 95% interval."""
     return {
         quantity: _value_with_95_percent_interval(compute(law_fit.parameters), compute(law_fit.parameter_draws))
@@ -265,7 +265,7 @@ def _figure_data(fitted_curves: Sequence[FittedSpeedupCurve]) -> pd.DataFrame:
         )
         for fitted_curve in fitted_curves
         for name, fit in {**fitted_curve.law_fits, **fitted_curve.fits_of_time_components}.items()
-        for quantity, values in _derived_values_with_intervals(name, fit).items()
+        for quantity, values in _derived_law_values(name, fit).items()
     ]
     columns = ["strategy", "condition", "law", "formula", "quantity", "ci_low", "value", "ci_high", "residual"]
     return pd.DataFrame(rows, columns=[*columns, "smallest_seen", "largest_seen"])

@@ -144,14 +144,14 @@ def _draw_speedup_curve(axes: Axes, speedup_points: Sequence[SpeedupPoint], colo
             axes.vlines(point.workers, *point.speedup_ci, color=colour, linewidth=4, alpha=0.35)
 
 
-def _figure_data(speedup_curves: Sequence[SpeedupCurve], chosen_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
+def _figure_data(curves: Sequence[SpeedupCurve], chosen_worker_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            format_rules_choosing_point(curve, point, chosen_counts),
+            format_rules_choosing_point(curve, point, chosen_worker_counts),
         )
-        for curve in speedup_curves
+        for curve in curves
         for point in curve.points
     ]
     columns = ["strategy", "condition", "of", "base_strategy", "base_workers", "base_s", "workers"]

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from analysis.laws.amdahl import AmdahlLaw
 from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
-from analysis.laws.best_batch import BestBatchTimeLaw
+from analysis.laws.best_batch import BestBatchTrainingTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.laws.exchange import ExchangeTimeLaw
 from analysis.laws.gustafson import GustafsonLaw
@@ -28,7 +28,7 @@ AnyScalingLaw: TypeAlias = Annotated[
     | GustafsonLaw
     | UniversalScalabilityLaw
     | LogarithmicLaw
-    | BestBatchTimeLaw
+    | BestBatchTrainingTimeLaw
     | CriticalBatchLaw
     | StepTimeLaw
     | ExchangeTimeLaw
@@ -39,7 +39,7 @@ AnyScalingLaw: TypeAlias = Annotated[
 __all__ = [
     "AmdahlLaw",
     "AnyScalingLaw",
-    "BestBatchTimeLaw",
+    "BestBatchTrainingTimeLaw",
     "CriticalBatchLaw",
     "ExchangeTimeLaw",
     "GustafsonLaw",

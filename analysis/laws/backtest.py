@@ -78,7 +78,7 @@ def _holdout_errors(law_fit: LawFit, held_out_series: SeriesColumns) -> list[Hol
     sizes, observed = held_out_series[law_fit.law.inputs[0]], held_out_series[law_fit.law.output]
     log_errors = np.log(law_fit.law.predict_output(law_fit.parameters, held_out_series) / observed)
     variances = np.log(law_fit.simulate_observations(held_out_series)).var(axis=0)
-    rows = zip(sizes, log_errors, variances, law_fit.log_size_beyond_fit_range(held_out_series), strict=True)
+    rows = zip(sizes, log_errors, variances, law_fit.log_distance_to_fit_range(held_out_series), strict=True)
     return [HoldoutError(*map(float, row)) for row in rows]
 
 

@@ -127,7 +127,7 @@ class LawFit:
         # One normal number per draw, the same at all sizes, so that bands are smooth.
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
-        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_size_beyond_fit_range(input_columns)) * drift_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_to_fit_range(input_columns)) * drift_factors
         return np.asarray(np.exp(log_predictions + noise + drift))
 
     def prediction_band(self, input_columns: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
@@ -136,7 +136,7 @@ class LawFit:
         low, high = np.percentile(self.simulate_observations(input_columns), tails, axis=0)
         return PredictionBand(self.law.predict_output(self.parameters, input_columns), low, high)
 
-    def log_size_beyond_fit_range(self, input_columns: SeriesColumns) -> Floats:
+    def log_distance_to_fit_range(self, input_columns: SeriesColumns) -> Floats:
         """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
         size = input_columns[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))

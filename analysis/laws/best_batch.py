@@ -18,7 +18,7 @@ from analysis.laws.base import ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 
-class BestBatchTimeLaw(ScalingLaw):
+class BestBatchTrainingTimeLaw(ScalingLaw):
     """Law of the training time on N workers at the best batch size; its fit needs times, but no batches or samples."""
 
     kind: Literal["best_batch"] = "best_batch"

@@ -27,12 +27,12 @@ def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
         steps = dict.fromkeys(computing, 0) | _round_steps_to_exchanges(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _bytes_of_node(count, reply_bytes, node, steps)
-    transfer_bytes = _switch_state_bytes_sent(trial, expected)
+            expected[node] += _sent_by_node(count, reply_bytes, node, steps)
+    transfer_bytes = _strategy_switch_bytes_sent(trial, expected)
     return {node: round(count + transfer_bytes.get(node, 0)) for node, count in expected.items()}
 
 
-def _switch_state_bytes_sent(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
+def _strategy_switch_bytes_sent(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
     """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
     Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
@@ -62,7 +62,7 @@ def _round_steps_to_exchanges(training_phase: TrainingPhase, steps_per_exchange:
     return {str(node): ceil(count / steps_per_exchange) * steps_per_exchange for node, count in counts}
 
 
-def _bytes_of_node(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
+def _sent_by_node(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
     """Return the bytes that a node sends in all steps of one training phase (before or after a strategy switch).
 
     Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.

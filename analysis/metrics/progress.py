@@ -8,7 +8,7 @@ def steps_done(trial: TrialTables) -> int:
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 
-def samples_done(trial: TrialTables) -> int:
+def trained_sample_count(trial: TrialTables) -> int:
     """Return the samples that all workers together trained on."""
     return int(trial.steps["samples"].sum())
 
@@ -20,10 +20,10 @@ def samples_per_second(trial: TrialTables) -> float | None:
     """
     if not trial.seconds:
         return None
-    return samples_done(trial) / trial.seconds
+    return trained_sample_count(trial) / trial.seconds
 
 
-def final_metrics(trial: TrialTables) -> dict[str, float]:
+def final_eval_metrics(trial: TrialTables) -> dict[str, float]:
     """Return the last evaluated value of every metric, such as accuracy."""
     last = trial.evals.sort_values("time_s", kind="stable").groupby("metric", sort=False)["value"].last()
     return {str(metric): float(value) for metric, value in last.items()}

@@ -142,7 +142,7 @@ def _times_of_repeats_s(trial_group: TrialGroup, time_metric: TimeMetric, sample
 
 
 def _bootstrap_speedups(
-    base_times: Floats, times_by_workers: dict[int, Floats], same_strategy_base: TrialGroup | None, *, paired: bool
+    base_times: Floats, times_by_workers: dict[int, Floats], own_base_group: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
     """Return speedups of resampled repeats (bootstrap), by number of workers; empty where nothing was repeated.
 
@@ -155,7 +155,7 @@ def _bootstrap_speedups(
     with np.errstate(invalid="ignore"):  # if both sides missed the target, the unknown ratio ranks highest
         ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
     draws = {workers: ratios[:, column] for column, workers in enumerate(times_by_workers, start=1)}
-    return draws | ({same_strategy_base.workers: np.ones(len(means))} if same_strategy_base else {})
+    return draws | ({own_base_group.workers: np.ones(len(means))} if own_base_group else {})
 
 
 def _speedup_point(
@@ -176,7 +176,7 @@ def _speedup_point(
         runs=len(group.trials),
         efficiency_with_servers=factors.speedup
         / ((group.workers + group.server_count) / (base.workers + base.server_count)),
-        efficiency_by_speed=_speedup_per_compute_speed(group, base, factors.speedup),
+        efficiency_by_speed=_efficiency_by_compute_speed(group, base, factors.speedup),
         rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
         predicted_speedup=_predicted_speedup(group, base),
         seconds_ci=confidence_interval(times),
@@ -190,7 +190,7 @@ def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float
     return base_seconds / seconds if seconds and base_seconds else None
 
 
-def _speedup_per_compute_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
+def _efficiency_by_compute_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
     """Return speedup / (declared compute speed / that of the base); None where a compute speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

@@ -35,7 +35,7 @@ def typical_step_s(trial: TrialTables) -> float | None:
     return mean_or_median_step_s(rounds if whole_rounds.empty else whole_rounds, trial.plan)
 
 
-def step_time_statistic(plan: TrialPlan) -> StepStatistic:
+def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
     """Return whether `typical_step_s` is a median or a mean of the step times for a plan."""
     if plan.has_varying_worker_speeds:
         return "mean"
@@ -48,7 +48,7 @@ def mean_or_median_step_s(step_rows: pd.DataFrame, plan: TrialPlan) -> float:
     Closed forms predict the mean where speeds vary.
     """
     seconds = step_rows["step_s"].astype(float)
-    return float(seconds[_has_full_batch(step_rows)].mean() if plan.has_varying_worker_speeds else seconds.median())
+    return float(seconds[_full_batch_mask(step_rows)].mean() if plan.has_varying_worker_speeds else seconds.median())
 
 
 def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
@@ -57,7 +57,7 @@ def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int
     Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
     whole, as when workers exchange once per epoch.
     """
-    on_whole_batch = _has_full_batch(step_rows)
+    on_whole_batch = _full_batch_mask(step_rows)
     if steps_per_exchange == 1 or step_rows.empty:
         return step_rows[on_whole_batch]
     rounds = [step_rows["node"], step_rows["step"] // steps_per_exchange]
@@ -79,6 +79,6 @@ def step_phase_seconds(trial: TrialTables) -> dict[str, float] | None:
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
 
 
-def _has_full_batch(step_rows: pd.DataFrame) -> "pd.Series[bool]":
+def _full_batch_mask(step_rows: pd.DataFrame) -> "pd.Series[bool]":
     """Return for each training step whether it had as many samples as the largest step of the same worker."""
     return step_rows["samples"] >= step_rows.groupby("node", observed=True)["samples"].transform("max")

@@ -56,7 +56,7 @@ def find_strategy_time_gap(
     return next((each for each in time_gaps if {each.faster.name, each.slower.name} == names), None)
 
 
-def compare_needed_samples(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
+def check_samples_to_target(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
     """Compare, for each strategy with repeats, its samples to the target with those that one worker needs.
 
     Keys are `TrialGroup.name`; p-values are adjusted for all groups of trials (Holm). A group that needs significantly
@@ -72,7 +72,7 @@ def compare_needed_samples(trial_groups: Sequence[TrialGroup]) -> dict[str, Conv
 
 
 def explain_missing_baselines(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return why `compare_needed_samples` could not check some strategies that reached the target; else empty."""
+    """Return why `check_samples_to_target` could not check some strategies that reached the target; else empty."""
     repeated_groups = (group for group in _repeated_non_baselines(trial_groups) if group.has_reached_target)
     reasons = dict.fromkeys(_missing_baseline_reason(group, trial_groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
@@ -107,14 +107,14 @@ def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
     return have_same_seeds(pair) and all(group.trial_times_s(time_metric).all() for group in pair)
 
 
-def _rank_by_time(first: TrialGroup, second: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+def _rank_by_time(group: TrialGroup, other: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
     """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
-    time_metric = choose_time_metric((first, second))
-    faster, slower = first, second
-    if first.mean_time_s(time_metric) > second.mean_time_s(time_metric):
-        faster, slower = second, first
+    time_metric = choose_time_metric((group, other))
+    faster, slower = group, other
+    if group.mean_time_s(time_metric) > other.mean_time_s(time_metric):
+        faster, slower = other, group
     paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
     times = (paired_faster.trial_times_s(time_metric), paired_slower.trial_times_s(time_metric))
-    intervals_s = (paired_faster.evaluation_rounding_s(time_metric), paired_slower.evaluation_rounding_s(time_metric))
+    intervals_s = (paired_faster.time_rounding_s(time_metric), paired_slower.time_rounding_s(time_metric))
     comparison = compare_paired_times(*times, intervals_s)
     return faster, slower, time_metric, comparison

@@ -101,7 +101,7 @@ def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
         return uncommitted
     times = {phase.name: _training_phase_times(phase, plan) for phase in training_phases(trial)}
     before, after = times.get("before"), times.get("after")
-    gain = _switch_time_gain(before, after, plan) if before and after else None
+    gain = _switch_gain(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
     samples = sum(phase_times.samples for phase_times in times.values())
     return replace(
@@ -166,34 +166,34 @@ def _training_phase_times(training_phase: TrainingPhase, plan: TrialPlan) -> Tra
     )
 
 
-def _seconds_per_global_batch(step_rows: pd.DataFrame, counted_s: "pd.Series[float]", batch_samples: int) -> float:
+def _seconds_per_global_batch(step_rows: pd.DataFrame, row_seconds: "pd.Series[float]", batch_samples: int) -> float:
     """Return the seconds that parallel workers need for a global batch of B samples: B / Σ(samples / seconds)."""
-    by_worker = pd.DataFrame({"samples": step_rows["samples"], "spent_s": counted_s}).groupby(step_rows["rank"]).sum()
+    by_worker = pd.DataFrame({"samples": step_rows["samples"], "spent_s": row_seconds}).groupby(step_rows["rank"]).sum()
     busy = by_worker[by_worker["samples"] > 0]
     if busy.empty or not (busy["spent_s"] > 0).all():
         return 0.0
     return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
 
 
-def _switch_time_gain(before: TrainingPhaseTimes, after: TrainingPhaseTimes, plan: TrialPlan) -> SwitchTimeGain:
+def _switch_gain(before_times: TrainingPhaseTimes, after_times: TrainingPhaseTimes, plan: TrialPlan) -> SwitchTimeGain:
     """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
     second = plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
-    exchange_s = before.exchanging_s - after.exchanging_s
+    exchange_s = before_times.exchanging_s - after_times.exchanging_s
     latency_before_s, latency_after_s = second.latencies_s
     latency_s = latency_before_s - latency_after_s
     bandwidth_s = (plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
     remaining_workers = plan.workers - len(second.workers_turned_servers)
-    shares_s = before.computing_s * (1 - plan.workers / remaining_workers)
+    shares_s = before_times.computing_s * (1 - plan.workers / remaining_workers)
     return SwitchTimeGain(
-        batch_s=before.batch_s - after.batch_s,
+        batch_s=before_times.batch_s - after_times.batch_s,
         shares_s=shares_s,
-        straggler_s=before.computing_s - after.computing_s - shares_s,
+        straggler_s=before_times.computing_s - after_times.computing_s - shares_s,
         exchange_s=exchange_s,
         latency_s=latency_s,
         bandwidth_s=bandwidth_s,
         queueing_s=exchange_s - latency_s - bandwidth_s,
-        finish_s=before.finishing_s - after.finishing_s,
+        finish_s=before_times.finishing_s - after_times.finishing_s,
     )
 
 
@@ -207,7 +207,7 @@ def median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> Stra
     return ranked[(len(ranked) - 1) // 2] if ranked else switch_results[0]
 
 
-def which_repeat_is_described(switch_results: Sequence[StrategySwitchResult]) -> str:
+def describe_chosen_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
     """Return which repeat of a strategy switch is described, such as "the median of 5 repeats"."""
     if len(switch_results) == 1:
         return "one repeat"
@@ -242,24 +242,24 @@ def describe_strategy_switch(result: StrategySwitchResult, worker_count: int) ->
     return f"the switch {_describe_switch_verdict(result, result.saved_s, batch_change, cause)}"
 
 
-def _describe_switch_verdict(result: StrategySwitchResult, saved_s: float, batch_clause: str, reason: str) -> str:
+def _describe_switch_verdict(result: StrategySwitchResult, saved_s: float, time_clause: str, reason: str) -> str:
     """Return the predicate of a sentence on a strategy switch, such as "paid, because …".
 
     The change of the batch time is given as the reason only where it agrees with the verdict.
     """
     if result.has_paid_off and saved_s > 0:
-        return f"paid, because {batch_clause}: {reason}"
+        return f"paid, because {time_clause}: {reason}"
     if result.has_paid_off:
-        return f"paid: {batch_clause}, but {result.quality}"
+        return f"paid: {time_clause}, but {result.quality}"
     if saved_s > 0 and result.verdict == "unknown":
-        return f"saved time, because {batch_clause}: {reason}; whether the model is as good as without it is unknown"
+        return f"saved time, because {time_clause}: {reason}; whether the model is as good as without it is unknown"
     if result.after and result.before and result.after.batch_s >= result.before.batch_s:
         quality = f"; {result.quality}" if result.has_lost_model_quality else ""
-        return f"did not pay, because {batch_clause}: {reason}{quality}"
+        return f"did not pay, because {time_clause}: {reason}{quality}"
     time_of_switch = (
         f"the switch itself took {format_number(1e3 * (result.hand_over_s or 0.0))} ms, more than that saves"
     )
-    return f"did not pay: {batch_clause}, but {result.quality or time_of_switch}"
+    return f"did not pay: {time_clause}, but {result.quality or time_of_switch}"
 
 
 def describe_main_cause_of_gain(gain: SwitchTimeGain, switch_result: StrategySwitchResult, worker_count: int) -> str:

@@ -47,7 +47,7 @@ class SystemClustering:
 
 
 @dataclass(frozen=True)
-class Clustering:
+class Clusterings:
     """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
 
     assignments: tuple[SystemClustering, ...]
@@ -69,7 +69,7 @@ def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
     return np.asarray((raw - raw.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] = CLUSTER_COUNTS) -> Clustering | None:
+def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] = CLUSTER_COUNTS) -> Clusterings | None:
     """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
 
     Numbers of clusters above half the number of different systems are left out.
@@ -78,7 +78,7 @@ def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] =
     different = len(np.unique(points, axis=0))
     with threadpool_limits(1):  # more threads do not help with a few dozen points
         partitions = tuple(_assign_clusters(points, systems, k) for k in k_values if 2 * k <= different)
-    return Clustering(partitions) if partitions else None
+    return Clusterings(partitions) if partitions else None
 
 
 def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> SystemClustering:

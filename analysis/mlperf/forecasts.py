@@ -23,7 +23,7 @@ LAWS: dict[str, laws.ScalingLaw] = {
     "Gustafson": laws.GustafsonLaw(),
     "+ log N": laws.LogarithmicLaw(),
     "USL": laws.UniversalScalabilityLaw(),
-    BEST_BATCH: laws.BestBatchTimeLaw(),
+    BEST_BATCH: laws.BestBatchTrainingTimeLaw(),
     PARTS_KNOWN_BATCH: laws.TrainingTimeLaw(),
     PARTS_CHOSEN_BATCH: laws.TrainingTimeLaw(batch="best"),
 }

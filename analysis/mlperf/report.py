@@ -50,10 +50,10 @@ def write_mlperf_report(
     return page
 
 
-def _chapter_figures(chapters: Iterable[Chapter], reached_chapters: list[Chapter]) -> Iterator[Drawing]:
+def _chapter_figures(chapters: Iterable[Chapter], collected_chapters: list[Chapter]) -> Iterator[Drawing]:
     """Yield the figures of all chapters, and append each chapter to the given list before its first figure."""
     for chapter in chapters:
-        reached_chapters.append(chapter)
+        collected_chapters.append(chapter)
         yield from chapter.figures
 
 

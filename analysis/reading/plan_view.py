@@ -134,7 +134,7 @@ class TrialPlan(PlanJsonRecord):
         return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.rank_pairs, 1.0))
 
     @property
-    def exchange_without_alpha_s(self) -> float:
+    def exchange_without_latency_s(self) -> float:
         """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
         return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.metrics.strategy_switch import (
+    describe_chosen_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
     median_saving_switch,
-    which_repeat_is_described,
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.summary import RunSummary
@@ -139,7 +139,7 @@ def scaling_efficiency_finding(summary: RunSummary) -> str:
         where = f"on {format_worker_count(*worker_counts)}"
     else:
         where = "on the most workers that ran under each condition"
-    parts = "; ".join(_efficiency_on_most_workers(curve, worker_counts, summary.target) for curve in curves)
+    parts = "; ".join(_efficiency_at_max_workers(curve, worker_counts, summary.target) for curve in curves)
     return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
 
 
@@ -194,7 +194,7 @@ def gain_of_more_workers_finding(summary: RunSummary) -> str:
     return "; ".join(_describe_worker_scaling(curve, _saturating_worker_count(curve, summary)) for curve in curves)
 
 
-def efficiency_over_one_worker_finding(summary: RunSummary) -> str:
+def efficiency_vs_one_worker_finding(summary: RunSummary) -> str:
     """Return a sentence on the efficiency of each strategy compared with one worker alone.
 
     Applies to a single number of workers beside one worker alone, without a target and with one combination of swept
@@ -235,7 +235,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
     fastest_strategies_finding,
     step_time_growth_finding,
     gain_of_more_workers_finding,
-    efficiency_over_one_worker_finding,
+    efficiency_vs_one_worker_finding,
     finished_trials_finding,
 )
 
@@ -243,7 +243,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 def switch_outcome_sentence(group: TrialGroup) -> str:
     """Return as a sentence whether a strategy switch took place and saved time, in the repeat of median saving."""
     switches = [trial.switch for trial in group.trials if trial.switch]
-    repeats = "; ".join(filter(None, (which_repeat_is_described(switches), describe_switch_outcomes(switches))))
+    repeats = "; ".join(filter(None, (describe_chosen_repeat(switches), describe_switch_outcomes(switches))))
     return f"{group.description}: {describe_strategy_switch(median_saving_switch(switches), group.workers)} ({repeats})"
 
 
@@ -361,7 +361,7 @@ def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
     return paired_t_test_p_value(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
 
 
-def _efficiency_on_most_workers(speedup_curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
+def _efficiency_at_max_workers(speedup_curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
     """Return a strategy's efficiency on the most workers: "26% with batch fixed, all of the loss in hardware".
 
     The number of workers is named where it differs between speedup curves. Where the target was missed on some number

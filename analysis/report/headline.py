@@ -142,7 +142,7 @@ def _winner_sentences(summary: RunSummary, comparison: TwoFastestStrategies) -> 
     missed = f"No strategy reached {comparison.target}; " if is_missed else ""
     winner_sentence = f"{missed}{comparison.description}"
     if describe_swept_effects(summary):
-        worst = _compare_at_worst_swept_values(summary)
+        worst = _two_fastest_at_slowest_values(summary)
         return [_sweep_effect_sentence(summary, worst), _why_winner_wins(summary, worst or comparison), winner_sentence]
     cause = _why_winner_wins(summary, comparison)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
@@ -158,7 +158,7 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
     return [findings.switch_outcome_sentence(group) for group in groups]
 
 
-def _compare_at_worst_swept_values(summary: RunSummary) -> TwoFastestStrategies | None:
+def _two_fastest_at_slowest_values(summary: RunSummary) -> TwoFastestStrategies | None:
     """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
     worst_effect = sweep_slowdowns(groups_by_swept_values(summary))[0]
     comparison = _two_fastest_strategies_at(summary, worst_effect.after.condition)
@@ -179,10 +179,10 @@ def _sweep_effect_sentence(summary: RunSummary, comparison_at_worst_values: TwoF
     worst_effect = sweep_slowdowns(groups_by_swept_values(summary))[0]
     least = _two_fastest_strategies_at(summary, worst_effect.before.condition)
     compared = [comparison_at_worst_values, least] if least and least.rival else [comparison_at_worst_values]
-    return "; ".join([effect, *(_winner_at_swept_values(comparison) for comparison in compared)])
+    return "; ".join([effect, *(_fastest_strategy_clause(comparison) for comparison in compared)])
 
 
-def _winner_at_swept_values(comparison: TwoFastestStrategies) -> str:
+def _fastest_strategy_clause(comparison: TwoFastestStrategies) -> str:
     """Return a clause such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
     condition, winner = f"with {comparison.winner.condition}", comparison.winner.strategy
     rival = comparison.rival.strategy if comparison.rival else ""

@@ -13,7 +13,7 @@ import numpy as np
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_comparison import (
     StrategyTimeGap,
-    compare_needed_samples,
+    check_samples_to_target,
     explain_missing_baselines,
     find_strategy_time_gap,
 )
@@ -63,8 +63,8 @@ def summary_sentences(summary: RunSummary) -> list[str]:
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
         *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
-        _describe_significant_pairs(summary),
-        _describe_fast_convergence(summary),
+        _describe_time_differences(summary),
+        _fast_convergence_warning(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
     ]
@@ -189,7 +189,7 @@ def _format_efficiency_interval(speedup_interval: Interval | None, worker_count_
     return f" [{low}, {high}]"
 
 
-def _describe_significant_pairs(summary: RunSummary) -> str:
+def _describe_time_differences(summary: RunSummary) -> str:
     """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
     differences = summary.time_differences
     if not differences:
@@ -202,9 +202,9 @@ def _describe_significant_pairs(summary: RunSummary) -> str:
     return f"{pairs} {verb} significantly (p < {SIGNIFICANCE_LEVEL:g}, paired by seed{partial_text}, Holm)"
 
 
-def _describe_fast_convergence(summary: RunSummary) -> str:
+def _fast_convergence_warning(summary: RunSummary) -> str:
     """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
-    names = [name for name, check in compare_needed_samples(summary.trial_groups).items() if check.has_too_few_samples]
+    names = [name for name, check in check_samples_to_target(summary.trial_groups).items() if check.is_too_fast]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
@@ -214,5 +214,5 @@ def _describe_fast_convergence(summary: RunSummary) -> str:
 def _describe_missing_baselines(summary: RunSummary) -> str:
     """Return why some strategies' samples to target could not be compared with those of one worker alone."""
     reason = explain_missing_baselines(summary.trial_groups)
-    some = " for some strategies" if compare_needed_samples(summary.trial_groups) else ""
+    some = " for some strategies" if check_samples_to_target(summary.trial_groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

@@ -54,7 +54,7 @@ def sweep_slowdowns(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> list[
     if not pairs:
         return []
     fastest, slowest = max(pairs, key=lambda pair: SweepSlowdown(*pair).time_ratio)
-    effects = _effects_between_values(groups_by_strategy, fastest.condition, slowest.condition)
+    effects = _slowdowns_between_values(groups_by_strategy, fastest.condition, slowest.condition)
     return sorted(effects, key=lambda effect: effect.time_ratio)
 
 
@@ -104,7 +104,7 @@ def _fastest_and_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[Tria
     return ranked[0], ranked[-1]
 
 
-def _effects_between_values(
+def _slowdowns_between_values(
     groups_by_strategy: Sequence[Sequence[TrialGroup]], first_values: str, last_values: str
 ) -> Iterator[SweepSlowdown]:
     """Yield the effect of changing between two combinations of swept values on each strategy that ran with both."""

@@ -10,12 +10,12 @@ from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_le
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.event_outcomes import PlannedEventTimes, planned_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_median_step_s
-from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
+from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import (
     StepStatistic,
     step_phase_seconds,
-    step_time_statistic,
+    step_time_statistic_name,
     step_time_statistics,
     typical_step_s,
 )
@@ -129,12 +129,12 @@ def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict])
         verdict=worst_verdict_level(fidelity_verdicts),
         reasons=[verdict.reason for verdict in fidelity_verdicts if verdict.level != VerdictLevel.VALID],
         steps=steps_done(trial),
-        samples=samples_done(trial),
+        samples=trained_sample_count(trial),
         seconds=trial.seconds,
         samples_per_second=samples_per_second(trial),
         time_to_target_s=None if has_missed else time_to_target_s(trial),
         samples_to_target=None if has_missed else samples_to_target(trial),
-        final=final_metrics(trial),
+        final=final_eval_metrics(trial),
         step_seconds=step_time_statistics(trial),
         predicted_step_seconds=predicted_median_step_s(trial),
         phase_seconds=step_phase_seconds(trial),
@@ -155,7 +155,7 @@ def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict])
         evaluation_samples=evaluation_interval_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
-        typical_of=step_time_statistic(plan),
+        typical_of=step_time_statistic_name(plan),
     )
 
 
@@ -262,7 +262,7 @@ class TrialGroup:
         """Most samples between evaluations, by which samples to target are rounded up; 0 if the target was missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
-    def evaluation_rounding_s(self, time_metric: TimeMetric) -> float:
+    def time_rounding_s(self, time_metric: TimeMetric) -> float:
         """Return the seconds between evaluations, by which a time to target is rounded up; 0 for a time per sample."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 

@@ -23,7 +23,7 @@ class ConvergenceCheck:
     p_value: float  # one-sided, of needing no fewer samples; `holm_adjust` adjusts several
 
     @property
-    def has_too_few_samples(self) -> bool:
+    def is_too_fast(self) -> bool:
         """Whether the strategy needs significantly fewer samples than the reference, which hints at a bug."""
         return self.p_value < SIGNIFICANCE_LEVEL
 

@@ -33,7 +33,7 @@ def calibrate_host(
     """
     engine.prepare(preparation_observer)
     pair = create_calibration_nodes(engine, transport)
-    unshaped = pair.measure_message_cost(None)
+    unshaped = pair.measure_message_performance(None)
     one_way_ms, cpu_ms = 1e3 * unshaped.round_trip_s / 2, 1e3 * unshaped.message_cpu_s
     print_line(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
     total_bps = max(unshaped.rate_bps, unshaped.both_bps or 0.0)
@@ -77,6 +77,6 @@ def _largest_shaped_rate_bps(node_pair: CalibrationNodePair, unshaped_bps: float
 
 def _goodput_vs_expected(node_pair: CalibrationNodePair, rate_bps: float, print_line: LinePrinter) -> float:
     """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
-    ratio = node_pair.measure_message_cost(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
+    ratio = node_pair.measure_message_performance(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
     print_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
     return ratio

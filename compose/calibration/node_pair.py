@@ -43,7 +43,7 @@ class CalibrationNodePair(ABC):
     """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
 
     @abstractmethod
-    def measure_message_cost(self, rate_bps: float | None) -> MessageCost:
+    def measure_message_performance(self, rate_bps: float | None) -> MessageCost:
         """Measure messages over a link of `rate_bps`, in bit/s, and return the results; None leaves the link unshaped.
 
         Raises:
@@ -55,11 +55,11 @@ class ProcessPair(CalibrationNodePair):
     """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
 
     def __init__(self, transport: TransportName) -> None:
-        """Store the transport to measure; `measure_message_cost` starts the two processes."""
+        """Store the transport to measure; `measure_message_performance` starts the two processes."""
         self._transport = transport
 
-    def measure_message_cost(self, rate_bps: float | None) -> MessageCost:
-        """Start two processes and return their measurement; see `CalibrationNodePair.measure_message_cost`."""
+    def measure_message_performance(self, rate_bps: float | None) -> MessageCost:
+        """Start two processes and return their measurement; see `CalibrationNodePair.measure_message_performance`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
@@ -78,7 +78,7 @@ class ProcessPair(CalibrationNodePair):
             if requester.stdout.readline().strip() == READY_LINE:
                 requester.send_signal(OPEN_START_GATE_SIGNAL)
             stdout, stderr = requester.communicate(timeout=MEASUREMENT_TIMEOUT_S)
-        return _parse_measurement(stdout, stderr)
+        return _parse_message_cost(stdout, stderr)
 
 
 class ContainerPair(CalibrationNodePair):
@@ -88,12 +88,12 @@ class ContainerPair(CalibrationNodePair):
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Store the images (device -> image tag) and the transport; `measure_message_cost` starts containers."""
+        """Store the images (device -> image tag) and the transport; `measure_message_performance` starts containers."""
         self._images = images
         self._transport = transport
 
-    def measure_message_cost(self, rate_bps: float | None) -> MessageCost:
-        """Start two containers and return their measurement; see `CalibrationNodePair.measure_message_cost`."""
+    def measure_message_performance(self, rate_bps: float | None) -> MessageCost:
+        """Start two containers and return their measurement; see `CalibrationNodePair.measure_message_performance`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
@@ -103,14 +103,14 @@ class ContainerPair(CalibrationNodePair):
             issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
-                return self._message_cost_in_containers(client, stack, run_name, folder, host.user, rate_bps)
+                return self._measure_in_containers(client, stack, run_name, folder, host.user, rate_bps)
             except (DockerException, OSError) as error:
                 raise HostError(
                     f"calibration failed: the two measuring containers could not be started or read: {error}; "
                     "`ensayo doctor` checks Docker"
                 ) from error
 
-    def _message_cost_in_containers(
+    def _measure_in_containers(
         self,
         docker_client: Any,
         exit_stack: ExitStack,
@@ -145,9 +145,9 @@ class ContainerPair(CalibrationNodePair):
             exit_stack.callback(_remove_container, container)
             container.start()
             containers.append(container)
-        return self._message_cost(docker_client, run_name, containers, rate_bps)
+        return self._measure_nodes(docker_client, run_name, containers, rate_bps)
 
-    def _message_cost(self, client: Any, run_name: str, nodes: list[Container], rate_bps: float | None) -> MessageCost:
+    def _measure_nodes(self, client: Any, run_name: str, nodes: list[Container], rate_bps: float | None) -> MessageCost:
         """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
         requester = nodes[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
@@ -158,7 +158,7 @@ class ContainerPair(CalibrationNodePair):
         requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
         stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")
         stderr = requester.logs(stdout=False, stderr=True).decode(errors="replace")
-        return _parse_measurement(stdout, stderr)
+        return _parse_message_cost(stdout, stderr)
 
 
 def create_calibration_nodes(engine: Engine, transport: TransportName) -> CalibrationNodePair:
@@ -268,7 +268,7 @@ def _start_measuring_process(arguments: list[str], environment: dict[str, str]) 
             process.kill()
 
 
-def _parse_measurement(stdout: str, stderr: str) -> MessageCost:
+def _parse_message_cost(stdout: str, stderr: str) -> MessageCost:
     """Return the measurement that the requesting node printed as its last line of JSON.
 
     Raises:

@@ -179,16 +179,18 @@ def host_demand_of_trial(
     cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
         overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
-        _add_host_need(wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s)
+        _add_host_demand(
+            wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s
+        )
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
         cpu_need = f"{1e3 * load.total_cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
-        _add_host_need(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
+        _add_host_demand(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
         if load.compute_phases:
-            _add_host_need(needs, load.slowest_worker_text, load.min_compute_time_dilation(cores))
+            _add_host_demand(needs, load.slowest_worker_text, load.min_compute_time_dilation(cores))
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
             compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _add_host_need(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+            _add_host_demand(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
     largest_load = max(loads, key=lambda load: load.total_cpu_s)
     return TrialHostDemand(
         trial=plan.trial,
@@ -201,7 +203,7 @@ def host_demand_of_trial(
     )
 
 
-def _add_host_need(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
+def _add_host_demand(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
     """Add a need of a trial and the least time dilation that meets it; for a known need, keep the larger dilation."""
     time_dilation_by_demand[demand_text] = max(min_time_dilation, time_dilation_by_demand.get(demand_text, 0.0))
 

@@ -14,7 +14,7 @@ from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import too_frequent_event_conflicts
 from services.plan import random_event_horizon_s
-from services.scenario.scenario import Scenario, TrialSettings, TrialSpec
+from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
 from services.schema.conflicts import KeyPath as Key
@@ -112,8 +112,8 @@ def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str
 
     If only some combinations have a problem, the message of the problem names the first such combination.
     """
-    choices = [choice for choice in scenario.all_trial_settings() if choice.repeat == 0]
-    choices_by_conflict: dict[KeyConflict, list[TrialSettings]] = defaultdict(list)
+    choices = [choice for choice in scenario.all_trial_identities() if choice.repeat == 0]
+    choices_by_conflict: dict[KeyConflict, list[TrialIdentity]] = defaultdict(list)
     for choice in choices:
         for conflict in _trial_conflicts(scenario, choice, engine_name):
             choices_by_conflict[conflict].append(choice)
@@ -125,12 +125,12 @@ def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str
     ]
 
 
-def _trial_conflicts(scenario: Scenario, trial_settings: TrialSettings, engine_name: str | None) -> list[KeyConflict]:
+def _trial_conflicts(scenario: Scenario, trial_identity: TrialIdentity, engine_name: str | None) -> list[KeyConflict]:
     """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
-        trial = scenario.trial(trial_settings)
+        trial = scenario.trial(trial_identity)
     except ValidationError as error:
-        return list(explain_validation_error(error, scenario.document_at_sweep_point(trial_settings)))
+        return list(explain_validation_error(error, scenario.document_with_swept_values(trial_identity)))
     return list(_worker_throughput_conflict(trial)) if engine_name == "simulated" else []
 
 
@@ -152,8 +152,8 @@ def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> 
     if not has_random_events and not any(path.startswith("events") for path in swept_paths):
         return []
     longest: dict[Key, tuple[float, KeyConflict]] = {}  # key -> duration of the longest trial, its conflict
-    for choice in (choice for choice in scenario.all_trial_settings() if choice.repeat == 0):
-        events, trial = Scenario.decode(scenario.document_at_sweep_point(choice)).events, scenario.trial(choice)
+    for choice in (choice for choice in scenario.all_trial_identities() if choice.repeat == 0):
+        events, trial = Scenario.decode(scenario.document_with_swept_values(choice)).events, scenario.trial(choice)
         if not any(event.at.random for event in events):
             continue
         duration_s = random_event_horizon_s(trial)

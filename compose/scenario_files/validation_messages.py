@@ -27,8 +27,8 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
     "missing": "required key is missing; add it",
     "model_type": "must be a section{it.wrong_value_text}; allowed keys are {it.allowed_keys}",
     "dict_type": "must be a section{it.wrong_value_text}{it.key_description_text}",
-    "list_type": "must be a list{it.wrong_value_text}{it.write_as_list_hint}{it.key_description_text}",
-    "tuple_type": "must be a list{it.wrong_value_text}{it.write_as_list_hint}{it.key_description_text}",
+    "list_type": "must be a list{it.wrong_value_text}{it.list_syntax_hint}{it.key_description_text}",
+    "tuple_type": "must be a list{it.wrong_value_text}{it.list_syntax_hint}{it.key_description_text}",
     "bool_type": "must be true or false{it.wrong_value_text}",
     "too_long": "has too many items{it.key_description_text}",
     "too_short": "must not be empty",
@@ -125,7 +125,7 @@ class InvalidScenarioValue:
         return f" ({description})" if description else ""
 
     @property
-    def write_as_list_hint(self) -> str:
+    def list_syntax_hint(self) -> str:
         """End of a message that suggests to write the wrong value as a list; empty if the value is a section."""
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 

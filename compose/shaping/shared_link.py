@@ -39,7 +39,7 @@ def network_switch_address(plan: Plan) -> str:
 
 def shared_links_setup_script(plan: Plan) -> str:
     """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
-    incoming, outgoing = incoming_outgoing_links(plan)
+    incoming, outgoing = shared_links_by_htb_tree(plan)
     lines = [
         *_interface_lookup_commands(plan),
         *htb_tree.ingress_redirect_commands("$dev"),
@@ -65,12 +65,12 @@ def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, 
     """Return the HTB classes that the kernel should have: (direction, class) -> link and wall-clock rate in bit/s."""
     return {
         (direction, _class_id(k)): (link, link.rate_bps / plan.dilation)
-        for direction, links in zip(("in", "out"), incoming_outgoing_links(plan), strict=True)
+        for direction, links in zip(("in", "out"), shared_links_by_htb_tree(plan), strict=True)
         for k, link in enumerate(links)
     }
 
 
-def incoming_outgoing_links(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
+def shared_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
     """Split the shared links by the HTB tree of the network switch: for arriving and for departing packets.
 
     No path passes two links of the same tree.

@@ -31,7 +31,7 @@ def build_network(
         for source, target in link.directed_node_pairs
         if link.rate
     )
-    partial_paths = [*topology.node_paths(nodes), *(path for link in present_links for path in _directed_paths(link))]
+    partial_paths = [*topology.pair_paths(nodes), *(path for link in present_links for path in _directed_paths(link))]
     return Network(
         shared_links=(*pair_limits, *topology.shared_links(nodes)),
         paths=tuple(_end_to_end_paths(nodes, access_links, partial_paths)),

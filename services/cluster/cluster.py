@@ -75,16 +75,16 @@ class WorkerGroup(AccessLinkSettings):
         return worker_spec.model_copy(update=cleared | declared)
 
     def key_conflicts(
-        self, inherited_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
+        self, cluster_worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
-            inherited_spec: the properties that the group inherits.
+            cluster_worker_spec: properties of every worker, which the group inherits.
             group_index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.apply_overrides(inherited_spec).key_conflicts():
+        for key_path, message in self.apply_overrides(cluster_worker_spec).key_conflicts():
             yield KeyConflict(("groups", group_index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
             yield KeyConflict(
@@ -116,7 +116,7 @@ class Cluster(FrozenRecord):
             yield from group.key_conflicts(self.worker, k, self.groups[:k])
         yield from prepend_parent_key("network", self.network.key_conflicts())
         for k, link in enumerate(self.links):
-            yield from prepend_parent_key("links", prepend_parent_key(k, link.conflicts_with(self.links[:k])))
+            yield from prepend_parent_key("links", prepend_parent_key(k, link.key_conflicts_with(self.links[:k])))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""

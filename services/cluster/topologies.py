@@ -41,7 +41,7 @@ class Topology(ScenarioComponent):
     def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         """Return the links whose rate several nodes share."""
 
-    def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
+    def pair_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
         """Return delay and loss between pairs of nodes, not counting the delay and loss of their access links."""
         return ()
 
@@ -112,7 +112,7 @@ class RackTopology(Topology):
         links = [self._rack_links(number, racks) for number in range(len(racks))] if len(racks) > 1 else []
         return (*(up for up, _ in links), *(down for _, down in links))  # in the order in which messages pass them
 
-    def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
+    def pair_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
         return tuple(
             NetworkPath(source=source, target=target, delay_s=self.delay)
             for source_rack, target_rack in product(self.colocated_node_groups(nodes), repeat=2)
@@ -176,7 +176,7 @@ class RegionTopology(Topology):
             if directed.link.rate
         )
 
-    def node_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
+    def pair_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:
         return tuple(
             NetworkPath(
                 source=source,
@@ -270,7 +270,7 @@ class NodePairLink(LinkProperties):
         """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
-    def conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
+    def key_conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
         yield from self.key_conflicts()
         if self.nodes[0] == self.nodes[1]:

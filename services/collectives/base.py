@@ -202,7 +202,7 @@ class Collective(ScenarioComponent, ABC):
     """An all-reduce algorithm: afterwards all n ranks hold the sum of their vectors.
 
     The closed form counts α, the latency of a message, once per message of the longest chain. A pipeline overlaps the
-    part `latency_during_transfer_s` of this latency with data transfer.
+    part `latency_hidden_by_transfer_s` of this latency with data transfer.
     """
 
     closed_form: ClassVar[str]  # formula of `all_reduce_time_s`, as reports print it
@@ -228,7 +228,7 @@ class Collective(ScenarioComponent, ABC):
             beta_s_per_byte: seconds per byte on a link in one direction, β; links are full duplex.
         """
 
-    def latency_during_transfer_s(
+    def latency_hidden_by_transfer_s(
         self,
         rank_count: int,  # noqa: ARG002 - only pipelines hide latency
         vector_bytes: float,  # noqa: ARG002

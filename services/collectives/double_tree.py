@@ -59,10 +59,10 @@ class DoubleBinaryTree(Collective):
         From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
         """
         fill_bytes = _pieces_to_fill_pipeline(rank_count) * min(self.segment, vector_bytes / 2)
-        busiest_bytes = _max_vectors_sent_per_rank(rank_count) * vector_bytes + fill_bytes
+        busiest_bytes = _max_sent_volume_in_vectors(rank_count) * vector_bytes + fill_bytes
         return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
-    def latency_during_transfer_s(
+    def latency_hidden_by_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
         """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
@@ -74,7 +74,7 @@ class DoubleBinaryTree(Collective):
         if rank_count == 1:
             return 0.0
         levels, piece_share = 2 * _tree_depth(rank_count), min(piece_bytes / vector_bytes, 0.5)
-        vectors_sent = _max_vectors_sent_per_rank(rank_count)
+        vectors_sent = _max_sent_volume_in_vectors(rank_count)
         exposed_share = (vectors_sent / 2 + levels * piece_share) / (
             vectors_sent + _pieces_to_fill_pipeline(rank_count) * piece_share
         )
@@ -86,7 +86,7 @@ def _tree_depth(rank_count: int) -> int:
     return rank_count.bit_length() - 1
 
 
-def _max_vectors_sent_per_rank(rank_count: int) -> float:
+def _max_sent_volume_in_vectors(rank_count: int) -> float:
     """Return how many times the busiest rank sends the whole vector: 2, or 1.5 for three ranks and 1 for two."""
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 

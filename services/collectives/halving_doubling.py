@@ -26,7 +26,7 @@ class HalvingDoubling(PairwiseExchange):
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         ranks = ranks_after_folding(rank_count)
         chunk_count = len(ranks)
-        rounds = self._insert_ready_messages((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
+        rounds = self._insert_readiness_tokens((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
         all_rounds = add_rank_folding(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 

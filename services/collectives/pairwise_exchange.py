@@ -19,7 +19,7 @@ class PairwiseExchange(RendezvousCollective):
         """Number of consecutive messages per round: the data and, with a rendezvous, an empty message before it."""
         return 1 + self.uses_rendezvous
 
-    def _insert_ready_messages(self, rounds: Iterable[Round]) -> Iterator[Round]:
+    def _insert_readiness_tokens(self, rounds: Iterable[Round]) -> Iterator[Round]:
         """Yield the rounds, each after empty messages (tokens) with which receivers report that they are ready."""
         for transfers in rounds:
             if self.uses_rendezvous:

@@ -24,7 +24,7 @@ class RecursiveDoubling(PairwiseExchange):
             tuple(Transfer(rank, ranks[position ^ distance], 0, 1, "reduce") for position, rank in enumerate(ranks))
             for distance in (1 << bit for bit in range(len(ranks).bit_length() - 1))
         )
-        rounds_with_tokens = self._insert_ready_messages(rounds)
+        rounds_with_tokens = self._insert_readiness_tokens(rounds)
         with_tokens = not self.uses_rendezvous
         return TransferSchedule(rounds=add_rank_folding(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
 

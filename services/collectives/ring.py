@@ -71,7 +71,7 @@ class Ring(Collective):
         """Return the run time in seconds: 2(n-1) rounds for n ranks, each of which sends 1/n of the vector."""
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
-    def latency_during_transfer_s(
+    def latency_hidden_by_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
     ) -> float:
         """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.

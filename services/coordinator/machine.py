@@ -68,7 +68,7 @@ class FinishRun:
 
 
 @dataclass(frozen=True)
-class EndWaitForStrategySwitch:
+class EndNodeWaitsForSwitch:
     """Action: end the waiting of nodes for a strategy switch, because all workers have left the run."""
 
 
@@ -80,7 +80,7 @@ RunAction: TypeAlias = (
     | RequestWorkerStrategySwitch
     | AnnounceRunStop
     | FinishRun
-    | EndWaitForStrategySwitch
+    | EndNodeWaitsForSwitch
     | switch_machine.SwitchAction
 )
 
@@ -160,10 +160,10 @@ class RunStateMachine:
             actions.append(LogTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
             actions.extend(self._continue_switch_or_stop(report.epoch))
         if not self.is_synchronous:
-            actions.extend(self._count_asynchronous_epoch(replace(report, parameters=b"")))
+            actions.extend(self._count_async_worker_epoch(replace(report, parameters=b"")))
         return actions
 
-    def _count_asynchronous_epoch(self, epoch_report: EpochReport) -> list[RunAction]:
+    def _count_async_worker_epoch(self, epoch_report: EpochReport) -> list[RunAction]:
         """Count an asynchronous worker's epoch report towards the current pass over the training data.
 
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
@@ -290,7 +290,7 @@ class RunStateMachine:
         self._left_nodes.add(node_name)
         actions = self.abort_strategy_switch(f"{node_name} has left") if node_name in self.worker_names else []
         if self.strategy_switch and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
-            actions.append(EndWaitForStrategySwitch())
+            actions.append(EndNodeWaitsForSwitch())
         return [*actions, FinishRun()] if self._left_nodes == self.node_names else actions
 
     def _start_training_when_ready(self) -> list[RunAction]:

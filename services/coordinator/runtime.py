@@ -8,7 +8,7 @@ import numpy as np
 
 from services.coordinator.machine import (
     AnnounceRunStop,
-    EndWaitForStrategySwitch,
+    EndNodeWaitsForSwitch,
     EvaluateParameters,
     FinishRun,
     LogTrainLoss,
@@ -121,8 +121,8 @@ class CoordinatorRuntime:
     def _link_event_start_future(self, event_number: int) -> asyncio.Future[float]:
         return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
-    def _switch_decision_future(self, stopped_or_loaded: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
-        return self._switch_decisions.setdefault(stopped_or_loaded, asyncio.get_running_loop().create_future())
+    def _switch_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
+        return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
     def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's epoch report; a repeated report gets the same future."""
@@ -157,7 +157,7 @@ class CoordinatorRuntime:
                 self._start_strategy_switch()
             case AnnounceSwitchDecision():
                 self._announce_switch_decision(action)
-            case EndWaitForStrategySwitch():
+            case EndNodeWaitsForSwitch():
                 self._is_switch_wait_cancelled = True
                 self._strategy_switch_call.set()
 

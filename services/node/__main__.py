@@ -66,7 +66,7 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _simulate_folders_from_stdin(_: argparse.Namespace) -> int:
+def _simulate_trial_folders(_: argparse.Namespace) -> int:
     from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
@@ -109,7 +109,7 @@ def _parse_arguments() -> argparse.Namespace:
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")
     command.set_defaults(start=_measure_message_costs)
-    commands.add_parser("simulate").set_defaults(start=_simulate_folders_from_stdin)
+    commands.add_parser("simulate").set_defaults(start=_simulate_trial_folders)
     return parser.parse_args()
 
 

@@ -27,7 +27,7 @@ from services.runtime.control import CoordinatorClient, LeaveReport
 from services.runtime.core_share import CpuCoreShare
 from services.runtime.device import Device, select_device
 from services.runtime.host_facts import describe_memory_allocator
-from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, unit_step_duration_factor
+from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, duration_factor_of_one
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
@@ -223,7 +223,7 @@ def _make_compute_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: Wor
     if node.throughput is None:
         return HostSpeedPacer(clock, slowdowns)
     variation = node.variation
-    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else unit_step_duration_factor
+    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else duration_factor_of_one
     return DeclaredSpeedPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
 
 

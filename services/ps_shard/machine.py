@@ -243,7 +243,7 @@ class ShardStateMachine:
         extra_steps = self.synchroniser.allowed_extra_steps(
             steps_ahead=step - slowest_clock,
             own_step_s=self._step_timings[worker_rank].step_s,
-            slowest_due_in_s=max(0.0, self._predicted_step_finish_s(slowest) - now_s),
+            slowest_finish_s=max(0.0, self._predicted_step_finish_s(slowest) - now_s),
             slowest_step_s=self._step_timings[slowest].step_s,
         )
         self._granted_steps[worker_rank] = step + extra_steps - 1

@@ -33,8 +33,8 @@ class Clock(ABC):
         """Return the wall-clock seconds in which `virtual_s` virtual seconds pass."""
 
     @abstractmethod
-    async def run_compute(self, work: Callable[[], Result]) -> Result:
-        """Call the compute function `work` without blocking the node's messages, and return its result."""
+    async def run_compute(self, function: Callable[[], Result]) -> Result:
+        """Call the compute function without blocking the node's messages, and return its result."""
 
     async def sleep_until(self, deadline_s: float) -> None:
         """Sleep until the virtual time `deadline_s`; return at once if this time has passed."""
@@ -59,8 +59,8 @@ class WallClock(Clock):
     def to_wall_s(self, virtual_s: float) -> float:
         return virtual_s * self._dilation
 
-    async def run_compute(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+    async def run_compute(self, function: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
 class VirtualClock(Clock):
@@ -75,8 +75,8 @@ class VirtualClock(Clock):
     def to_wall_s(self, virtual_s: float) -> float:
         return virtual_s
 
-    async def run_compute(self, work: Callable[[], Result]) -> Result:
-        return work()
+    async def run_compute(self, function: Callable[[], Result]) -> Result:
+        return function()
 
 
 class _VirtualTimeSelector(selectors.SelectSelector):

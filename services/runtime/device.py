@@ -83,12 +83,12 @@ def _select_gpu_or_cpu() -> Device:
     try:
         return CudaDevice(_working_gpu_name(), "auto: a GPU is usable")
     except HostError as error:
-        return CpuDevice(_cpu_model(), f"auto: {error}")
+        return CpuDevice(_cpu_model_name(), f"auto: {error}")
 
 
 _SELECTORS: dict[DeviceSelection, Callable[[], Device]] = {
     "auto": _select_gpu_or_cpu,
-    "cpu": lambda: CpuDevice(_cpu_model(), "cpu was requested"),
+    "cpu": lambda: CpuDevice(_cpu_model_name(), "cpu was requested"),
     "cuda": lambda: CudaDevice(_working_gpu_name(), "cuda was requested"),
 }
 
@@ -109,7 +109,7 @@ def _working_gpu_name() -> str:
         raise HostError(f"no usable GPU: CuPy failed with {error!r}; {GPU_INSTALL_HINT}") from error
 
 
-def _cpu_model() -> str:
+def _cpu_model_name() -> str:
     """Return the model name of the host's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

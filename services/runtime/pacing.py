@@ -57,12 +57,12 @@ class ComputeSpeedPacer(ABC):
     """Base class that runs a worker's compute at the speed of the host or of an emulated device."""
 
     @abstractmethod
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:
-        """Run `work`, the compute of `sample_count` samples in this step, at the worker's speed."""
+    async def compute(self, step: int, sample_count: int, function: Callable[[], Result]) -> TimedComputeResult[Result]:
+        """Run `function`, the compute of `sample_count` samples in this step, at the worker's speed."""
 
     @abstractmethod
-    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
-        """Run the compute function `work` once before training starts, to measure how long a step's compute takes."""
+    async def measure_compute_time(self, function: Callable[[], Result]) -> None:
+        """Run the compute function once before training starts, to measure how long a step's compute takes."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ class HostSpeedPacer(ComputeSpeedPacer):
     clock: Clock
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
 
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:  # noqa: ARG002
+    async def compute(self, step: int, sample_count: int, function: Callable[[], Result]) -> TimedComputeResult[Result]:  # noqa: ARG002
         start_s = self.clock.now()
-        result = await self.clock.run_compute(work)
+        result = await self.clock.run_compute(function)
         await self.clock.sleep_until(self.slowdowns.end_of_compute_s(start_s, self.clock.now() - start_s))
         return TimedComputeResult(result)
 
-    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
-        await self.clock.run_compute(work)
+    async def measure_compute_time(self, function: Callable[[], Result]) -> None:
+        await self.clock.run_compute(function)
 
 
-def unit_step_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
+def duration_factor_of_one(step: int) -> float:  # noqa: ARG001 - every step is like any other
     """Return 1.0: the duration of a step does not vary on a device of constant speed."""
     return 1.0
 
@@ -94,12 +94,12 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
     clock: Clock
     throughput: float  # samples per virtual second, in a step without variation and slowdowns
     slot: float  # time slot of this worker among the workers of the host, in [0, 1)
-    duration_factor: Callable[[int], float] = unit_step_duration_factor  # of a step
+    duration_factor: Callable[[int], float] = duration_factor_of_one  # of a step
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _mean_compute_s: float = field(default=0.0)  # running mean
     _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
 
-    async def compute(self, step: int, sample_count: int, work: Callable[[], Result]) -> TimedComputeResult[Result]:
+    async def compute(self, step: int, sample_count: int, function: Callable[[], Result]) -> TimedComputeResult[Result]:
         # The exchange after the previous step, and so this step, began late by `_previous_late_s`: the device would be
         # ahead by that much. If the exchange waited for a worker that was later still, this is the part known here.
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
@@ -107,14 +107,14 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
         compute_s = self.duration_factor(step) * sample_count / self.throughput
         forward_end_s, buckets_s = self.gradient_bucket_deadlines(start_s, compute_s)
         await self.clock.sleep_until(start_s + self._compute_slot_offset_s(buckets_s[-1] - start_s))
-        result = await self._run_and_time(work)
+        result = await self._run_and_time(function)
         await self.clock.sleep_until(buckets_s[-1])
         end_s = self.clock.now()
         self._previous_late_s = max(0.0, end_s - buckets_s[-1])
         return TimedComputeResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
 
-    async def measure_compute_time(self, work: Callable[[], Result]) -> None:
-        await self._run_and_time(work)
+    async def measure_compute_time(self, function: Callable[[], Result]) -> None:
+        await self._run_and_time(function)
 
     def gradient_bucket_deadlines(
         self, start_s: float, compute_s: float, backward_shares: tuple[float, ...] = SINGLE_BUCKET
@@ -139,10 +139,10 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
         guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * declared_compute_s)
         return guard_s + self.slot * max(0.0, declared_compute_s - guard_s - 2 * self._mean_compute_s)
 
-    async def _run_and_time(self, work: Callable[[], Result]) -> Result:
-        """Run the compute function `work`, and update the running mean of its duration."""
+    async def _run_and_time(self, function: Callable[[], Result]) -> Result:
+        """Run the compute function, and update the running mean of its duration."""
         start_s = self.clock.now()
-        result = await self.clock.run_compute(work)
+        result = await self.clock.run_compute(function)
         compute_s = self.clock.now() - start_s
         self._mean_compute_s = COMPUTE_TIME_SMOOTHING * self._mean_compute_s + (1 - COMPUTE_TIME_SMOOTHING) * compute_s
         return result

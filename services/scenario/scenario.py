@@ -160,9 +160,9 @@ class Scenario(FrozenRecord):
         Raises:
             pydantic.ValidationError: a combination of swept values has conflicts; only the first one is reported.
         """
-        return tuple(self.trial(choice) for choice in self.all_trial_settings())
+        return tuple(self.trial(choice) for choice in self.all_trial_identities())
 
-    def all_trial_settings(self) -> Iterator["TrialSettings"]:
+    def all_trial_identities(self) -> Iterator["TrialIdentity"]:
         """Yield strategy label, swept values and repeat of every trial, in the order in which trials run.
 
         The baseline comes first, then the strategies in their order. For each of them all combinations of swept values
@@ -172,32 +172,32 @@ class Scenario(FrozenRecord):
         for label in ((None,) if self.baseline else ()) + tuple(self.strategies):
             for sweep_point in sweep_points(self._sweep_axes_of_strategy(label)):
                 for repeat in range(self.repeats):
-                    yield TrialSettings(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
+                    yield TrialIdentity(index=next(index), label=label, sweep_point=sweep_point, repeat=repeat)
 
-    def trial(self, settings: "TrialSettings") -> "TrialSpec":
+    def trial(self, identity: "TrialIdentity") -> "TrialSpec":
         """Return the trial with the given strategy, swept values and repeat.
 
         Raises:
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
-        swept = Scenario.decode(self.document_at_sweep_point(settings))  # validates swept values, which may be anything
-        return TrialSpec.from_trial_settings(settings, Scenario.decode(swept.single_trial_document(settings)))
+        swept = Scenario.decode(self.document_with_swept_values(identity))  # validates the swept values
+        return TrialSpec.from_trial_identity(identity, Scenario.decode(swept.single_trial_document(identity)))
 
-    def document_at_sweep_point(self, trial_settings: "TrialSettings") -> ScenarioDocument:
+    def document_with_swept_values(self, trial_identity: "TrialIdentity") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
-        return apply_sweep_point(self.sweep, trial_settings.sweep_point, self.encode())
+        return apply_sweep_point(self.sweep, trial_identity.sweep_point, self.encode())
 
-    def single_trial_document(self, settings: "TrialSettings") -> ScenarioDocument:
+    def single_trial_document(self, identity: "TrialIdentity") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists with a single trial: one strategy, one seed, no sweep.
 
         Nodes that the strategy does not use are left out, and so are published curves.
         """
         document = self.encode()
-        if settings.label is None:
+        if identity.label is None:
             strategies, workers, servers = BASELINE_STRATEGIES, 1, 0
         else:
-            strategies = {settings.label: document["strategies"].get(settings.label)}
-            workers, servers = self.cluster.workers, self.strategies[settings.label].training_phases().server_count
+            strategies = {identity.label: document["strategies"].get(identity.label)}
+            workers, servers = self.cluster.workers, self.strategies[identity.label].training_phases().server_count
         cluster = self.cluster.restrict_to_cluster_size(workers, servers)
         events = restrict_events_to_nodes(self.events, cluster_node_names(workers, servers))
         return document | {
@@ -205,7 +205,7 @@ class Scenario(FrozenRecord):
             "sweep": {},
             "baseline": False,
             "repeats": 1,
-            "seed": self.seed + settings.repeat,
+            "seed": self.seed + identity.repeat,
             "cluster": cluster.model_dump(mode="json"),
             "events": [event.model_dump(mode="json") for event in events],
             "published": [],
@@ -255,7 +255,7 @@ class Scenario(FrozenRecord):
         """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            conflicts = strategy.conflicts(self._cluster_and_workload_sizes())
+            conflicts = strategy.scenario_conflicts(self._cluster_and_workload_sizes())
             yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
         if self.workload.global_batch_size(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
@@ -306,7 +306,7 @@ class Scenario(FrozenRecord):
                 yield KeyConflict(("events", k, "at", "step"), message)
 
 
-class TrialSettings(FrozenRecord):
+class TrialIdentity(FrozenRecord):
     """Strategy label, swept values and repeat, which identify one trial of a scenario."""
 
     index: int  # position in the list of trials
@@ -329,27 +329,27 @@ class TrialSpec(FrozenRecord):
     baseline: bool
 
     @classmethod
-    def from_trial_settings(cls, trial_settings: TrialSettings, scenario: Scenario) -> Self:
+    def from_trial_identity(cls, trial_identity: TrialIdentity, scenario: Scenario) -> Self:
         """Return one trial; `scenario` must already be reduced to this trial's strategy, swept values and seed."""
         ((label, strategy),) = scenario.strategies.items()
         workers = scenario.cluster.workers
         other_labels = {
             name: swept_value_label(value)
-            for name, value in trial_settings.sweep_point.items()
+            for name, value in trial_identity.sweep_point.items()
             if name not in {"workers", WORKERS_KEY_PATH}
         }
         other_parts = map(folder_name_part, other_labels.values())
-        id_parts = (f"{trial_settings.index:03}", label, f"w{workers}", *other_parts, f"r{trial_settings.repeat}")
+        id_parts = (f"{trial_identity.index:03}", label, f"w{workers}", *other_parts, f"r{trial_identity.repeat}")
         return cls(
-            index=trial_settings.index,
+            index=trial_identity.index,
             id="-".join(id_parts),
             label=label,
             strategy=strategy,
             scenario=scenario,
-            repeat=trial_settings.repeat,
+            repeat=trial_identity.repeat,
             seed=scenario.seed,
             labels={"workers": workers, **other_labels},
-            baseline=trial_settings.label is None,
+            baseline=trial_identity.label is None,
         )
 
 

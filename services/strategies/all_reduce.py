@@ -39,7 +39,7 @@ class AllReduce(SinglePhaseStrategy):
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.compress.init_state(1) is not None:
             why = "all_reduce adds vectors at every hop, so it needs a compressor without state"
             yield KeyConflict((), f"{why}; compressor {self.compress.kind} has state")
@@ -87,7 +87,7 @@ class AllReduce(SinglePhaseStrategy):
         flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.rank_pairs}
         transfer_s = self.collective.all_reduce_time_s(ranks, size_bytes, 0.0, _seconds_per_byte(schedule, cost_model))
         waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
-        hidden_s = self._overlapped_latency_s(schedule, cost_model, transfer_s, waits_s)
+        hidden_s = self._latency_hidden_by_transfer_s(schedule, cost_model, transfer_s, waits_s)
         return StepTimePrediction(
             compute_s=cost_model.kth_fastest_compute_s(ranks),
             exchange_s=transfer_s + waits_s - hidden_s,
@@ -95,7 +95,7 @@ class AllReduce(SinglePhaseStrategy):
             + (", less the part of α that pieces hide" if hidden_s else ""),
         )
 
-    def _overlapped_latency_s(
+    def _latency_hidden_by_transfer_s(
         self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
     ) -> float:
         """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
@@ -103,7 +103,7 @@ class AllReduce(SinglePhaseStrategy):
             return 0.0
         ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
         piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
-        return self.collective.latency_during_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
+        return self.collective.latency_hidden_by_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
     def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(worker_context, self.compress)
@@ -157,6 +157,6 @@ def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> floa
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _bytes_by_flow(bytes_by_pair: Mapping[RankPair, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+def _bytes_by_flow(rank_pair_bytes: Mapping[RankPair, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
     """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
-    return tuple(sorted(((names[source], names[target]), weight) for (source, target), weight in bytes_by_pair.items()))
+    return tuple(sorted(((names[source], names[target]), size) for (source, target), size in rank_pair_bytes.items()))

@@ -128,7 +128,7 @@ class TrainingPhases:
 class Strategy(ScenarioComponent, ABC):
     """Base class of a strategy as declared in a scenario: validation, network-dependent values, training phases."""
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
         """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
         yield from ()
 

@@ -134,15 +134,15 @@ class StepTimePrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def training_s(self, step_count: int, relative_batch_shares: Sequence[int]) -> float:
+    def training_s(self, step_count: int, worker_batch_weights: Sequence[int]) -> float:
         """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
 
-        Each worker computes its share, given by `relative_batch_shares`. In asynchronous training a fast worker
+        Each worker computes its share, given by `worker_batch_weights`. In asynchronous training a fast worker
         computes more than its share.
         """
-        steps_s = self.steps_s or (self.step_s,) * len(relative_batch_shares)
+        steps_s = self.steps_s or (self.step_s,) * len(worker_batch_weights)
         if not all(steps_s):
             return 0.0
-        shares_per_s = sum(share / step_s for share, step_s in zip(relative_batch_shares, steps_s, strict=True))
-        batches_per_s = shares_per_s / sum(relative_batch_shares)
+        shares_per_s = sum(share / step_s for share, step_s in zip(worker_batch_weights, steps_s, strict=True))
+        batches_per_s = shares_per_s / sum(worker_batch_weights)
         return step_count / (batches_per_s * self.counted)

@@ -43,8 +43,8 @@ class Easgd(ServerBasedStrategy):
     def exchange_properties(self) -> ExchangeProperties:
         return ExchangeProperties(is_synchronous=False, exchange_period=self.period)
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from super().conflicts(scenario_sizes)
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from super().scenario_conflicts(scenario_sizes)
         if self.period > scenario_sizes.steps:
             yield KeyConflict(
                 ("period",), f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps)"
@@ -112,24 +112,24 @@ class EasgdWorker(PushPullWorker):
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
     async def _elastic_update(
-        self, push_number: int, params: Vector, state: EasgdState, times: StepTimes
+        self, push_number: int, params: Vector, worker_state: EasgdState, step_times: StepTimes
     ) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
         replies = await self.push_and_await_replies(
-            push_number, params, state.unsent_samples, state.shard_states, times
+            push_number, params, worker_state.unsent_samples, worker_state.shard_states, step_times
         )
-        with times.measure_phase("update"):
+        with step_times.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_averaging_move(self.moving_rate, params, centre)
-            state = EasgdState(
-                state.optimiser_state,
+            worker_state = EasgdState(
+                worker_state.optimiser_state,
                 replies.shard_states,
                 centre + moved,
                 samples=replies.samples,
                 pending_samples=replies.pending_samples,
             )
         staleness, samples, pending_samples = replies.staleness, replies.samples, replies.pending_samples
-        return StepResult(params - moved, state, staleness, samples, pending_samples, state.centre)
+        return StepResult(params - moved, worker_state, staleness, samples, pending_samples, worker_state.centre)
 
     async def exchange_result_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:
         if step % self.period:  # even without samples since the last exchange: servers expect every push number

@@ -50,8 +50,8 @@ class LocalSgd(SinglePhaseStrategy):
         """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from self._averaging_all_reduce.conflicts(scenario_sizes)
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from self._averaging_all_reduce.scenario_conflicts(scenario_sizes)
         steps = scenario_sizes.steps_per_epoch
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)

@@ -46,7 +46,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             make_update_rule=self._make_update_rule,
         )
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if reason := self._strategy_key_conflict(scenario_sizes.workers):
             yield KeyConflict((), reason)
         yield from self._empty_shard_conflicts(scenario_sizes)

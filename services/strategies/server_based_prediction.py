@@ -52,7 +52,7 @@ class ServerStepTimeModel:
         if computing < workers:
             dedicated = replace(self.algorithm, placement=DedicatedPlacement(), servers=workers - computing)
             return replace(
-                self, algorithm=dedicated, cost_model=_make_last_workers_servers(self.cost_model, computing)
+                self, algorithm=dedicated, cost_model=_with_last_workers_as_servers(self.cost_model, computing)
             ).predict_step_time()
         if self.algorithm.synchroniser.worker_wait_rules().runs_in_rounds:
             return self._predict_synchronous()
@@ -139,7 +139,7 @@ class ServerStepTimeModel:
         return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
-def _make_last_workers_servers(cost_model: CostModel, kept_worker_count: int) -> CostModel:
+def _with_last_workers_as_servers(cost_model: CostModel, kept_worker_count: int) -> CostModel:
     """Return the cost model with the workers of highest rank as servers: the other workers compute the whole batch."""
     factor = len(cost_model.workers) / kept_worker_count
     return cost_model.model_copy(

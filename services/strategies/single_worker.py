@@ -24,7 +24,7 @@ class SingleWorker(SinglePhaseStrategy):
 
     kind: Literal["none"] = "none"
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if scenario_sizes.workers != 1:
             yield KeyConflict((), f"strategy none trains on one worker, but the cluster has {scenario_sizes.workers}")
 

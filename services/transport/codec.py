@@ -39,10 +39,10 @@ def encode_message(message: Message) -> bytes:
     This copies the payload once, or not at all if the payload was received in a message with the same prefix.
     """
     encoded_prefix = encode_message_prefix(message)
-    return _reuse_received_message(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
+    return _received_bytes_to_resend(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
 
 
-def _reuse_received_message(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
+def _received_bytes_to_resend(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
     """Return the received message that contains `payload` if its bytes equal the message to send; else None."""
     received = payload.obj if isinstance(payload, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):

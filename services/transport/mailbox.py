@@ -54,7 +54,7 @@ class Mailbox:
 
     def deliver(self, source: str, message: Message) -> None:
         """Pass a received message to the receive call that waits for it, or keep it for later; drop a duplicate."""
-        if not self._register_if_new(source, message.tag):
+        if not self._register_tag_if_new(source, message.tag):
             return
         pending = self._pending_by_tag.get((source, message.tag))
         if pending is None:
@@ -149,7 +149,7 @@ class Mailbox:
             text = f"no message {tags} from {pending.source} within {self._timeout_s:g} s"
             self._complete_receive(pending, DeadlineExceeded(text))
 
-    def _register_if_new(self, source: str, tag: MessageTag) -> bool:
+    def _register_tag_if_new(self, source: str, tag: MessageTag) -> bool:
         """Return whether a message with this tag is new, not a duplicate; forget the tags of earlier steps."""
         seen, stream = self._seen_tags[source], (source, tag.kind)
         if tag in seen or tag.step < self._newest_step[stream] - 1:

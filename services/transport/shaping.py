@@ -52,7 +52,7 @@ class TransportShaping(ABC):
         """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
 
     @abstractmethod
-    async def shape_incoming(self, source: str, prior_link_times: FirstLastByteTimes, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
         """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
 
         The call returns when the next message of this sender may enter the link.
@@ -118,19 +118,19 @@ class FluidModelLinkShaping(TransportShaping):
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
 
-    async def shape_incoming(self, source: str, prior_link_times: FirstLastByteTimes, size_bytes: int) -> float:
+    async def shape_incoming(self, source: str, arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
         async with self._source_locks[source]:
-            arrival = await self._await_passage(self._links.downlink, self._downlink_lock, prior_link_times, size_bytes)
+            passage = await self._await_passage(self._links.downlink, self._downlink_lock, arrival_times, size_bytes)
             extra_delay_s = self._conditions.delay_s_added_by_events(source, self._node_name)
-            return self._delays.delivery_time(source, arrival.end_s, extra_delay_s)
+            return self._delays.delivery_time(source, passage.end_s, extra_delay_s)
 
     async def _await_passage(
-        self, link: RateLimiter, link_lock: asyncio.Lock, prior_link_times: FirstLastByteTimes, size_bytes: int
+        self, link: RateLimiter, link_lock: asyncio.Lock, arrival_times: FirstLastByteTimes, size_bytes: int
     ) -> FirstLastByteTimes:
         """Wait until a link of this node is free, then let a message pass at the link's current rate."""
         async with link_lock:
             await self._clock.sleep_until(link.next_free_time_s)
-            return link.pass_message(prior_link_times, size_bytes)
+            return link.pass_message(arrival_times, size_bytes)
 
     def _shared_links_to(self, peer: str) -> tuple[RateLimiter, ...]:
         """Return the shared links between this node and `peer`."""
@@ -158,5 +158,5 @@ class PathDelayShaping(TransportShaping):
     async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:  # noqa: ARG002 - no rate
         yield FirstLastByteTimes(self._clock.now(), self._clock.now())
 
-    async def shape_incoming(self, source: str, prior_link_times: FirstLastByteTimes, size_bytes: int) -> float:  # noqa: ARG002
+    async def shape_incoming(self, source: str, arrival_times: FirstLastByteTimes, size_bytes: int) -> float:  # noqa: ARG002
         return self._delays.delivery_time(source, self._clock.now())

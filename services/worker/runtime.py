@@ -41,7 +41,7 @@ class TrainingCounters:
         """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
         return TrainingCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
-    def count_deadline(self, *, is_missed: bool) -> None:
+    def count_deadline_outcome(self, *, is_missed: bool) -> None:
         """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
@@ -98,7 +98,7 @@ class WorkerRuntime:
         params = self.context.device.to_device(initial_params)
         result = StepResult(params, self.current_algorithm.initial_state(params))
         step_log = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
-        stop_task = asyncio.create_task(self._await_stop())
+        stop_task = asyncio.create_task(self._await_run_stop())
         switch_task = asyncio.create_task(self._await_strategy_switch())
         step = 0
         while True:
@@ -150,15 +150,15 @@ class WorkerRuntime:
         if not self.phase.worker_computes_gradients:
             return False
         if self.phase.is_synchronous:
-            return self._samples_before_step(step) < budget
-        return not step or step_result.samples + self._samples_being_computed(step, step_result) < budget
+            return self._sample_count_before_step(step) < budget
+        return not step or step_result.samples + self._sample_count_in_progress(step, step_result) < budget
 
-    def _samples_before_step(self, step: int) -> int:
+    def _sample_count_before_step(self, step: int) -> int:
         """Return the number of samples that all workers of synchronous training use before `step`."""
         samples_before = self.plan.data_order.count_samples_before
         return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
-    def _samples_being_computed(self, step: int, step_result: StepResult) -> int:
+    def _sample_count_in_progress(self, step: int, step_result: StepResult) -> int:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
@@ -166,7 +166,7 @@ class WorkerRuntime:
         own_samples = len(order.rank_sample_indices(step - 1, self.context.rank, self.phase.batch_weights))
         return len(order.batch_sample_indices(step - 1)) - own_samples
 
-    async def _await_stop(self) -> None:
+    async def _await_run_stop(self) -> None:
         """Wait until the coordinator stops the run.
 
         This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
@@ -192,7 +192,7 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.strategy_switch else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        samples = step_result.samples + self._samples_being_computed(step, step_result)
+        samples = step_result.samples + self._sample_count_in_progress(step, step_result)
         return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:
@@ -205,7 +205,7 @@ class WorkerRuntime:
         traffic, started_s = self.context.transport.traffic, self.clock.now()
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         switch, self.strategy_switch = self.strategy_switch, None
-        samples = self._samples_before_step(step) if self.phase.is_synchronous else step_result.samples
+        samples = self._sample_count_before_step(step) if self.phase.is_synchronous else step_result.samples
         decision, step_result = await switch.run(step, step_result, samples)
         if decision.action == "commit":
             step = decision.first_step
@@ -240,7 +240,7 @@ class WorkerRuntime:
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
             is_missed = is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
-            self.counters.count_deadline(is_missed=is_missed)
+            self.counters.count_deadline_outcome(is_missed=is_missed)
         step_log.add_event(
             (
                 step,
@@ -294,7 +294,7 @@ class WorkerRuntime:
                 node_name=self.node.name,
                 epoch=ceil(finished_steps / self.plan.steps_per_epoch),
                 steps=finished_steps,
-                samples=step_result.samples or self._samples_before_step(finished_steps),
+                samples=step_result.samples or self._sample_count_before_step(finished_steps),
                 loss_sum=tally.loss_sum,
                 loss_samples=tally.loss_samples,
                 parameters=params.tobytes() if self.node.rank == 0 else b"",

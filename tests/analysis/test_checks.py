@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analysis.checks.host.host_cpu import check_host_cpu
+from analysis.checks.host.host_cpu import check_host_cpu_load
 from analysis.checks.host.missed_deadlines import check_missed_step_deadlines
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.network.rates import check_configured_link_rates
@@ -204,4 +204,4 @@ def test_every_node_must_end_without_error(make_trial: MakeTrial, status: dict[s
 def test_a_busy_host_degrades_only_real_time(
     make_trial: MakeTrial, status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert check_host_cpu(make_trial({}, status=status)).level == level
+    assert check_host_cpu_load(make_trial({}, status=status)).level == level

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.strategy_comparison import compare_needed_samples, compare_strategies, explain_missing_baselines
+from analysis.metrics.strategy_comparison import check_samples_to_target, compare_strategies, explain_missing_baselines
 from analysis.reading.run_table import TrialTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
@@ -103,13 +103,13 @@ def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats
 def test_a_strategy_that_needs_far_fewer_samples_than_the_baseline_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    checks = compare_needed_samples(group_trials(trials))
+    checks = check_samples_to_target(group_trials(trials))
 
-    assert {name.split()[0]: check.has_too_few_samples for name, check in checks.items()} == {
+    assert {name.split()[0]: check.is_too_fast for name, check in checks.items()} == {
         "magic": True,
         "ring": False,
     }
-    assert compare_needed_samples(group_trials(repeats("ring", 4, 3))) == {}
+    assert check_samples_to_target(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
@@ -118,13 +118,13 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     base = [replace(trial, **rounded_samples) for trial in repeats("baseline", 1, 10)[:2]]
     ring = [replace(trial, **rounded_samples | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
-    (rounded,) = compare_needed_samples(group_trials([*base, *ring])).values()
-    (exact,) = compare_needed_samples(
+    (rounded,) = check_samples_to_target(group_trials([*base, *ring])).values()
+    (exact,) = check_samples_to_target(
         group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])
     ).values()
 
-    assert not rounded.has_too_few_samples
-    assert exact.has_too_few_samples
+    assert not rounded.is_too_fast
+    assert exact.is_too_fast
 
 
 def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
@@ -132,21 +132,21 @@ def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
     other_trials = [trial for index in range(9) for trial in repeats(f"s{index}", 4, 3, samples=1000)]
 
-    (alone,) = compare_needed_samples(group_trials([*base, *ring])).values()
-    all_checks = compare_needed_samples(group_trials([*base, *ring, *other_trials]))
+    (alone,) = check_samples_to_target(group_trials([*base, *ring])).values()
+    all_checks = check_samples_to_target(group_trials([*base, *ring, *other_trials]))
 
-    assert alone.has_too_few_samples
+    assert alone.is_too_fast
     assert all_checks[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
-    assert not any(check.has_too_few_samples for check in all_checks.values())
+    assert not any(check.is_too_fast for check in all_checks.values())
 
 
 def test_one_baseline_checks_all_conditions_on_keys_that_it_lacks(repeats: Repeats) -> None:
     """A single worker has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (check,) = compare_needed_samples(group_trials([*repeats("baseline", 1, 10), *magic])).values()
+    (check,) = check_samples_to_target(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
-    assert check.has_too_few_samples
+    assert check.is_too_fast
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from analysis.checks import Check
-from analysis.checks.host.cpu_quota_speed import check_speed_fits_cpu_quota
+from analysis.checks.host.cpu_quota_speed import check_worker_speed_fits_quota
 from analysis.checks.host.cpu_throttling import check_cpu_throttling
 from analysis.checks.host.host_overhead import check_host_added_step_time
-from analysis.checks.host.host_pressure import check_host_pressure
+from analysis.checks.host.host_pressure import check_host_resource_pressure
 from analysis.checks.host.time_dilation import check_time_dilation
 from analysis.checks.host.wakeup_delay import check_wakeup_delay
 from analysis.checks.network.achieved_rates import check_measured_link_rates
@@ -21,7 +21,7 @@ from analysis.checks.network.message_times import check_probe_message_times
 from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_events_cover_trial
+from analysis.checks.training.event_horizon import check_random_events_reach_end
 from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.achieved_properties import cluster_properties
@@ -215,7 +215,7 @@ def test_a_probe_message_must_take_the_time_of_its_link_rate(
     ],
 )
 def test_a_host_under_pressure_is_degraded(make_trial: MakeTrial, host: dict[str, Any], level: VerdictLevel) -> None:
-    verdict = check_host_pressure(make_trial({}, status={"engine": "docker", "host": host}))
+    verdict = check_host_resource_pressure(make_trial({}, status={"engine": "docker", "host": host}))
 
     assert verdict.level == level
     assert ("not counted by this kernel" in verdict.reason) == (level == VALID and not host.get("pressure"))
@@ -400,7 +400,7 @@ def test_a_device_with_a_cpu_quota_must_compute_at_its_share_of_a_core(
     facts = {} if ratio is None else {"speed_ratio": ratio}
     logs = {"worker-0": [line("node_start", facts, node="worker-0"), stop_line("worker-0")]}
 
-    assert check_speed_fits_cpu_quota(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
+    assert check_worker_speed_fits_quota(make_trial(logs, status={"engine": "docker"}, nodes=slow)).level == level
 
 
 @pytest.mark.parametrize(("dilation", "level"), [(25.0, VALID), (25.0 - 1e-12, VALID), (10.0, INVALID)])
@@ -423,7 +423,7 @@ def test_a_dilation_below_the_demand_of_the_trial_is_invalid(
         check_round_trips,
         check_queue_drops,
         check_planned_event_lateness,
-        check_speed_fits_cpu_quota,
+        check_worker_speed_fits_quota,
     ],
 )
 def test_checks_pass_for_a_trial_that_declares_nothing(make_trial: MakeTrial, check: Check) -> None:
@@ -468,7 +468,7 @@ def test_a_trial_longer_than_its_random_events_is_degraded(
     """After the last random event the cluster would look calm."""
     trial = make_trial({})
 
-    verdict = check_random_events_cover_trial(
+    verdict = check_random_events_reach_end(
         replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
     )
 

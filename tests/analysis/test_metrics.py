@@ -9,7 +9,7 @@ import pytest
 
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.predicted_step import predicted_mean_step_s
-from analysis.metrics.progress import final_metrics, samples_done, samples_per_second, steps_done
+from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import step_phase_seconds, step_time_statistics, typical_step_s
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
@@ -82,11 +82,11 @@ def test_a_diverged_metric_never_reaches_the_target(make_trial: MakeTrial, line:
 def test_logs_without_eval_metrics_give_their_eval_accuracy(make_trial: MakeTrial, line: Line) -> None:
     event_line = line("eval_accuracy", 0.7, 12, samples_count=100, metric="accuracy")
 
-    assert final_metrics(make_trial({"coordinator": [event_line]})) == {"accuracy": 0.7}
+    assert final_eval_metrics(make_trial({"coordinator": [event_line]})) == {"accuracy": 0.7}
 
 
 def test_final_metrics_are_the_last_ones(make_trial: MakeTrial, coordinator: list[str]) -> None:
-    assert final_metrics(make_trial({"coordinator": coordinator})) == {"accuracy": 0.91, "mae": 1.0}
+    assert final_eval_metrics(make_trial({"coordinator": coordinator})) == {"accuracy": 0.91, "mae": 1.0}
 
 
 def test_progress_counts_steps_of_the_busiest_worker_and_samples_of_all(
@@ -100,7 +100,7 @@ def test_progress_counts_steps_of_the_busiest_worker_and_samples_of_all(
 
     trial = make_trial(logs, workers=2)
 
-    assert (steps_done(trial), samples_done(trial)) == (3, 50)
+    assert (steps_done(trial), trained_sample_count(trial)) == (3, 50)
     assert samples_per_second(trial) == pytest.approx(5)  # 50 samples from 10 s to 20 s
 
 

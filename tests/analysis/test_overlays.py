@@ -12,13 +12,13 @@ from analysis.comparison import run_changes as compare
 from analysis.comparison.curves import (
     ComparedRun,
     compared_speedup_curves,
-    mlperf_series_list,
+    mlperf_scaling_series,
     read_runs,
     run_letter_of_index,
 )
 from analysis.comparison.differing_settings import differing_settings
 from analysis.comparison.overlays import (
-    ComparisonOverlay,
+    RunOverlayData,
     _loss_title,
     draw_efficiency_overlay,
     draw_loss_overlay,
@@ -70,7 +70,7 @@ def analysed_run(letter: str, folder: RunFolder) -> ComparedRun:
 
 
 def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
-    lines = compared_speedup_curves(runs, mlperf_series_list(["bert"]))
+    lines = compared_speedup_curves(runs, mlperf_scaling_series(["bert"]))
 
     assert [line.name for line in lines] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
     curve = runs[1].summary.curves[0]
@@ -80,7 +80,7 @@ def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
 
 def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series(runs: list[ComparedRun]) -> None:
     drawing = draw_efficiency_overlay(
-        ComparisonOverlay(runs, compared_speedup_curves(runs, mlperf_series_list(["bert"])))
+        RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"])))
     )
 
     assert drawing is not None
@@ -103,7 +103,7 @@ def test_hardware_efficiency_agrees_with_the_measured_gain_in_rate(runs: list[Co
 
 def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None:
     """A system with three thousand accelerators has a higher speedup than any emulated run."""
-    drawing = draw_speedup_overlay(ComparisonOverlay(runs, compared_speedup_curves(runs, mlperf_series_list(["bert"]))))
+    drawing = draw_speedup_overlay(RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"]))))
 
     assert drawing is not None
     assert "public" not in drawing.title
@@ -112,7 +112,7 @@ def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None
 
 def test_a_title_names_a_public_series_with_a_higher_speedup_than_the_runs(runs: list[ComparedRun]) -> None:
     """The words "scales best" would contradict a chart with a line that is ten times higher."""
-    drawing = draw_speedup_overlay(ComparisonOverlay(runs, compared_speedup_curves(runs, mlperf_series_list(["bert"]))))
+    drawing = draw_speedup_overlay(RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"]))))
 
     assert drawing is not None
     assert re.fullmatch(r"Of the runs, .* scales best: .*; BERT reaches a speedup of [\d.]+ on 3,472", drawing.title)
@@ -123,7 +123,7 @@ def test_efficiency_is_ranked_at_a_size_that_all_runs_have(
 ) -> None:
     """A run on eight workers keeps less there than others on two, and may still be the best on two."""
     drawing = draw_efficiency_overlay(
-        ComparisonOverlay([*runs, run_to_eight_workers], compared_speedup_curves([*runs, run_to_eight_workers]))
+        RunOverlayData([*runs, run_to_eight_workers], compared_speedup_curves([*runs, run_to_eight_workers]))
     )
 
     assert drawing is not None
@@ -136,7 +136,7 @@ def test_efficiency_is_ranked_at_a_size_that_all_runs_have(
 def test_equal_losses_share_the_lowest_place(runs: list[ComparedRun]) -> None:
     """Synchronous replicas end with the same loss, whichever node sums the gradients."""
     names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
-    overlay = ComparisonOverlay(runs, compared_speedup_curves(runs))
+    overlay = RunOverlayData(runs, compared_speedup_curves(runs))
 
     assert _loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
         "Lowest loss at the end: 0.250, shared by A ring on 2 and A ps_bsp on 2"
@@ -149,7 +149,7 @@ def test_equal_losses_share_the_lowest_place(runs: list[ComparedRun]) -> None:
 def test_a_run_compared_with_itself_shares_the_first_place(runs: list[ComparedRun]) -> None:
     """Otherwise the first of two equal runs would be called the better one."""
     same_run_twice = [runs[0], replace(runs[0], letter="B")]
-    overlay = ComparisonOverlay(same_run_twice, compared_speedup_curves(same_run_twice))
+    overlay = RunOverlayData(same_run_twice, compared_speedup_curves(same_run_twice))
 
     for drawing, verb in (
         (draw_speedup_overlay(overlay), "scale best"),
@@ -181,7 +181,7 @@ def test_times_and_losses_of_different_tasks_or_clusters_are_not_ranked(
     runs: list[ComparedRun], run_with_other_links: ComparedRun
 ) -> None:
     compared_runs = [runs[0], run_with_other_links]
-    overlay = ComparisonOverlay(compared_runs, compared_speedup_curves(compared_runs))
+    overlay = RunOverlayData(compared_runs, compared_speedup_curves(compared_runs))
 
     titles = [
         drawing.title for drawing in (draw_time_to_target_overlay(overlay), draw_loss_overlay(overlay)) if drawing
@@ -194,7 +194,7 @@ def test_times_and_losses_of_different_tasks_or_clusters_are_not_ranked(
 
 def test_a_run_of_one_size_is_named_in_the_caption(runs: list[ComparedRun], run_of_one_size: ComparedRun) -> None:
     drawing = draw_speedup_overlay(
-        ComparisonOverlay([*runs, run_of_one_size], compared_speedup_curves([*runs, run_of_one_size]))
+        RunOverlayData([*runs, run_of_one_size], compared_speedup_curves([*runs, run_of_one_size]))
     )
 
     assert drawing is not None
@@ -203,8 +203,8 @@ def test_a_run_of_one_size_is_named_in_the_caption(runs: list[ComparedRun], run_
 
 def test_the_legend_shows_the_line_style_of_each_run(runs: list[ComparedRun]) -> None:
     for drawing in (
-        draw_speedup_overlay(ComparisonOverlay(runs, compared_speedup_curves(runs))),
-        draw_loss_overlay(ComparisonOverlay(runs, compared_speedup_curves(runs))),
+        draw_speedup_overlay(RunOverlayData(runs, compared_speedup_curves(runs))),
+        draw_loss_overlay(RunOverlayData(runs, compared_speedup_curves(runs))),
     ):
         assert drawing is not None
         legend_entries = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
@@ -255,7 +255,7 @@ def test_every_later_run_is_compared_with_the_first(
 
 def test_times_of_public_series_are_not_drawn(runs: list[ComparedRun]) -> None:
     drawing = draw_time_to_target_overlay(
-        ComparisonOverlay(runs, compared_speedup_curves(runs, mlperf_series_list(["bert"])))
+        RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"])))
     )
 
     assert drawing is not None
@@ -263,7 +263,7 @@ def test_times_of_public_series_are_not_drawn(runs: list[ComparedRun]) -> None:
 
 
 def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRun]) -> None:
-    drawing = draw_loss_overlay(ComparisonOverlay(runs, compared_speedup_curves(runs)))
+    drawing = draw_loss_overlay(RunOverlayData(runs, compared_speedup_curves(runs)))
 
     assert drawing is not None
     assert {"A ring on 2", "A ps_bsp on 2", "B ring on 2"} <= set(drawing.data["name"])
@@ -272,11 +272,11 @@ def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRu
 
 def test_an_unknown_public_series_is_rejected_with_the_allowed_names() -> None:
     with pytest.raises(UserError, match=r"--mlperf resnet: no such series; allowed are .*bert"):
-        mlperf_series_list(["resnet"])
+        mlperf_scaling_series(["resnet"])
 
 
 def test_the_page_loads_nothing_external_and_its_links_lead_to_files(runs: list[ComparedRun], tmp_path: Path) -> None:
-    page = write_comparison_page(runs, mlperf_series_list(["bert"]), tmp_path)
+    page = write_comparison_page(runs, mlperf_scaling_series(["bert"]), tmp_path)
 
     text = page.read_text()
     links = [link for link in re.findall(r'<a href="([^"]+)"', text) if not link.startswith("#")]

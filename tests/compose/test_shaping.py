@@ -230,7 +230,7 @@ def test_no_path_has_two_limits_in_the_same_htb_tree(rack_count: int) -> None:
     """A tree has one class per packet, so a second limit would have no effect."""
     plan = ring_plan(2 * rack_count, cluster={"network": {"kind": "racks", "size": 2, "uplink": "50mbit"}})
 
-    trees = shared_link.incoming_outgoing_links(plan)
+    trees = shared_link.shared_links_by_htb_tree(plan)
 
     assert sum(map(len, trees)) == 2 * rack_count
     for shared_links in trees:

@@ -56,7 +56,7 @@ def test_the_rate_is_samples_per_virtual_second_since_training_began(plans: list
     progress.record_log_event(event("eval_metrics", 6000, {"accuracy": 0.5, "loss": 2.0}, samples_count=1438, step=1))
     progress.record_log_event(event("train_loss", 6000, 1.5, samples_count=1438, step=1))
 
-    assert progress.finished_trial_steps == 1
+    assert progress.finished_steps_of_trial == 1
     assert str(progress.trial_progress) == "loss 2, accuracy 0.5, 1,438 samples/s"
 
 
@@ -85,7 +85,7 @@ def test_a_trial_that_runs_longer_than_its_plan_has_nothing_left(plans: list[Pla
 
     progress.record_log_event(event("run_stop", 1, samples_count=5 * 1438))
 
-    assert progress.finished_trial_steps == plans[0].steps
+    assert progress.finished_steps_of_trial == plans[0].steps
     assert progress.remaining_s() == 0
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from analysis.laws import (
     AmdahlLaw,
     AnyScalingLaw,
-    BestBatchTimeLaw,
+    BestBatchTrainingTimeLaw,
     CriticalBatchLaw,
     ExchangeTimeLaw,
     GustafsonLaw,
@@ -47,7 +47,7 @@ EXAMPLES: list[tuple[ScalingLaw, tuple[float, ...]]] = [
     (GustafsonLaw(), (100, 3)),
     (UniversalScalabilityLaw(), (100, 0.02, 1e-4)),
     (LogarithmicLaw(), (100, 1, 0.5)),
-    (BestBatchTimeLaw(), (100, 0.5)),
+    (BestBatchTrainingTimeLaw(), (100, 0.5)),
     (CriticalBatchLaw(), (1e5, 700)),
     (StepTimeLaw(), (0.02, 1e-3)),
     (ExchangeTimeLaw(), (0.01, 1.1)),

@@ -109,12 +109,12 @@ def test_strategy_survives_a_json_round_trip(strategy: Strategy) -> None:
 @every_strategy
 def test_every_strategy_allows_one_worker(strategy: Strategy) -> None:
     """Speedup is measured from one worker."""
-    assert not list(strategy.conflicts(context(1)))
+    assert not list(strategy.scenario_conflicts(context(1)))
 
 
 def test_single_worker_strategy_rejects_two_workers() -> None:
     """Two workers that never exchange gradients would train two models."""
-    (conflict,) = SingleWorker().conflicts(context(2))
+    (conflict,) = SingleWorker().scenario_conflicts(context(2))
 
     assert "one worker" in conflict.message
 

@@ -59,7 +59,7 @@ def test_synchroniser_survives_a_json_round_trip(synchroniser: Synchroniser) -> 
 @given(step=steps)
 def test_slowest_worker_may_always_start_its_next_step(synchroniser: Synchroniser, step: int) -> None:
     """Otherwise all workers wait for a worker that waits itself: a deadlock."""
-    assert synchroniser.may_start_step(step, slowest_worker_steps=step)
+    assert synchroniser.may_start_step(step, steps_finished_by_slowest=step)
 
 
 @every_synchroniser
@@ -73,13 +73,13 @@ def test_progress_of_the_slowest_worker_never_revokes_a_permission(
 
 def test_bsp_stops_every_worker_at_the_barrier() -> None:
     """No worker is a step ahead of the slowest one."""
-    assert Bsp().may_start_step(step=3, slowest_worker_steps=3)
-    assert not Bsp().may_start_step(step=4, slowest_worker_steps=3)
+    assert Bsp().may_start_step(step=3, steps_finished_by_slowest=3)
+    assert not Bsp().may_start_step(step=4, steps_finished_by_slowest=3)
 
 
 def test_asp_worker_never_waits() -> None:
     """However far the other workers are behind."""
-    assert Asp().may_start_step(step=1000, slowest_worker_steps=0)
+    assert Asp().may_start_step(step=1000, steps_finished_by_slowest=0)
 
 
 @every_synchroniser
@@ -98,7 +98,7 @@ def test_update_averages_at_most_one_gradient_per_waiting_worker(synchroniser: S
 @given(ahead=steps)
 def test_only_unbounded_synchronisers_allow_any_number_of_steps_ahead(synchroniser: Synchroniser, ahead: int) -> None:
     """With a bound, predictions use the pace of the slowest worker for all workers."""
-    assert synchroniser.limits_steps_ahead or synchroniser.may_start_step(ahead, slowest_worker_steps=0)
+    assert synchroniser.limits_steps_ahead or synchroniser.may_start_step(ahead, steps_finished_by_slowest=0)
 
 
 def test_only_bsp_is_synchronous() -> None:

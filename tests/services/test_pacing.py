@@ -19,9 +19,9 @@ class ComputeTimeClock(VirtualClock):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    async def run_compute(self, work: Callable[[], Any]) -> Any:
+    async def run_compute(self, function: Callable[[], Any]) -> Any:
         await self.sleep_until(self.now() + self.seconds)
-        return work()
+        return function()
 
 
 @given(samples=st.integers(0, 1000), throughput=st.floats(0.1, 1e6), slot=st.floats(0, 0.99))

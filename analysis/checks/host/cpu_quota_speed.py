@@ -7,7 +7,7 @@ from analysis.reading.run_table import TrialTables
 SPEED_TOLERANCE = 0.10
 
 
-def check_speed_fits_cpu_quota(trial: TrialTables) -> CheckVerdict:
+def check_worker_speed_fits_quota(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if a worker's measured speed is more than 10 % off its declared share of a core.
 
     Checked are workers in containers that have less than one core and no paced speed. Each of them measures the time of

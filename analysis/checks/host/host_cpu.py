@@ -5,7 +5,7 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdic
 from analysis.reading.run_table import TrialTables
 
 
-def check_host_cpu(trial: TrialTables) -> CheckVerdict:
+def check_host_cpu_load(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if the host's CPU was busier than the trial's threshold.
 
     Times may then be those of the host and not of the cluster. The verdict is never invalid,

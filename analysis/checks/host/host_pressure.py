@@ -11,7 +11,7 @@ MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by t
 MAX_WAITING_SHARES = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
 
 
-def check_host_pressure(trial: TrialTables) -> CheckVerdict:
+def check_host_resource_pressure(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if CPU time was stolen, or tasks waited for CPU, memory or disks, for too long.
 
     The verdict is never invalid, because a host that met every deadline emulated the declared cluster. Where the kernel

@@ -34,7 +34,7 @@ def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
         reason = f"a flow over {worst} was {errors[worst]:+.1%} off its expected rate (limit {limit:.0%})"
         return invalid_verdict(reason, WRONG_LINKS_REMEDY)
     if unprobed := [link for link in links if _link_name(*link) not in errors]:
-        example = _unprobed_link_example(trial, unprobed)
+        example = _describe_one_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
     unfilled = [_link_name(*link) for link in links if not can_peers_fill_link(trial, *link)]
@@ -45,7 +45,7 @@ def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
 
 def probed_rate_error(trial: TrialTables, node: PlannedNode, link_direction: str) -> float | None:
     """Return the relative error of the rate of a probe flow over a link; None if no probe flow was sent."""
-    achieved = _shaping_record(trial, node).get(f"achieved_{link_direction}_bps")
+    achieved = _applied_shaping_record(trial, node).get(f"achieved_{link_direction}_bps")
     return None if achieved is None else float(achieved) / _expected_flow_rate_bps(trial, node, link_direction) - 1
 
 
@@ -66,20 +66,20 @@ def _link_name(node: PlannedNode, link_direction: str) -> str:
 def _expected_flow_rate_bps(trial: TrialTables, node: PlannedNode, link_direction: str) -> float:
     """Return the rate expected of a probe flow: the link's rate, or the rate of all sending nodes if that is lower."""
     declared_bps = _declared_rate_bps(node, link_direction)
-    flooded = (_shaping_record(trial, node).get("flooded") or {}).get(link_direction) or {}
+    flooded = (_applied_shaping_record(trial, node).get("flooded") or {}).get(link_direction) or {}
     return min(declared_bps, float(flooded.get("declared", declared_bps)))
 
 
-def _unprobed_link_example(trial: TrialTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
+def _describe_one_unprobed_link(trial: TrialTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
     """Return the name of one link that was not probed, with the recorded reason if there is one."""
     reasons = [
-        (node, direction, (_shaping_record(trial, node).get("unproven") or {}).get(direction))
+        (node, direction, (_applied_shaping_record(trial, node).get("unproven") or {}).get(direction))
         for node, direction in unprobed_links
     ]
     node, direction, reason = next((each for each in reasons if each[2]), reasons[0])
     return f"such as {_link_name(node, direction)}" + (f": {reason}" if reason else "")
 
 
-def _shaping_record(trial: TrialTables, node: PlannedNode) -> Mapping[str, Any]:
+def _applied_shaping_record(trial: TrialTables, node: PlannedNode) -> Mapping[str, Any]:
     """Return the shaping of a node's link as recorded in status.json; empty if none is recorded."""
     return (trial.status.get("shaping") or {}).get(node.name) or {}

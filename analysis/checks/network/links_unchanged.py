@@ -4,7 +4,7 @@ from analysis.checks.verdict import CHANGED_LINKS_REMEDY, CheckVerdict, degraded
 from analysis.reading.run_table import TrialTables
 
 
-def check_links_unchanged(trial: TrialTables) -> CheckVerdict:
+def check_links_unchanged_in_run(trial: TrialTables) -> CheckVerdict:
     """Return an invalid verdict if the kernel's settings of a link changed during the run.
 
     The verdict is degraded if the settings were not read again after the run.

@@ -32,13 +32,13 @@ def check_shaping_mechanisms(trial: TrialTables) -> CheckVerdict:
         mechanisms |= {(name, prop): mechanism for prop, mechanism in _optional_property_mechanisms(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
     required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
-    if not_enforced := _list_mechanisms(required, lambda mechanism: mechanism == "none"):
+    if not_enforced := _mechanisms_text(required, lambda mechanism: mechanism == "none"):
         return invalid_verdict(f"declared but not enforced: {not_enforced}", NOT_ENFORCED_REMEDY)
-    if unknown := _list_mechanisms(mechanisms, lambda mechanism: mechanism is None):
+    if unknown := _mechanisms_text(mechanisms, lambda mechanism: mechanism is None):
         return degraded_verdict(f"the mechanism that enforced it was not recorded: {unknown}")
-    if not_enforced := _list_mechanisms(optional, lambda mechanism: mechanism == "none"):
+    if not_enforced := _mechanisms_text(optional, lambda mechanism: mechanism == "none"):
         return degraded_verdict(f"declared but not enforced: {not_enforced}")
-    weaker = _list_mechanisms(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
+    weaker = _mechanisms_text(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
     if ran_in_containers(trial) and weaker:
         return degraded_verdict(f"not enforced by the kernel: {weaker}")
     enforced = sorted({f"{prop} by {mechanism}" for (_, prop), mechanism in mechanisms.items()})
@@ -71,11 +71,11 @@ def _optional_property_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 
-def _list_mechanisms(mechanisms: Mapping[tuple[str, str], str | None], is_listed: Callable[[str | None], bool]) -> str:
+def _mechanisms_text(mechanisms: Mapping[tuple[str, str], str | None], predicate: Callable[[str | None], bool]) -> str:
     """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
     nodes: dict[str, list[str]] = {}
     for (node_name, link_property), mechanism in mechanisms.items():
-        if is_listed(mechanism):
+        if predicate(mechanism):
             label = f"{link_property} by {mechanism}" if mechanism not in (None, "none") else link_property
             nodes.setdefault(label, []).append(node_name)
     return "; ".join(f"{label} ({shorten_list(names, MAX_NAMED_NODES, ', ')})" for label, names in nodes.items())

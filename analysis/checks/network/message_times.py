@@ -16,7 +16,7 @@ def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
     """
     if not are_links_shaped_by_kernel(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
-    messages = list(_times_of_probe_messages(trial))
+    messages = list(_probe_message_durations(trial))
     if not messages:
         return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
     path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
@@ -28,7 +28,7 @@ def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def _times_of_probe_messages(trial: TrialTables) -> Iterator[tuple[str, float, float]]:
+def _probe_message_durations(trial: TrialTables) -> Iterator[tuple[str, float, float]]:
     """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():

@@ -4,7 +4,7 @@ from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdic
 from analysis.reading.run_table import TrialTables
 
 
-def check_random_events_cover_trial(trial: TrialTables) -> CheckVerdict:
+def check_random_events_reach_end(trial: TrialTables) -> CheckVerdict:
     """Return a degraded verdict if random events were drawn for a shorter time than the trial lasted."""
     horizon_s = trial.plan.horizon_s
     if horizon_s is None:

@@ -25,11 +25,11 @@ def check_model_replicas_agree(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(f"replicas agree at all {len(by_step)} compared steps")
 
 
-def _count_replicas(trial: TrialTables, step: int) -> int:
+def _count_replicas(trial: TrialTables, after_step: int) -> int:
     """Return how many workers hold the model after a step; fewer if a strategy switch turned workers into servers."""
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers
-    if step <= int(switch_record.committed["step"]):
+    if after_step <= int(switch_record.committed["step"]):
         return trial.plan.workers
     return trial.plan.workers - len(after.workers_turned_servers)

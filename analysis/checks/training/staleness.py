@@ -25,7 +25,7 @@ def check_gradient_staleness(trial: TrialTables) -> CheckVerdict:
         return valid_verdict(f"{mean} over all updates of both strategies")
     synchrony, updates = trial.plan.strategy.get("synchrony") or {}, trial.updates.dropna()
     if synchrony.get("kind") == "asp" and not _may_strategy_drop_gradients(trial):
-        return _check_logged_staleness(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
+        return _verify_logged_staleness(updates, f"{mean}; {trial.plan.workers - 1} is expected over a long run")
     if synchrony.get("kind") in ("ssp", "dssp"):
         bound = int(synchrony.get("staleness", synchrony.get("high", 0)))
         return _check_staleness_bound(bound, updates, f"{mean}, at most {found['max']}")
@@ -37,7 +37,7 @@ def _may_strategy_drop_gradients(trial: TrialTables) -> bool:
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 
 
-def _check_logged_staleness(logged_updates: pd.DataFrame, staleness_summary: str) -> CheckVerdict:
+def _verify_logged_staleness(logged_updates: pd.DataFrame, staleness_summary: str) -> CheckVerdict:
     """Compare the logged staleness of gradients with the staleness that follows from the order of updates."""
     read_version = logged_updates.groupby("worker")["version"].shift(fill_value=0)  # made by the worker's last update
     expected = logged_updates["version"] - 1 - read_version

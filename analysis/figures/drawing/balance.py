@@ -41,10 +41,10 @@ def mark_chosen_worker_counts(
 
 
 def format_rules_choosing_point(
-    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, chosen_counts: Sequence[WorkerCountChoice]
+    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, chosen_worker_counts: Sequence[WorkerCountChoice]
 ) -> str:
     """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
-    return "; ".join(_rules_that_choose(speedup_curve, speedup_point, chosen_counts))
+    return "; ".join(_rules_that_choose(speedup_curve, speedup_point, chosen_worker_counts))
 
 
 def _rules_that_choose(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerCountChoice]) -> Iterator[str]:

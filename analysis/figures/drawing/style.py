@@ -107,7 +107,7 @@ def strategy_colour(run_summary: RunSummary, strategy: str) -> str:
 
 
 def strategy_marker(run_summary: RunSummary, strategy: str) -> str:
-    """Return the marker shape of a strategy's curve, by which curves can be told apart when printed without colours."""
+    """Return the marker shape of a strategy's curve, which distinguishes curves that are printed without colours."""
     return MARKERS[_strategy_index(run_summary, strategy) % len(MARKERS)] if strategy in run_summary.strategies else "o"
 
 

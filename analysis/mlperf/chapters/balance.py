@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.laws import BestBatchTimeLaw, LawFit
+from analysis.laws import BestBatchTrainingTimeLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.forecasts import fit_law_to_all_sizes
 from analysis.mlperf.reading.run_samples import find_scaling_series
@@ -33,7 +33,7 @@ RULE_TEXT = (
     f"axes; the smallest T^{TIME_EXPONENT} N, where doubling N must reduce the time below 1/sqrt(2) of it. "
     "Base: the smallest "
     "system of the series. Among systems that were built, intervals come from resampled runs; with few sizes they "
-    f"often contain a single one. Between them, N is computed from the law {BestBatchTimeLaw.formula}, "
+    f"often contain a single one. Between them, N is computed from the law {BestBatchTrainingTimeLaw.formula}, "
     "fitted to all sizes of "
     "the series; its intervals are those of the fit and include the differences between systems. The knee depends on "
     "the largest size of the series; the other two rules do not, as long as their points lie inside the series. ≥: the "
@@ -52,7 +52,7 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
-    fits = fit_law_to_all_sizes(series, BestBatchTimeLaw())
+    fits = fit_law_to_all_sizes(series, BestBatchTrainingTimeLaw())
     rows = pd.DataFrame([row for each in series for row in _accelerator_count_rows(each, fits[each.benchmark])])
     rows = rows.astype({"built": "Int64", "between": "Int64"})  # integers, although a rule may have no balance point
     finding = (
@@ -60,7 +60,7 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
         f"{_format_max_min_count_ratio(rows, 'built')} times the smallest among systems that were built, "
         f"{_format_max_min_count_ratio(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_accelerator_count_step, series))))
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_accelerator_grid_spacing, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
@@ -77,13 +77,13 @@ def _format_ratio(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _accelerator_count_step(series: ScalingSeries) -> float:
+def _accelerator_grid_spacing(series: ScalingSeries) -> float:
     """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
 def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
-    built = _worker_choice_by_rule(_choose_measured_counts(scaling_series))
+    built = _worker_choice_by_rule(_accelerator_counts_by_rule(scaling_series))
     between = _worker_choice_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
     return [
         {"benchmark": scaling_series.benchmark, "workload": scaling_series.name, "rule": rule}
@@ -97,7 +97,7 @@ def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> l
     ]
 
 
-def _choose_measured_counts(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
+def _accelerator_counts_by_rule(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
     counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_per_system()])
     return worker_counts_by_rule(counts, counts[0], speedup, series.bootstrap_speedups())
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, Clustering, cluster_systems
+from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, Clusterings, cluster_systems
 from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_text_range
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, WorkloadResults
@@ -36,7 +36,7 @@ RULE_TEXT = (
     "the systems and are no finding about them."
 )
 
-WorkloadClusterings = list[tuple[WorkloadResults, Clustering]]
+WorkloadClusterings = list[tuple[WorkloadResults, Clusterings]]
 
 
 def system_clusters_chapter(study: MlperfStudy) -> Chapter | None:
@@ -91,7 +91,7 @@ def _cluster_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[st
             yield _cluster_row(workload, clustering, label)
 
 
-def _cluster_row(workload: WorkloadResults, clustering: Clustering, cluster_label: int) -> dict[str, object]:
+def _cluster_row(workload: WorkloadResults, clustering: Clusterings, cluster_label: int) -> dict[str, object]:
     members = clustering.best_assignment.members(workload.systems, cluster_label)
     counts = sorted(each.result.accelerator_count for each in members)
     speedups, efficiencies = sorted(each.speedup for each in members), sorted(each.efficiency for each in members)

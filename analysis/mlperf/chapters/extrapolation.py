@@ -111,7 +111,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
             OWN_LAWS_TEXT,
             BANDS_TEXT,
             BAND_CHANGE_TEXT,
-            *([_other_series_score_text()] if ships else []),
+            *([_extra_dataset_law_score_text()] if ships else []),
             MISSING_DATA_TEXT,
         ),
         (
@@ -125,7 +125,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
             ChapterTable(
                 "extrapolation-bands", "Our own laws with their bands", OWN_BAND_COLUMNS, points, is_short=False
             ),
-            *(_make_other_series_tables() if ships else ()),
+            *(_make_extra_dataset_tables() if ships else ()),
         ),
         (draw_forecast_fan_chart(evaluation, finding.removesuffix("."), source),),
     )
@@ -159,7 +159,7 @@ def _describe_forecast_method(evaluation: LawEvaluation) -> str:
     )
 
 
-def _other_series_score_text() -> str:
+def _extra_dataset_law_score_text() -> str:
     """Return a paragraph on the laws' errors on two other data sets: MLPerf v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
         name: {each.law: each for each in _evaluate_laws_on_csv_series(path).law_scores}
@@ -181,7 +181,7 @@ def _other_series_score_text() -> str:
     )
 
 
-def _make_other_series_tables() -> tuple[ChapterTable, ...]:
+def _make_extra_dataset_tables() -> tuple[ChapterTable, ...]:
     """Return tables of forecasts by scaling laws, and of their errors, on two further data sets shipped with Ensayo."""
     evaluations = {name: _evaluate_laws_on_csv_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)

@@ -31,7 +31,7 @@ RULE_TEXT = (
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter on scaling efficiency within each family of accelerators; None if no family has two sizes."""
-    comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
+    comparisons = [(workload, members) for workload in study.workloads for members in compare_family_systems(workload)]
     if not comparisons:
         return None
     larger = [each for _, members in comparisons for each in members if each.device_ratio > 1]
@@ -48,7 +48,7 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     return Chapter("Families of accelerators", finding, (RULE_TEXT,), (table,), (figure,))
 
 
-def compare_within_families(workload: WorkloadResults) -> list[tuple[ComparedResult, ...]]:
+def compare_family_systems(workload: WorkloadResults) -> list[tuple[ComparedResult, ...]]:
     """Compare systems with the reference system of their accelerator family; families of a single size are left out."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)

@@ -64,7 +64,7 @@ def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     if not evaluation.series:
         return None
     backtests = make_backtest_table(evaluation)
-    parts = pd.DataFrame(_samples_and_step_time_rows(evaluation.series))
+    parts = pd.DataFrame(_sample_count_and_time_rows(evaluation.series))
     rows = [
         _law_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS
     ]
@@ -143,7 +143,7 @@ def has_comparable_akaike(law_fit: LawFit) -> bool:
     return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
 
-def _samples_and_step_time_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
+def _sample_count_and_time_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
     samples, step = fit_law_to_all_sizes(series, CriticalBatchLaw()), fit_law_to_all_sizes(series, StepTimeLaw())
     return [_fitted_laws_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
 

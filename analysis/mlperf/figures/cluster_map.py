@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from analysis.figures.base import Drawing
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
-from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clustering
+from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clusterings
 from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.study import MlperfStudy, WorkloadResults
@@ -42,7 +42,7 @@ class ClusterMapMark:
     systems: int
 
 
-def draw_cluster_map(mlperf_study: MlperfStudy, workload: WorkloadResults, clustering: Clustering) -> Drawing:
+def draw_cluster_map(mlperf_study: MlperfStudy, workload: WorkloadResults, clustering: Clusterings) -> Drawing:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
     kinds = [kind for kind in frame.accelerator_families_by_frequency(mlperf_study) if kind in present][::-1]
@@ -63,7 +63,7 @@ def draw_cluster_map(mlperf_study: MlperfStudy, workload: WorkloadResults, clust
     return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
-def _make_cluster_marks(workload: WorkloadResults, clustering: Clustering) -> list[ClusterMapMark]:
+def _make_cluster_marks(workload: WorkloadResults, clustering: Clusterings) -> list[ClusterMapMark]:
     counts = Counter(
         (workload.benchmark, accelerator_family(each.result.accelerator), each.result.accelerator_count, label + 1)
         for each, label in zip(workload.systems, clustering.best_assignment.labels, strict=True)
@@ -71,13 +71,13 @@ def _make_cluster_marks(workload: WorkloadResults, clustering: Clustering) -> li
     return [ClusterMapMark(*where, systems) for where, systems in sorted(counts.items())]
 
 
-def _format_cluster_map_title(workload: WorkloadResults, clustering: Clustering) -> str:
+def _format_cluster_map_title(workload: WorkloadResults, clustering: Clusterings) -> str:
     best = clustering.best_assignment
     note = "" if best.is_stable else "; not stable: other seeds find different clusters"
     return f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{note}"
 
 
-def _format_cluster_label(workload: WorkloadResults, clustering: Clustering, label: int) -> str:
+def _format_cluster_label(workload: WorkloadResults, clustering: Clusterings, label: int) -> str:
     members = clustering.best_assignment.members(workload.systems, label)
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
@@ -109,7 +109,7 @@ def _vertical_mark_shift(cluster_mark: ClusterMapMark, all_marks: Sequence[Clust
     return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)
 
 
-def _draw_silhouette_and_stability(axes: Axes, clustering: Clustering) -> None:
+def _draw_silhouette_and_stability(axes: Axes, clustering: Clusterings) -> None:
     counts = [each.k for each in clustering.assignments]
     axes.axhline(MIN_STABLE_RAND_INDEX, color=BASELINE_GREY, linestyle=":", linewidth=1)
     axes.plot(

@@ -162,10 +162,10 @@ def _parse_result_row(csv_path: Path, line_number: int, header: list[str], cells
     try:
         return MlperfResult.model_validate(texts)
     except ValidationError as error:
-        raise UserError("\n".join(_format_errors(csv_path, line_number, error, texts))) from None
+        raise UserError("\n".join(_error_texts(csv_path, line_number, error, texts))) from None
 
 
-def _format_errors(csv_path: Path, line_number: int, error: ValidationError, cells: Mapping[str, str]) -> Iterator[str]:
+def _error_texts(csv_path: Path, line_number: int, error: ValidationError, cells: Mapping[str, str]) -> Iterator[str]:
     for detail in error.errors():
         name = str(detail["loc"][0])
         allowed = MlperfResult.model_fields[name].description

@@ -23,7 +23,7 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 
 @dataclass(frozen=True)
-class RunConvergence:
+class RunSamplesToTarget:
     """Global batch and duration of one run, and its samples or epochs up to the last evaluation."""
 
     position: float  # in `unit`
@@ -32,7 +32,7 @@ class RunConvergence:
     minutes: float  # infinite where the run does not count
 
 
-def read_samples_to_target(log: NodeLog) -> RunConvergence | None:
+def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
     """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
     timed_positions = [
         (event.time_ms, position)
@@ -46,7 +46,7 @@ def read_samples_to_target(log: NodeLog) -> RunConvergence | None:
         return None
     position = max(timed_positions)[1]
     unit = "epochs" if position < EPOCH_POSITION_LIMIT else "samples"
-    return RunConvergence(position, unit, batch, read_mlperf_run(log).minutes)
+    return RunSamplesToTarget(position, unit, batch, read_mlperf_run(log).minutes)
 
 
 def _parse_positive_number(value: Any) -> float | None:
@@ -107,12 +107,12 @@ def _read_scaling_point(round_folder: Path, results: Sequence[MlperfResult]) -> 
     )
 
 
-def _runs_of_result(round_folder: Path, result: MlperfResult) -> list[RunConvergence]:
+def _runs_of_result(round_folder: Path, result: MlperfResult) -> list[RunSamplesToTarget]:
     runs = (read_samples_to_target(mllog.read_log(path)) for path in sorted(round_folder.glob(result.source)))
     return [run for run in runs if run is not None]
 
 
-def _relative_run_time_std(runs: Sequence[RunConvergence]) -> float:
+def _relative_run_time_std(runs: Sequence[RunSamplesToTarget]) -> float:
     """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

@@ -170,9 +170,9 @@ def _node_networks(node: NodePlan) -> dict[str, Any]:
     return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.addresses.data.host}}
 
 
-def _docker_network_definition(plan: Plan, address_in_subnet: str) -> dict[str, Any]:
+def _docker_network_definition(plan: Plan, node_address: str) -> dict[str, Any]:
     """Return the Compose definition of a bridge network without a route outside, on the /24 subnet of an address."""
-    subnet = address_in_subnet.rsplit(".", 1)[0] + ".0/24"
+    subnet = node_address.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",
         "internal": True,

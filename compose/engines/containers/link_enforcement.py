@@ -83,7 +83,7 @@ class TrialLinks:
         self.records[link_name] = record
         return record
 
-    def update_link_record(self, link_name: str, **fields: Any) -> LinkShapingRecord:
+    def edit_shaping_record(self, link_name: str, **fields: Any) -> LinkShapingRecord:
         """Change fields in the record of a link and return the new record."""
         self.records[link_name] = self.records[link_name].model_copy(update=fields)
         return self.records[link_name]
@@ -123,14 +123,14 @@ class TrialLinks:
                 device: queue.growth_since(initial.get(device, reading.QueueCounters())).model_dump()
                 for device, queue in devices.items()
             }
-            self.update_link_record(name, queues=queues)
+            self.edit_shaping_record(name, queues=queues)
         for name, reply in state_replies.items():
             try:
                 current_output = reply.result(REPLY_TIMEOUT_S)["said"]
                 delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
-                self.update_link_record(name, unread=str(error) or no_reply)
+                self.edit_shaping_record(name, unread=str(error) or no_reply)
             else:
                 self._record_kernel_deviations(name, current_output, expected_link_states.get(name), delay_queues)
         return dict(self.records)
@@ -161,13 +161,13 @@ class TrialLinks:
             limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.peer_rate_limits().items()}
         if not differences:
             return
-        limit_rates = self._current_limit_rates(link_name, limit_classes, tc_output)
-        self.update_link_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
+        limit_rates = self._enforced_rate_limits(link_name, limit_classes, tc_output)
+        self.edit_shaping_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
         if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
-            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
+            self.edit_shaping_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
 
-    def _current_limit_rates(
+    def _enforced_rate_limits(
         self, link_name: str, tc_classes: Mapping[str, tuple[str, str]], tc_output: str
     ) -> dict[str, LinkMeasurement]:
         """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""

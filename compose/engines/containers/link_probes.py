@@ -94,7 +94,7 @@ def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> Non
             )
             for peer, round_trip in round_trips_of_node.items()
         }
-        links.update_link_record(name, round_trip_s=record)
+        links.edit_shaping_record(name, round_trip_s=record)
 
 
 def _is_round_trip_accepted(links: TrialLinks, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
@@ -158,7 +158,7 @@ def _probe_rates(links: TrialLinks, node_addresses: dict[str, str]) -> None:
         if link_name := _link_name_of_limit(links, kind, name):
             tested_property = name if kind == "pipe" else kind
             unproven = links.records[link_name].unproven | {tested_property: reason}
-            links.update_link_record(link_name, unproven=unproven)
+            links.edit_shaping_record(link_name, unproven=unproven)
     for parallel_floods in group_concurrent_probes(planned.probes):
         rates_bps = _send_rate_probes(links, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
@@ -230,10 +230,10 @@ def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Se
             if kind == "pipe":
                 limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
                 flooded = record.flooded | {name: measurement}
-                links.update_link_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
+                links.edit_shaping_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
             else:
                 flooded = record.flooded | {kind: measurement}
-                links.update_link_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
+                links.edit_shaping_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
 def _link_name_of_limit(links: TrialLinks, rate_limit_kind: str, limit_name: str) -> str | None:
@@ -262,7 +262,7 @@ def _probe_training_message_time(links: TrialLinks, node_addresses: dict[str, st
     )
     rounded_tries = tuple(round(message_s, 7) for message_s in tries)
     measurement = LinkMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
-    links.update_link_record(message.source, message_s={message.target: measurement})
+    links.edit_shaping_record(message.source, message_s={message.target: measurement})
     if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
             f"{message.source} to {message.target}: a message of {message.size_bytes} bytes took "

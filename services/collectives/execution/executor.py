@@ -56,7 +56,7 @@ async def all_reduce(
     payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
     send_lock = _PrioritySendLock() if schedule.sends_partial_sums_first else None
     await _RankScheduleExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
-    payloads.round_sums_as_sent()
+    payloads.apply_rounding_to_sums()
 
 
 class _PrioritySendLock:

@@ -32,7 +32,7 @@ class PayloadCodec(ABC):
         """
         return None
 
-    def round_sums_as_sent(self) -> None:  # noqa: B027 - without rounding there is nothing to do
+    def apply_rounding_to_sums(self) -> None:  # noqa: B027 - without rounding there is nothing to do
         """Replace each sum in the vector by the value that receivers decode; called after all sends and receives."""
 
 
@@ -105,7 +105,7 @@ class CompressedPayloadCodec(PayloadCodec):
                 piece[:] = self._decode_piece(received, piece)
                 self._encoded_totals[piece_number] = received
 
-    def round_sums_as_sent(self) -> None:
+    def apply_rounding_to_sums(self) -> None:
         """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
         for piece_number in range(len(self._pieces)):
             self._encode_reduced_piece(piece_number)

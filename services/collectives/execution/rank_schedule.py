@@ -71,14 +71,14 @@ def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) 
         if operation.kind == "copy" and not operation.is_send
     }
 
-    def receives_before_send(operation: RankOperation) -> set[int]:
+    def prerequisite_receives(operation: RankOperation) -> set[int]:
         if operation.kind != "reduce" or not operation.is_send:
             return set()
         awaited = (operation.peer_rank, operation.first_chunk, operation.message_number - window_pieces)
         return {received_totals[awaited]} if awaited in received_totals else set()
 
     return [
-        operation._replace(prerequisites=tuple(sorted(receives_before_send(operation).union(operation.prerequisites))))
+        operation._replace(prerequisites=tuple(sorted(prerequisite_receives(operation).union(operation.prerequisites))))
         for operation in operations
     ]
 

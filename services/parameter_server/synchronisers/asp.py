@@ -13,7 +13,7 @@ class Asp(Synchroniser):
 
     kind: Literal["asp"] = "asp"
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - no worker waits
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:  # noqa: ARG002 - no worker waits
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own

@@ -18,7 +18,7 @@ class BackupWorkers(Synchroniser):
     kind: Literal["backup"] = "backup"
     backups: NonNegativeInt = Field(description="gradients of a step that are not waited for (b)")
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:

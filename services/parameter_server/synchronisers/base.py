@@ -59,12 +59,12 @@ class Synchroniser(ScenarioComponent):
         return WorkerWaitRules()
 
     @abstractmethod
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:
         """Return whether a worker may start a step without waiting for slower workers.
 
         Args:
             step: number of the step, from 0.
-            slowest_worker_steps: number of steps that the slowest worker has finished.
+            steps_finished_by_slowest: number of steps that the slowest worker has finished.
         """
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Synchroniser(ScenarioComponent):
         self,
         steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
         own_step_s: float,  # noqa: ARG002 - see above
-        slowest_due_in_s: float,  # noqa: ARG002 - see above
+        slowest_finish_s: float,  # noqa: ARG002 - see above
         slowest_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
         """Return how many steps, the next one included, a worker may start instead of waiting for the slowest worker.
@@ -87,7 +87,7 @@ class Synchroniser(ScenarioComponent):
         Args:
             steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
             own_step_s: duration of the worker's last step, without waiting.
-            slowest_due_in_s: time until the slowest worker finishes its step, if it takes as long as its last one.
+            slowest_finish_s: time until the slowest worker finishes its step, if it takes as long as its last one.
             slowest_step_s: duration of the slowest worker's last step.
         """
         return 0

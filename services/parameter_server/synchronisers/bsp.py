@@ -13,8 +13,8 @@ class Bsp(Synchroniser):
 
     kind: Literal["bsp"] = "bsp"
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
-        return step <= slowest_worker_steps
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:
+        return step <= steps_finished_by_slowest
 
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count

@@ -29,20 +29,20 @@ class Dssp(Synchroniser):
             raise_conflicts([KeyConflict(("high",), reason)])
         return self
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
-        return step - slowest_worker_steps <= self.low
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:
+        return step - steps_finished_by_slowest <= self.low
 
     def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
         return 1
 
     def allowed_extra_steps(
-        self, steps_ahead: int, own_step_s: float, slowest_due_in_s: float, slowest_step_s: float
+        self, steps_ahead: int, own_step_s: float, slowest_finish_s: float, slowest_step_s: float
     ) -> int:
         most = self.high - steps_ahead + 1
         if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
             return 0
         return min(
-            range(most + 1), key=lambda steps: _wait_for_slowest_s(steps * own_step_s, slowest_due_in_s, slowest_step_s)
+            range(most + 1), key=lambda steps: _wait_for_slowest_s(steps * own_step_s, slowest_finish_s, slowest_step_s)
         )
 
 

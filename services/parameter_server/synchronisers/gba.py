@@ -23,7 +23,7 @@ class Gba(Synchroniser):
         None, description="maximum staleness in updates; a staler gradient is dropped; default: no maximum"
     )
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - no worker waits
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:  # noqa: ARG002 - no worker waits
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:

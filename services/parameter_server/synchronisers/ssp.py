@@ -18,8 +18,8 @@ class Ssp(Synchroniser):
     kind: Literal["ssp"] = "ssp"
     staleness: NonNegativeInt = Field(description="steps a worker may be ahead of the slowest when it starts a step")
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:
-        return step - slowest_worker_steps <= self.staleness
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:
+        return step - steps_finished_by_slowest <= self.staleness
 
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count if self.staleness == 0 else 1

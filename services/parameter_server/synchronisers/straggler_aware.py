@@ -10,7 +10,7 @@ class StragglerAwareSynchroniser(Synchroniser):
 
     stragglers: StragglerCriterion = Field(StragglerCriterion(), description="criterion for being a straggler")
 
-    def may_start_step(self, step: int, slowest_worker_steps: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
+    def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:  # noqa: ARG002 - a worker waits only for its reply
         return True
 
     def gradients_per_update(self, worker_count: int) -> int:

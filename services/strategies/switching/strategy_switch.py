@@ -84,7 +84,7 @@ class StrategySwitch(Strategy):
             exchange_s |= {f"{kind} after": seconds for kind, seconds in second.items()}
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         yield from phase_switch_conflicts(
             self.before,
             self.after,
@@ -126,9 +126,9 @@ def phase_switch_conflicts(
         yield KeyConflict((), "before and after are the same strategy; change one of them")
     elif learning_rate_conflict:
         yield KeyConflict((), learning_rate_conflict)
-    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.conflicts
+    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.scenario_conflicts
     conflicts = [
-        *prepend_parent_key("before", before.conflicts(scenario_sizes)),
+        *prepend_parent_key("before", before.scenario_conflicts(scenario_sizes)),
         *prepend_parent_key("after", conflicts_after(scenario_sizes)),
     ]
     yield from conflicts

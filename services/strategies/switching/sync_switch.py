@@ -60,7 +60,7 @@ class SyncSwitch(Strategy):
         before, after = (part.server_algorithm() for part in self._strategies_before_and_after())
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
-    def conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
         conflicts = phase_switch_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
         yield from dict.fromkeys(KeyConflict(path[1:], why) for path, why in conflicts)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.laws import AmdahlLaw, BestBatchTimeLaw, ResidualNoise, SeriesColumns, TrainingTimeLaw
+from analysis.laws import AmdahlLaw, BestBatchTrainingTimeLaw, ResidualNoise, SeriesColumns, TrainingTimeLaw
 from analysis.laws.backtest import (
     HoldoutError,
     LawBacktestErrors,
@@ -22,7 +22,7 @@ def series(a: float, b: float, seed: int) -> SeriesColumns:
     noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(WORKERS.size))
     return {
         "workers": WORKERS,
-        "seconds": BestBatchTimeLaw().predict_output(np.array([a, b]), {"workers": WORKERS}) * noise,
+        "seconds": BestBatchTrainingTimeLaw().predict_output(np.array([a, b]), {"workers": WORKERS}) * noise,
     }
 
 
@@ -49,7 +49,7 @@ def test_forecasts_do_not_depend_on_held_out_observations() -> None:
 def test_the_band_of_a_series_comes_from_the_errors_of_other_series() -> None:
     """A series that no law fits widens the bands of all series."""
     kinked = {**SERIES, "odd": {**SERIES["one"], "seconds": SERIES["one"]["seconds"] * [1, 1, 1, 6, 1]}}
-    law = {"law": BestBatchTimeLaw()}
+    law = {"law": BestBatchTrainingTimeLaw()}
 
     before = {forecast.series: forecast.high / forecast.low for forecast in LawComparison(law, SERIES).forecasts("law")}
     after = {forecast.series: forecast.high / forecast.low for forecast in LawComparison(law, kinked).forecasts("law")}
@@ -67,7 +67,7 @@ def test_a_series_without_small_sizes_is_fitted_to_all_but_its_largest_size() ->
 
 
 def test_the_generating_law_predicts_better_than_amdahls_law() -> None:
-    laws = {"amdahl": AmdahlLaw(), "best": BestBatchTimeLaw()}
+    laws = {"amdahl": AmdahlLaw(), "best": BestBatchTrainingTimeLaw()}
     comparison = LawComparison(laws, SERIES)
 
     scores = {name: score_forecasts(name, comparison.forecasts(name)) for name in laws}
@@ -78,7 +78,7 @@ def test_the_generating_law_predicts_better_than_amdahls_law() -> None:
 
 
 def test_a_backtest_holds_out_larger_sizes_at_every_cut() -> None:
-    errors = backtest_law(BestBatchTimeLaw(), split_series(SERIES["one"], "workers", 64)[0])
+    errors = backtest_law(BestBatchTrainingTimeLaw(), split_series(SERIES["one"], "workers", 64)[0])
 
     assert [error.workers for error in errors.holdout_errors] == [16, 64, 64]  # from two sizes, then from three
     assert errors.holdout_errors[1].log_distance == pytest.approx(np.log(64 / 8))
@@ -102,14 +102,14 @@ def test_without_other_series_the_drift_keeps_its_prior() -> None:
 
 
 def test_bands_widen_with_the_distance_from_the_fitted_sizes() -> None:
-    fit = BestBatchTimeLaw().fit(SERIES["one"], ResidualNoise(0.05, 10, np.full(1, 0.3)))
+    fit = BestBatchTrainingTimeLaw().fit(SERIES["one"], ResidualNoise(0.05, 10, np.full(1, 0.3)))
 
     inside, beyond = (
         fit.prediction_band({"workers": np.array([64.0])}),
         fit.prediction_band({"workers": np.array([8192.0])}),
     )
 
-    assert fit.log_size_beyond_fit_range({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
+    assert fit.log_distance_to_fit_range({"workers": np.array([2.0, 4, 512, 1024])}) == pytest.approx(
         [np.log(2), 0, 0, np.log(2)]
     )
     assert beyond.high / beyond.low > 2 * inside.high / inside.low
@@ -129,5 +129,5 @@ def test_the_best_batch_minimises_training_time() -> None:
 
     assert at_best == pytest.approx(at_given)
     assert all((seconds > at_best).all() for seconds in nearby)
-    closed = BestBatchTimeLaw().predict_output(np.array([1e5 * 1e-3, 1e5 * 0.02 / 640]), {"workers": workers})
+    closed = BestBatchTrainingTimeLaw().predict_output(np.array([1e5 * 1e-3, 1e5 * 0.02 / 640]), {"workers": workers})
     assert at_best == pytest.approx(closed)

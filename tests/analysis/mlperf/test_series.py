@@ -16,7 +16,7 @@ from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.balance import _accelerator_count_cells, accelerator_choice_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
-from analysis.mlperf.chapters.families import compare_within_families
+from analysis.mlperf.chapters.families import compare_family_systems
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
@@ -247,7 +247,7 @@ def test_without_draws_there_is_no_interval() -> None:
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
     (bert,) = [workload for workload in make_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    references = {own[0].reference.accelerator: own for own in compare_within_families(bert)}
+    references = {own[0].reference.accelerator: own for own in compare_family_systems(bert)}
 
     assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
     assert (
