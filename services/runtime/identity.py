@@ -59,7 +59,7 @@ class NodeIdentity:
             raise AuthenticationError("the stream's identity is not of this run, or is for another receiver") from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
             raise AuthenticationError(
-                f"the stream's identity proof was issued over {PROOF_LIFETIME_S:g} s before or after the current time"
+                f"the stream's identity proof is too old, or from the future, by more than {PROOF_LIFETIME_S:g} s"
             )
         return sender_name
 
