@@ -15,7 +15,7 @@ help: ## list the targets
 
 # NAME is a shipped scenario or the path of a file. The first line of output names the engine and the reason.
 scenario: $(ready) ## run a scenario: NAME=quickstart [ENGINE=docker|local|simulated] [ARGS=...]
-	$(bin)/ensayo run $(or $(NAME),$(error which one? make scenario NAME=..., make list shows them)) $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
+	$(bin)/ensayo run $(or $(NAME),$(error which scenario? write make scenario NAME=quickstart; make list shows all names)) $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
 
 list: $(ready) ## list the scenarios with their questions
 	$(bin)/ensayo list
@@ -27,7 +27,7 @@ mlperf: $(ready) ## analyse public results of MLPerf Training [ARGS='--data FOLD
 	$(bin)/ensayo mlperf $(ARGS)
 
 export: $(ready) ## convert a finished run for another tool: TO=mlperf|perfetto|hta|chakra|tensorboard|csv [RUN=runs/latest]
-	$(bin)/ensayo export $(or $(RUN),runs/latest) --to $(or $(TO),$(error for which tool? make export TO=perfetto))
+	$(bin)/ensayo export $(or $(RUN),runs/latest) --to $(or $(TO),$(error which format? write make export TO=perfetto))
 
 doctor: $(ready) ## report what this machine can emulate
 	$(bin)/ensayo doctor

@@ -77,7 +77,9 @@ def _describe_syntax_error(error: yaml.YAMLError, file_name: str) -> ScenarioPro
         return ScenarioProblem(SourcePosition(file_name), "", f"not valid YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
     position = SourcePosition(file_name, mark.line + 1 if mark else 0)
-    return ScenarioProblem(position, "", f"not valid YAML: {error.problem or error.context}")
+    context = f" {error.context}" if error.context and error.problem else ""
+    begin = f" that begins on line {error.context_mark.line + 1}" if context and error.context_mark else ""
+    return ScenarioProblem(position, "", f"not valid YAML: {error.problem or error.context}{context}{begin}")
 
 
 @dataclass

@@ -115,8 +115,9 @@ def unsweepable_key_reason(key_path: str, document: ScenarioDocument) -> str | N
     section: Any = document
     for key in key_path.split("."):
         if key not in (known_keys := _section_keys(section)):
-            allowed = f"allowed here are {', '.join(known_keys)}" if known_keys else "no keys are allowed here"
-            return f"the scenario has no {key_path}: unknown key {key}; {allowed}"
+            allowed_keys = [*KEY_PATH_ALIASES, *known_keys] if section is document else known_keys
+            allowed = f"allowed keys are {', '.join(allowed_keys)}" if allowed_keys else "no keys are allowed here"
+            return f"unknown key {key}; {allowed}"
         section = _value_at_key(section, key)
     return None
 

@@ -38,7 +38,9 @@ class Workload(FrozenRecord):
     def _conflicts_between_keys(self) -> Iterator[KeyConflict]:
         task, train_samples = learning_task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
-            yield KeyConflict(("batch",), "declare either batch (samples over all workers) or batch_per_worker")
+            problem = "one of batch (samples over all workers) and batch_per_worker is required"
+            both = "batch (samples over all workers) and batch_per_worker exclude each other; remove one"
+            yield KeyConflict(("batch",), problem if self.batch is None else both)
         if max(self.batch or 0, self.batch_per_worker or 0) > train_samples:
             yield KeyConflict(
                 ("batch",),

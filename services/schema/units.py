@@ -45,8 +45,8 @@ class Quantity(float):
         if value > 0 and isfinite(value):
             return value
         raise ValueError(
-            f"{text!r} is not a {cls.__name__.lower()} above zero; "
-            f"units are {', '.join(cls.units)}, for example {cls.example}"
+            f"{text!r} is not a {cls.__name__.lower()}; "
+            f"write a number above zero with a unit ({', '.join(cls.units)}), such as {cls.example}"
         )
 
     @classmethod

@@ -47,7 +47,7 @@ def test_a_number_without_a_unit_is_refused_with_an_example(unit: type[Quantity]
 )
 def test_the_error_of_an_invalid_quantity_lists_the_units(unit: type[Quantity], text: str) -> None:
     """Zero, negative and infinite quantities and unknown units are invalid."""
-    with pytest.raises(ValueError, match=f"units are .*{next(iter(unit.units))}"):
+    with pytest.raises(ValueError, match=f"above zero with a unit .*{next(iter(unit.units))}"):
         unit(text)
 
 
