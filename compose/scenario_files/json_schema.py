@@ -51,7 +51,7 @@ def key_description(document: Any, key_path: KeyPath) -> str:
 def describe_allowed_number(document: Any, key_path: KeyPath) -> str:
     """Describe which numbers are allowed at `key_path` of a scenario document; empty if none are."""
     schema = _schema_at_key_path(scenario_schema(), document, key_path)
-    schema = schema["anyOf"][0] if "anyOf" in schema else schema
+    (schema, *_) = schema.get("anyOf") or schema.get("oneOf") or [schema]
     if schema.get("type") not in NUMBER_TYPES:
         return ""
     bounds = " and ".join(text.format(schema[key]) for key, text in BOUND_TEXTS.items() if key in schema)

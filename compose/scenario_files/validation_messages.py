@@ -136,8 +136,9 @@ class InvalidScenarioValue:
 
     @property
     def allowed_values_text(self) -> str:
-        """Words allowed for a value that must be one of several words, as pydantic lists them."""
-        return str(self.details["ctx"]["expected"])
+        """Values allowed where one of several words is expected: the words, and the number if one is allowed."""
+        words, number = str(self.details["ctx"]["expected"]), describe_allowed_number(self.data, self.path)
+        return f"{words} or {number}" if number else words
 
     @property
     def given_component_kind(self) -> str:
