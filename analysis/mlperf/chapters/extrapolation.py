@@ -135,11 +135,11 @@ def _describe_forecast_errors(score_by_law: dict[str, ForecastScore]) -> str:
     unknown, known = score_by_law[BEST_BATCH], score_by_law[PARTS_KNOWN_BATCH]
     classic = min((score_by_law[law] for law in LAWS if law not in OWN_LAWS), key=lambda each: each.median)
     return (
-        f"From {MAX_FITTED_ACCELERATORS} accelerators, {MIN_SCORED_ACCELERATORS} and more are missed by "
-        f"{format_percentage(unknown.median)} (median) from times alone, by {format_percentage(known.median)} "
-        f"from parts with the batch known, by {format_percentage(classic.median)} with the best classic law "
-        f"({classic.law}); our 90 % bands hold {format_percentage(unknown.covered)} and "
-        f"{format_percentage(known.covered)} of the points."
+        f"Forecasts from at most {MAX_FITTED_ACCELERATORS} accelerators to {MIN_SCORED_ACCELERATORS} and more have a "
+        f"median error of {format_percentage(unknown.median)} from times alone, {format_percentage(known.median)} from "
+        f"the parts of a time and the batch size, {format_percentage(classic.median)} with the best classic law "
+        f"({classic.law}); {format_percentage(unknown.covered)} and {format_percentage(known.covered)} of the points "
+        f"lie inside our own two laws' 90 % bands."
     )
 
 

@@ -7,7 +7,7 @@ from analysis.mlperf.figures.factors import draw_scaling_efficiency
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
-from analysis.report.wording import format_number
+from analysis.report.wording import format_number, join_names
 from analysis.statistics.bootstrap import percentile_interval
 
 COLUMNS = (
@@ -40,9 +40,10 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
-    hardware_claim = f"hardware costs more of E' than learning in {len(last) - len(learning)} of {len(last)} workloads"
-    learning_claim = f"; in {' and '.join(learning)} larger batches cost more" if len(learning) else ""
-    finding = f"On the largest systems {hardware_claim}{learning_claim}."
+    finding = (
+        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system loses more E' to hardware than to "
+        f"additional samples{f'; in {join_names(learning)} more to additional samples' if len(learning) else ''}."
+    )
     brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
     figure = draw_scaling_efficiency(series, finding.removesuffix("."))

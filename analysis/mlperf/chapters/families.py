@@ -40,7 +40,7 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     above_in_study = sum(study_result_by_id[id(each.result)].efficiency > 1 for each in larger)
     finding = (
         f"Measured against their own family, {above} of {len(larger)} larger systems have E' above 1; against the "
-        f"references of their workloads, {above_in_study} of these have."
+        f"references of their workloads, {above_in_study} of the same {len(larger)} have."
     )
     rows = pd.DataFrame([_family_row(workload, members, study_result_by_id) for workload, members in comparisons])
     table = ChapterTable("families", "The largest system of each family against its own reference", COLUMNS, rows)

@@ -158,7 +158,7 @@ def test_chapters_are_written_for_any_round(write_round: Round) -> None:
 
     assert split is not None
     assert points is not None
-    assert "larger batches cost more" in split.finding
+    assert "more to additional samples" in split.finding
     assert len(points.tables[0].data) == 3
 
 

@@ -343,7 +343,7 @@ def test_the_page_leads_with_all_logs_and_states_what_changed_afterwards(write_c
     extrapolation = write_chapter(extrapolation_chapter)
     scores, other_scores = table(extrapolation, "extrapolation-scores"), table(extrapolation, "extrapolation-others")
 
-    assert "missed by 41% (median) from times alone, by 14% from parts" in extrapolation.finding
+    assert "a median error of 41% from times alone, 14% from the parts" in extrapolation.finding
     assert any("changed after their coverage on v4.1 had been seen" in text for text in extrapolation.paragraphs)
     assert (scores.rigid < scores.covered).any()
     rigid = other_scores[other_scores.set == "v4.1, the appendix"].set_index("law").rigid
