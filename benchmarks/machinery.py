@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.markdown import markdown_table
-from compose.engines import ChosenEngine, create_engine
+from compose.engines import EngineChoice, create_engine
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.run import ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail
@@ -60,20 +60,22 @@ class RunStopwatch:
     to_removed_s: list[float] = field(default_factory=list)
     _training_end_s: float = 0.0
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         """Ignore what the engine prepares."""
 
-    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
+    def run_started(
+        self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
+    ) -> None:
         """Ignore the start of the run."""
 
     def trial_started(self, plan: Plan, number: int, count: int) -> None:
         """Ignore the start of a trial."""
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - the same for all trials
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:  # noqa: ARG002 - the same for all trials
         """Record when training starts for the first time and when it stops."""
-        if event["key"] == "run_start" and not self.to_first_step_s:
+        if log_event["key"] == "run_start" and not self.to_first_step_s:
             self.to_first_step_s = time.monotonic() - self.start_moment_s
-        if event["key"] == "run_stop":
+        if log_event["key"] == "run_stop":
             self._training_end_s = time.monotonic()
 
     def trial_ended(self, plan: Plan, status: str, seconds: float) -> None:  # noqa: ARG002 - the same for all trials
@@ -139,7 +141,7 @@ def _run_tables(rounds: int) -> Iterator[str]:
                 stopwatch = RunStopwatch()
                 finished_run = run_scenario(
                     ScenarioFile(scenario, "", ""),
-                    ChosenEngine(create_engine(engine), "bench"),
+                    EngineChoice(create_engine(engine), "bench"),
                     Path(runs_folder),
                     stopwatch,
                 )

@@ -91,7 +91,7 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
             engine.name,
             DummyAddresses(),
             dilation=admission.dilation,
-            alpha_s=admission.message_latency_s,
+            alpha_s=admission.calibrated_alpha_s,
         )
         for trial in loaded.trials()
     ]
@@ -144,18 +144,24 @@ def search_switch_fraction(
 ) -> None:
     """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
-    from ensayo.fraction_search import StrategySwitchRuns
-    from ensayo.strategy_switch_search import earliest_good_switch, find_only_strategy_switch, search_switch_fractions
+    from ensayo.fraction_search import SwitchFractionRunner
+    from ensayo.strategy_switch_search import (
+        bisect_switch_fraction,
+        find_earliest_good_switch,
+        find_only_strategy_switch,
+    )
 
     path, settings = find_scenario(scenario), parse_key_value_settings(assignments)
     loaded = load_scenario(path, settings, engine_name)
     strategy_label, fraction_key = find_only_strategy_switch(loaded)
-    search = StrategySwitchRuns(path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats)
+    search = SwitchFractionRunner(
+        path, engine_name, runs_folder, settings, loaded, strategy_label, fraction_key, repeats
+    )
     results = []
-    for result in search_switch_fractions(search.measure_quality_and_time, beta, halvings):
+    for result in bisect_switch_fraction(search.measure_quality_and_time, beta, halvings):
         results.append(result)
         typer.echo(f"{search.format_switch_result(result)}  {search.run_folders[-1]}")
-    typer.echo(f"answer: {fraction_key} = {earliest_good_switch(results).fraction:g}")
+    typer.echo(f"answer: {fraction_key} = {find_earliest_good_switch(results).fraction:g}")
 
 
 @app.command("report")
@@ -252,10 +258,10 @@ def diagnose_host(
     json_output: Annotated[bool, typer.Option("--json", help="print a JSON list of objects, for programs")] = False,
 ) -> None:
     """Show which requirements of each engine this host meets, and which it lacks."""
-    from compose.host.doctor import check_host, host_findings_as_json
+    from compose.host.doctor import check_host, host_checks_as_json
 
     if json_output:
-        typer.echo(host_findings_as_json())
+        typer.echo(host_checks_as_json())
         return
     for finding in check_host():
         typer.echo(finding)
@@ -264,7 +270,7 @@ def diagnose_host(
 @app.command("calibrate")
 def measure_host_capacity(engine_name: EngineOption = None) -> None:
     """Measure the cost of a message and the highest link rates on this host. Runs and predictions use both."""
-    from compose.calibration.calibrate import calibrate_host as measure
+    from compose.calibration.calibrate import measure_capacity as measure
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
     from ensayo.progress_display import create_run_display

@@ -9,9 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from ensayo.rehearsal import rehearse
-from ensayo.strategy_switch_search import StrategySwitchOutcome
+from ensayo.strategy_switch_search import SwitchFractionResult
 from services.scenario.scenario import Scenario
-from services.scenario.target import METRIC_PROPERTIES, MetricName
+from services.scenario.target import QUALITY_METRICS, MetricName
 from services.scenario.workload import learning_task_of
 from services.schema.errors import UserError
 
@@ -19,7 +19,7 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy",
 
 
 @dataclass
-class StrategySwitchRuns:
+class SwitchFractionRunner:
     """Repeated runs of one scenario that switch to asynchronous training after different fractions of the workload."""
 
     scenario_path: Path
@@ -50,7 +50,7 @@ class StrategySwitchRuns:
         settings = {**self.settings, **changed_settings}
         run_folder = rehearse(self.scenario_path, self.engine_name, self.runs_folder, settings).folder
         self.run_folders.append(run_folder)
-        return self._mean_quality_and_training_s(json.loads((run_folder / "summary.json").read_text(encoding="utf-8")))
+        return self._average_quality_and_time_s(json.loads((run_folder / "summary.json").read_text(encoding="utf-8")))
 
     @property
     def quality_metric(self) -> MetricName:
@@ -59,7 +59,7 @@ class StrategySwitchRuns:
         target = workload.target
         return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
 
-    def _mean_quality_and_training_s(self, run_summary: Mapping[str, Any]) -> tuple[float, float]:
+    def _average_quality_and_time_s(self, run_summary: Mapping[str, Any]) -> tuple[float, float]:
         trials = [trial for trial in run_summary["trials"] if trial["strategy"] == self.strategy_label]
         finished = [trial for trial in trials if trial["final"] and trial["verdict"] != "invalid"]
         if not finished:
@@ -67,17 +67,17 @@ class StrategySwitchRuns:
                 f"every trial of strategy {self.strategy_label} failed or got the verdict `invalid`; "
                 f"see the logs in {self.run_folders[-1]}"
             )
-        quality = fmean(self._metric_to_quality_sign * trial["final"][self.quality_metric] for trial in finished)
+        quality = fmean(self._higher_better_sign * trial["final"][self.quality_metric] for trial in finished)
         seconds = fmean(trial["seconds"] for trial in finished)
         # A mean that leaves out failed trials would be biased.
         return (quality if len(finished) == len(trials) else nan), seconds
 
     @property
-    def _metric_to_quality_sign(self) -> float:
-        return 1.0 if METRIC_PROPERTIES[self.quality_metric].bound_key == "at_least" else -1.0
+    def _higher_better_sign(self) -> float:
+        return 1.0 if QUALITY_METRICS[self.quality_metric].bound_key == "at_least" else -1.0
 
-    def format_switch_result(self, result: StrategySwitchOutcome) -> str:
+    def format_switch_result(self, result: SwitchFractionResult) -> str:
         """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
         verdict = "good enough" if result.is_good_enough else "too early"
-        quality = "a repeat failed" if isnan(result.quality) else f"{self._metric_to_quality_sign * result.quality:.4f}"
+        quality = "a repeat failed" if isnan(result.quality) else f"{self._higher_better_sign * result.quality:.4f}"
         return f"fraction {result.fraction:<7g} {self.quality_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

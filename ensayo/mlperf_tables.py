@@ -13,7 +13,7 @@ from analysis.mlperf.chapters import ChapterTable as StudyTable
 from analysis.mlperf.reading.folders import read_mlperf_results
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH
 from analysis.mlperf.report import make_chapters, write_mlperf_report
-from analysis.mlperf.study import make_study
+from analysis.mlperf.study import make_mlperf_study
 from analysis.reading.parallel import ProcessPool
 from ensayo.tables import create_console
 
@@ -29,17 +29,17 @@ def write_and_print_mlperf_study(data_path: Path | None, output_folder: Path, pr
     Returns:
         The path of the page.
     """
-    results = make_study(read_mlperf_results(data_path or SHIPPED_RESULTS_PATH))
+    results = make_mlperf_study(read_mlperf_results(data_path or SHIPPED_RESULTS_PATH))
     return write_mlperf_report(results, _print_report_chapters(make_chapters(results)), output_folder, process_pool)
 
 
 def _print_report_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:
     for chapter in chapters:
-        create_console().print(*chapter_finding_and_tables(chapter), sep="\n")
+        create_console().print(*render_terminal_chapter(chapter), sep="\n")
         yield chapter
 
 
-def chapter_finding_and_tables(report_chapter: Chapter) -> Iterator[RenderableType]:
+def render_terminal_chapter(report_chapter: Chapter) -> Iterator[RenderableType]:
     """Yield the main finding of a report chapter, and its tables that are short enough for a terminal."""
     yield Text(report_chapter.finding, style="bold")
     yield from (_terminal_table(table) for table in report_chapter.tables if table.is_short)

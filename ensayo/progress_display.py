@@ -23,24 +23,28 @@ class RunProgressDisplay(ABC):
         self.clock = clock
         self.progress = RunProgress((), clock)
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         """Show what the engine prepares, for example the image that it builds."""
         self.print_line(description)
 
-    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
+    def run_started(
+        self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
+    ) -> None:
         """Show that a run starts. None of its trials has started yet."""
         self.progress = RunProgress(plans, self.clock)
-        self.print_line(f"{scenario.name}: {len(plans)} trials, engine {engine} ({reason}), into {folder}")
+        self.print_line(
+            f"{scenario.name}: {len(plans)} trials, engine {engine_name} ({why_this_engine}), into {run_folder}"
+        )
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         """Show that a trial starts, with its number and the number of all trials."""
         self.progress.start_trial()
         self.show_trial_start(f"[{trial_number}/{trial_count}] {trial_title(plan)}")
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - `progress` has the plan
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:  # noqa: ARG002 - `progress` has the plan
         """Show a log event of the running trial's coordinator."""
-        self.progress.record_log_event(event)
-        self.show_progress_on_event(str(event["key"]))
+        self.progress.record_log_event(log_event)
+        self.show_event_progress(str(log_event["key"]))
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
         """Show that the running trial has ended, with its status and its duration in wall time."""
@@ -56,7 +60,7 @@ class RunProgressDisplay(ABC):
         """Show that a trial has started."""
 
     @abstractmethod
-    def show_progress_on_event(self, log_event_name: str) -> None:
+    def show_event_progress(self, log_event_name: str) -> None:
         """Show the progress after a log event with this key."""
 
     @abstractmethod
@@ -76,7 +80,7 @@ class SilentDisplay(RunProgressDisplay):
 
     show_trial_start = show_trial_end = print_line
 
-    def show_progress_on_event(self, log_event_name: str) -> None:
+    def show_event_progress(self, log_event_name: str) -> None:
         """Show nothing."""
 
     def close(self) -> None:
@@ -92,7 +96,7 @@ class PlainLineDisplay(RunProgressDisplay):
 
     show_trial_start = print_line
 
-    def show_progress_on_event(self, log_event_name: str) -> None:
+    def show_event_progress(self, log_event_name: str) -> None:
         """Print a line for each evaluation; nothing for other events."""
         if log_event_name != "eval_metrics":
             return
@@ -125,7 +129,7 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 
-    def show_progress_on_event(self, log_event_name: str) -> None:
+    def show_event_progress(self, log_event_name: str) -> None:
         """Update both bars and the remaining time."""
         note = str(self.progress.trial_progress) or log_event_name.replace("_", " ")
         self._progress_bars.update(self._trial_bar, completed=self.progress.finished_steps_of_trial, note=note)

@@ -15,7 +15,7 @@ from ensayo.progress_display import SilentDisplay
 
 
 @dataclass(frozen=True)
-class RehearsalResult:
+class FinishedRunResult:
     """Result of a run that has ended: its folder, its verdict and the reasons for the verdict."""
 
     folder: Path
@@ -31,7 +31,7 @@ def rehearse(
     settings: Mapping[str, str] | None = None,
     observer: RunObserver | None = None,
     command: str = "",
-) -> RehearsalResult:
+) -> FinishedRunResult:
     """Run all trials of a scenario file and write the report of the run.
 
     Args:
@@ -53,7 +53,7 @@ def rehearse(
     return write_run_report(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
 
 
-def write_run_report(finished_run: FinishedRun) -> RehearsalResult:
+def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
     """Write the report of a run that has finished or was interrupted, and return its verdict and exit code."""
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
@@ -62,7 +62,7 @@ def write_run_report(finished_run: FinishedRun) -> RehearsalResult:
     failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
     verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
     exit_code = _run_exit_code(finished_run, summary["verdict"])
-    return RehearsalResult(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
+    return FinishedRunResult(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
 
 
 def _run_exit_code(finished_run: FinishedRun, run_verdict: str) -> ExitCode:

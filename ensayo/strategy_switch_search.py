@@ -16,7 +16,7 @@ FULLY_SYNCHRONOUS = 1.0
 
 
 @dataclass(frozen=True)
-class StrategySwitchOutcome:
+class SwitchFractionResult:
     """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
 
     fraction: float
@@ -25,28 +25,31 @@ class StrategySwitchOutcome:
     is_good_enough: bool
 
 
-def search_switch_fractions(
-    measure_at_fraction: Callable[[float], tuple[float, float]], max_quality_loss: float, halving_count: int
-) -> Iterator[StrategySwitchOutcome]:
+def bisect_switch_fraction(
+    measure_quality_and_time: Callable[[float], tuple[float, float]],
+    max_quality_loss: float,
+    interval_halving_count: int,
+) -> Iterator[SwitchFractionResult]:
     """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
 
     Args:
-        measure_at_fraction: returns quality (higher is better) and virtual seconds of a fraction, as means of repeats.
+        measure_quality_and_time: returns quality (higher is better) and virtual seconds of a fraction, as means of
+            repeats.
         max_quality_loss: how much worse than that of fully synchronous training a quality may be.
-        halving_count: number of times the interval of fractions is halved.
+        interval_halving_count: number of times the interval of fractions is halved.
     """
-    synchronous_quality, seconds = measure_at_fraction(FULLY_SYNCHRONOUS)
-    yield StrategySwitchOutcome(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
+    synchronous_quality, seconds = measure_quality_and_time(FULLY_SYNCHRONOUS)
+    yield SwitchFractionResult(FULLY_SYNCHRONOUS, synchronous_quality, seconds, is_good_enough=True)
     low, high = 0.0, FULLY_SYNCHRONOUS
-    for _ in range(halving_count):
+    for _ in range(interval_halving_count):
         fraction = (low + high) / 2
-        quality, seconds = measure_at_fraction(fraction)
+        quality, seconds = measure_quality_and_time(fraction)
         is_good_enough = quality >= synchronous_quality - max_quality_loss  # NaN is never good enough
         low, high = (low, fraction) if is_good_enough else (fraction, high)
-        yield StrategySwitchOutcome(fraction, quality, seconds, is_good_enough)
+        yield SwitchFractionResult(fraction, quality, seconds, is_good_enough)
 
 
-def earliest_good_switch(switch_results: list[StrategySwitchOutcome]) -> StrategySwitchOutcome:
+def find_earliest_good_switch(switch_results: list[SwitchFractionResult]) -> SwitchFractionResult:
     """Return the result of the smallest switch fraction whose quality is good enough."""
     return min((result for result in switch_results if result.is_good_enough), key=lambda result: result.fraction)
 

@@ -32,7 +32,7 @@ def plan_table(plans: Sequence[Plan]) -> Table:
     for plan in plans:
         table.add_row(*_plan_table_row(plan))
         if plan.second_phase:
-            table.add_row(*_plan_row_of_second_phase(plan.second_phase))
+            table.add_row(*_format_second_phase_row(plan.second_phase))
     total_s = sum(plan.estimated_training_wall_s for plan in plans)
     table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
     return table
@@ -46,7 +46,7 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
     yield from (sent, str(plan.steps), _format_wall_time(plan.estimated_training_wall_s))
 
 
-def _plan_row_of_second_phase(second_phase: PostSwitchPhasePlan) -> Iterable[str]:
+def _format_second_phase_row(second_phase: PostSwitchPhasePlan) -> Iterable[str]:
     """Yield the table cells of the training phase after a strategy switch: times, bytes, its first step if planned."""
     predicted = second_phase.predicted
     yield from ("", "after the switch")

@@ -38,7 +38,8 @@ def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) ->
         return
     demand = capacity_check.most_demanding_trial
     dilations = ", ".join(f"{dilation:g}" for dilation in sorted({plan.dilation for plan in plans}))
-    yield f"dilation {dilations}; this host ({capacity_check.capacity.provenance}) needs {demand.min_time_dilation:g}"
+    status = capacity_check.capacity.calibration_status_text
+    yield f"dilation {dilations}; this host ({status}) needs {demand.min_time_dilation:g}"
     yield f"highest demand: {demand.trial}: {demand.bottleneck_text}"
 
 

@@ -19,7 +19,7 @@ from compose.scenario_files.load import load_scenario
 from services.plan import COORDINATOR, Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.runtime.clock import VirtualTimeLoop
-from services.runtime.device import Device, DeviceSelection, select_device
+from services.runtime.device import ComputeDevice, DeviceSelection, select_compute_device
 from services.schema.errors import HostError
 
 settings.register_profile("any host", deadline=None)  # on a busy host tests are slow, not wrong
@@ -31,11 +31,11 @@ InVirtualTime: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> Device:
+def device(request: pytest.FixtureRequest) -> ComputeDevice:
     """Return each device of this host in turn; the same test body runs on each."""
     selection: DeviceSelection = request.param
     try:
-        return select_device(selection)
+        return select_compute_device(selection)
     except HostError as error:
         pytest.skip(str(error))
 
@@ -109,10 +109,10 @@ def docker_engine() -> DockerEngine:
 class SilentObserver:
     """Observer that ignores all notifications."""
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
         """Ignore the event."""
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         """Ignore the preparation."""
 
 

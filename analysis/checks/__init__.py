@@ -5,7 +5,7 @@ from collections.abc import Callable
 from analysis.checks.host.cpu_quota_speed import check_worker_speed_fits_quota
 from analysis.checks.host.cpu_throttling import check_cpu_throttling
 from analysis.checks.host.host_cpu import check_host_cpu_load
-from analysis.checks.host.host_overhead import check_host_added_step_time
+from analysis.checks.host.host_overhead import check_host_added_time
 from analysis.checks.host.host_pressure import check_host_resource_pressure
 from analysis.checks.host.missed_deadlines import check_missed_step_deadlines
 from analysis.checks.host.time_dilation import check_time_dilation
@@ -13,22 +13,22 @@ from analysis.checks.host.wakeup_delay import check_wakeup_delay
 from analysis.checks.network.achieved_rates import check_measured_link_rates
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.network.links_unchanged import check_links_unchanged_in_run
-from analysis.checks.network.mechanisms import check_shaping_mechanisms
+from analysis.checks.network.mechanisms import check_shaping_enforced
 from analysis.checks.network.message_times import check_probe_message_times
 from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.rates import check_configured_link_rates
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_events_reach_end
+from analysis.checks.training.event_horizon import check_events_cover_trial
 from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.training.exit_codes import check_exit_codes
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.training.trial_files import check_trial_files_readable
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
-Check = Callable[[TrialTables], CheckVerdict]
+Check = Callable[[TrialLogTables], CheckVerdict]
 
 CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not change
     "exit_codes": check_exit_codes,
@@ -39,7 +39,7 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "speed_ratio": check_worker_speed_fits_quota,
     "throttled": check_cpu_throttling,
     # links
-    "rungs": check_shaping_mechanisms,
+    "rungs": check_shaping_enforced,
     "rates": check_configured_link_rates,
     "achieved_rates": check_measured_link_rates,
     "message_times": check_probe_message_times,
@@ -48,14 +48,14 @@ CHECKS: dict[str, Check] = {  # the names are keys in fidelity.json and must not
     "drops": check_queue_drops,
     "unchanged": check_links_unchanged_in_run,
     # events
-    "event_horizon": check_random_events_reach_end,
+    "event_horizon": check_events_cover_trial,
     "event_lateness": check_planned_event_lateness,
     # protocols
     "bytes_on_wire": check_bytes_sent,
     "replicas": check_model_replicas_agree,
     "staleness_law": check_gradient_staleness,
     # host
-    "host_share": check_host_added_step_time,
+    "host_share": check_host_added_time,
     "host_cpu": check_host_cpu_load,
     "host_pressure": check_host_resource_pressure,
     "canary": check_wakeup_delay,

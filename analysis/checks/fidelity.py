@@ -7,12 +7,12 @@ from typing import Any
 
 from analysis.checks import CHECKS, CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.checks.verdict import SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.achieved_properties import ClusterProperty, merge_properties_over_trials
+from analysis.metrics.achieved_properties import DeclaredVsAchieved, merge_over_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder, read_json, write_json
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def run_trial_checks(trial: TrialTables) -> dict[str, CheckVerdict]:
+def run_trial_checks(trial: TrialLogTables) -> dict[str, CheckVerdict]:
     """Run the checks of a trial and return their verdicts by the name of the check.
 
     Only `record` runs for a trial whose record is damaged, and only `exit_codes` for a trial without success.
@@ -27,13 +27,16 @@ def run_trial_checks(trial: TrialTables) -> dict[str, CheckVerdict]:
 
 
 def write_fidelity_json(
-    folder: TrialFolder, trial: TrialTables, verdicts: dict[str, CheckVerdict], properties: Iterable[ClusterProperty]
+    trial_folder: TrialFolder,
+    trial: TrialLogTables,
+    check_verdicts: dict[str, CheckVerdict],
+    achieved_properties: Iterable[DeclaredVsAchieved],
 ) -> None:
     """Write fidelity.json of a trial: declared and achieved values of the cluster, and the verdict with its reasons."""
-    write_json(folder.fidelity_json_path, build_fidelity_json(trial, verdicts, properties))
+    write_json(trial_folder.fidelity_json_path, build_fidelity_json(trial, check_verdicts, achieved_properties))
 
 
-def list_failed_check_remedies(trial: TrialTables, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
+def list_failed_check_remedies(trial: TrialLogTables, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
     """Return what the user can do about the degraded and invalid verdicts of a trial, each remedy once.
 
     A faster host or other links do not help a simulated trial.
@@ -50,7 +53,7 @@ def read_failed_check_remedies(run_folder: RunFolder) -> list[str]:
 
 
 def build_fidelity_json(
-    trial: TrialTables, check_verdicts: dict[str, CheckVerdict], cluster_properties: Iterable[ClusterProperty]
+    trial: TrialLogTables, check_verdicts: dict[str, CheckVerdict], achieved_properties: Iterable[DeclaredVsAchieved]
 ) -> dict[str, Any]:
     """Return the content of fidelity.json: declared and achieved values of the cluster, verdict, reasons, remedies."""
     return {
@@ -68,7 +71,7 @@ def build_fidelity_json(
             "events": json.loads(trial.events.to_json(orient="records")),
             "unread_log_lines": trial.unusable_line_count,
         },
-        "proof": [asdict(proof) for proof in merge_properties_over_trials(cluster_properties)],
+        "proof": [asdict(proof) for proof in merge_over_trials(achieved_properties)],
         "verdict": worst_verdict_level(check_verdicts.values()),
         "reasons": [verdict.reason for verdict in check_verdicts.values() if verdict.level != VerdictLevel.VALID],
         "remedies": list_failed_check_remedies(trial, check_verdicts),

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
 from analysis.mlperf.series import ScalingSeries, read_shipped_series
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTables
+from analysis.reading.run_table import RunLogTables
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
 from analysis.statistics.bootstrap import Interval, percentile_interval
@@ -24,7 +24,7 @@ class ComparedRun:
     """Run to compare with other runs, with the letter that names the run in figures and tables."""
 
     letter: str  # A, B, … Z, AA in the order of the command line
-    table: RunTables
+    table: RunLogTables
     summary: RunSummary
 
 
@@ -42,7 +42,7 @@ class ComparedSpeedupPoint:
 
 
 @dataclass(frozen=True)
-class ComparedSpeedups:
+class ComparedSpeedupCurve:
     """Speedup curve of a strategy in one of the compared runs, or of a published series of MLPerf results."""
 
     name: str
@@ -73,15 +73,17 @@ def run_letter_of_index(run_index: int) -> str:
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 
 
-def compared_speedup_curves(
-    runs: Iterable[ComparedRun], mlperf_series: Iterable[ScalingSeries] = ()
-) -> list[ComparedSpeedups]:
+def collect_speedup_curves(
+    runs: Iterable[ComparedRun], published_mlperf_series: Iterable[ScalingSeries] = ()
+) -> list[ComparedSpeedupCurve]:
     """Return the speedup curves of all runs, followed by the curves of published MLPerf results.
 
     Curves of runs with a single number of workers are left out.
     """
-    run_curves = [_compared_curve(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1]
-    return [*run_curves, *map(_curve_of_mlperf_series, mlperf_series)]
+    run_curves = [
+        _make_compared_run_curve(run, curve) for run in runs for curve in run.summary.curves if len(curve.points) > 1
+    ]
+    return [*run_curves, *map(_curve_of_mlperf_series, published_mlperf_series)]
 
 
 def mlperf_scaling_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]:
@@ -97,22 +99,22 @@ def mlperf_scaling_series(benchmark_names: Iterable[str]) -> list[ScalingSeries]
     return [shipped_series[name] for name in benchmark_names]
 
 
-def _compared_curve(run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedups:
+def _make_compared_run_curve(compared_run: ComparedRun, speedup_curve: SpeedupCurve) -> ComparedSpeedupCurve:
     base = f"{speedup_curve.base.strategy} on {speedup_curve.base.workers}, {speedup_curve.base.seconds:.3g} s"
     time_description = "time to target" if speedup_curve.of == "time_to_target" else "time for the same samples"
-    points = tuple(_make_compared_curve_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
-    name = f"{run.letter} {speedup_curve.description}"
-    return ComparedSpeedups(name, speedup_curve.description, run.letter, base, time_description, points)
+    points = tuple(_make_compared_point(point, speedup_curve.base.workers) for point in speedup_curve.points)
+    name = f"{compared_run.letter} {speedup_curve.description}"
+    return ComparedSpeedupCurve(name, speedup_curve.description, compared_run.letter, base, time_description, points)
 
 
-def _make_compared_curve_point(point: SpeedupPoint, base_worker_count: int) -> ComparedSpeedupPoint:
+def _make_compared_point(point: SpeedupPoint, base_worker_count: int) -> ComparedSpeedupPoint:
     efficiencies = (point.efficiency, point.hardware_efficiency, point.statistical_efficiency)
     factors = ScalingEfficiency(point.speedup, *efficiencies)
     sizes = (point.workers, point.workers / base_worker_count)
     return ComparedSpeedupPoint(*sizes, factors, point.speedup_ci, point.seconds, point.seconds_ci, point.runs)
 
 
-def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedups:
+def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedupCurve:
     first, draws = series.points[0], series.bootstrap_speedups()
     points = tuple(
         ComparedSpeedupPoint(
@@ -124,7 +126,7 @@ def _curve_of_mlperf_series(series: ScalingSeries) -> ComparedSpeedups:
             seconds_ci=None,
             runs=size.runs,
         )
-        for index, (size, factors) in enumerate(zip(series.points, series.efficiency_per_system(), strict=True))
+        for index, (size, factors) in enumerate(zip(series.points, series.compute_efficiencies(), strict=True))
     )
     base = f"{first.accelerators} accelerators, {first.minutes:.3g} min"
-    return ComparedSpeedups(f"public: {series.name}", series.name, "", base, "time to target", points)
+    return ComparedSpeedupCurve(f"public: {series.name}", series.name, "", base, "time to target", points)

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.comparison.curves import ComparedRun, ComparedSpeedupPoint, ComparedSpeedups
+from analysis.comparison.curves import ComparedRun, ComparedSpeedupCurve, ComparedSpeedupPoint
 from analysis.comparison.differing_settings import differing_settings
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import (
     BASELINE_GREY,
     LINE_STYLES,
@@ -26,7 +26,7 @@ from analysis.figures.drawing.style import (
     figure_style_context,
     start_axes_at_zero,
 )
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.report.wording import (
     capitalise_first_letter,
     format_number,
@@ -43,27 +43,27 @@ EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order 
 
 
 @dataclass(frozen=True)
-class RunOverlayData:
+class ComparedRunsAndCurves:
     """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
 
     runs: Sequence[ComparedRun]
-    curves: Sequence[ComparedSpeedups]
+    curves: Sequence[ComparedSpeedupCurve]
 
     @property
-    def curves_of_runs(self) -> list[ComparedSpeedups]:
+    def run_speedup_curves(self) -> list[ComparedSpeedupCurve]:
         """Speedup curves of the compared runs, without those of published MLPerf results."""
         return [curve for curve in self.curves if not curve.is_from_mlperf]
 
     def strategy_colour(self, strategy: str) -> str:
         """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
-        strategies = list(dict.fromkeys(curve.strategy for curve in self.curves_of_runs))
+        strategies = list(dict.fromkeys(curve.strategy for curve in self.run_speedup_curves))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
-    def curve_colour(self, compared_curve: ComparedSpeedups) -> str:
+    def curve_colour(self, compared_curve: ComparedSpeedupCurve) -> str:
         """Return the colour of a speedup curve: that of its strategy, or grey for published MLPerf results."""
         return BASELINE_GREY if compared_curve.is_from_mlperf else self.strategy_colour(compared_curve.strategy)
 
-    def curve_marker(self, compared_curve: ComparedSpeedups) -> str:
+    def curve_marker(self, compared_curve: ComparedSpeedupCurve) -> str:
         """Return the marker shape of a curve, which distinguishes curves that are printed without colours."""
         return MARKERS[self.curves.index(compared_curve) % len(MARKERS)]
 
@@ -93,7 +93,7 @@ class RunOverlayData:
         ]
 
     @property
-    def footer(self) -> str:
+    def figure_footer_text(self) -> str:
         """Footer text of all figures: scenario, verdict, engine and time dilation of every run."""
         lines = [
             f"{run.letter}: {run.summary.scenario} {run.summary.run}, {run.summary.verdict}, "
@@ -103,19 +103,19 @@ class RunOverlayData:
         return "\n".join([*lines, "MLPerf-style; not an MLPerf result"])
 
 
-def draw_comparison_figures(overlay: RunOverlayData) -> list[Drawing]:
+def draw_comparison_figures(overlay: ComparedRunsAndCurves) -> list[CaptionedFigure]:
     """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
     figure_functions = (draw_speedup_overlay, draw_efficiency_overlay, draw_time_to_target_overlay, draw_loss_overlay)
     with figure_style_context():
         return [drawing for draw in figure_functions if (drawing := draw(overlay)) is not None]
 
 
-def draw_speedup_overlay(overlay: RunOverlayData) -> Drawing | None:
+def draw_speedup_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
     """Draw the speedup of all runs against workers / workers of the base run, on log axes, with 95% intervals."""
     if not overlay.curves:
         return None
     title = _speedup_title(overlay)
-    figure, axes = _create_figure_panel(overlay, title)
+    figure, axes = _create_workers_panel(overlay, title)
     ideal = sorted({point.relative_workers for curve in overlay.curves for point in curve.points})
     axes.plot(ideal, ideal, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for curve in overlay.curves:
@@ -127,37 +127,43 @@ def draw_speedup_overlay(overlay: RunOverlayData) -> Drawing | None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(f"{{x:g}}{TIMES_SIGN}")
     axes.set_ylabel("speedup")
-    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_bases_caption(overlay)}"
-    return Drawing("speedup", title, caption, curve_table(overlay.curves), figure)
+    caption = f"S = T(base) / T(N); bars: 95% intervals; dashed grey: ideal. {_describe_speedup_bases(overlay)}"
+    return CaptionedFigure("speedup", title, caption, make_curve_table(overlay.curves), figure)
 
 
-def draw_efficiency_overlay(overlay: RunOverlayData) -> Drawing | None:
+def draw_efficiency_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
     """Draw the efficiency (speedup per worker) of all runs against workers / workers of the base run."""
     if not overlay.curves:
         return None
-    title = _efficiency_title(overlay)
-    figure, axes = _create_figure_panel(overlay, title)
+    title = _format_efficiency_title(overlay)
+    figure, axes = _create_workers_panel(overlay, title)
     for curve in overlay.curves:
         _draw_curve(axes, overlay, curve, lambda point: point.factors.efficiency)
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_ylabel("efficiency E'")
     start_axes_at_zero([axes], y=True)
     definition = "E' = S / (N / N of the base) = hardware x statistical; both factors are in the data."
-    return Drawing("efficiency", title, f"{definition} {_bases_caption(overlay)}", curve_table(overlay.curves), figure)
+    return CaptionedFigure(
+        "efficiency",
+        title,
+        f"{definition} {_describe_speedup_bases(overlay)}",
+        make_curve_table(overlay.curves),
+        figure,
+    )
 
 
-def draw_time_to_target_overlay(overlay: RunOverlayData) -> Drawing | None:
+def draw_time_to_target_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
     """Draw the virtual seconds that each run takes to the training target against the number of workers.
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
-    curves = [curve for curve in overlay.curves_of_runs if curve.time_description == "time to target"]
+    curves = [curve for curve in overlay.run_speedup_curves if curve.time_description == "time to target"]
     if not curves:
         return None
     overlay = replace(overlay, curves=curves)
     seconds = {(curve.name, point.workers): point.seconds for curve in curves for point in curve.points}
-    title = _time_to_target_title(overlay, seconds)
-    figure, axes = _create_figure_panel(overlay, title, "workers")
+    title = _format_time_title(overlay, seconds)
+    figure, axes = _create_workers_panel(overlay, title, "workers")
     for curve in curves:
         colour = overlay.curve_colour(curve)
         _draw_curve(axes, overlay, curve, lambda point: point.seconds, lambda point: point.workers)
@@ -166,11 +172,13 @@ def draw_time_to_target_overlay(overlay: RunOverlayData) -> Drawing | None:
                 axes.vlines(point.workers, *point.seconds_ci, color=colour, linewidth=4, alpha=0.3)
     _set_logarithmic_y_axis(axes)
     axes.set_ylabel("virtual seconds to the target")
-    caption = f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_bases_caption(overlay)}"
-    return Drawing("time_to_target", title, caption, curve_table(curves), figure)
+    caption = (
+        f"Olympic means; bars: 95% intervals. Curves without a target are left out. {_describe_speedup_bases(overlay)}"
+    )
+    return CaptionedFigure("time_to_target", title, caption, make_curve_table(curves), figure)
 
 
-def draw_loss_overlay(overlay: RunOverlayData) -> Drawing | None:
+def draw_loss_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
     """Draw training loss over virtual time: for every strategy, the first repeat on its largest number of workers."""
     loss_tables = [table for run in overlay.runs for table in _loss_curve_tables(run)]
     if not loss_tables:
@@ -178,12 +186,12 @@ def draw_loss_overlay(overlay: RunOverlayData) -> Drawing | None:
     data = pd.concat(loss_tables, ignore_index=True)
     final_losses = data.groupby("name", sort=False)["loss"].last()
     names = list(dict.fromkeys(data["name"]))
-    title = _loss_title(overlay, {name: float(final_losses[name]) for name in names})
+    title = _make_final_loss_title(overlay, {name: float(final_losses[name]) for name in names})
     strategies = dict(zip(data["name"], data["strategy"], strict=True))
     colours = {name: overlay.strategy_colour(strategies[name]) for name in names}
     figure, (axes,) = create_figure(1, 1, OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(colours))
     line_styles = {name: overlay.run_line_style(name.partition(" ")[0]) for name in names}
-    add_title_and_footer(figure, title, overlay.footer, colours, legend_line_styles=line_styles)
+    add_title_and_footer(figure, title, overlay.figure_footer_text, colours, legend_line_styles=line_styles)
     for name, evaluations in data.groupby("name", sort=False):
         line_style = overlay.run_line_style(str(evaluations["run"].iloc[0]))
         axes.plot(evaluations["time_s"], evaluations["loss"], color=colours[str(name)], linestyle=line_style)
@@ -192,15 +200,15 @@ def draw_loss_overlay(overlay: RunOverlayData) -> Drawing | None:
     axes.set_ylabel("loss, held-out samples")
     styles = ", ".join(f"{LINE_STYLE_NAMES[overlay.run_line_style(run.letter)]} {run.letter}" for run in overlay.runs)
     choice = "First repeat of every strategy and condition on its most workers, at every evaluation."
-    return Drawing("loss", title, f"Line style: {styles}. {choice}", data, figure)
+    return CaptionedFigure("loss", title, f"Line style: {styles}. {choice}", data, figure)
 
 
-def curve_table(curves: Sequence[ComparedSpeedups]) -> pd.DataFrame:
+def make_curve_table(compared_curves: Sequence[ComparedSpeedupCurve]) -> pd.DataFrame:
     """Return the points of speedup curves as a table: one row per curve and number of workers."""
-    return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in curves for point in curve.points])
+    return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in compared_curves for point in curve.points])
 
 
-def _curve_table_row(curve: ComparedSpeedups, point: ComparedSpeedupPoint) -> Iterator[tuple[str, object]]:
+def _curve_table_row(curve: ComparedSpeedupCurve, point: ComparedSpeedupPoint) -> Iterator[tuple[str, object]]:
     yield from (("line", curve.name), ("base", curve.base_description), ("of", curve.time_description))
     yield from (("workers", point.workers), ("relative", point.relative_workers), ("speedup", point.factors.speedup))
     yield from zip(("ci_low", "ci_high"), point.speedup_ci or (None, None), strict=True)
@@ -208,13 +216,15 @@ def _curve_table_row(curve: ComparedSpeedups, point: ComparedSpeedupPoint) -> It
     yield from (("statistical_efficiency", point.factors.statistical), ("seconds", point.seconds), ("runs", point.runs))
 
 
-def _create_figure_panel(
-    overlay: RunOverlayData, title: str, x_label: str = "workers / workers of the base"
+def _create_workers_panel(
+    overlay: ComparedRunsAndCurves, title: str, x_label: str = "workers / workers of the base"
 ) -> tuple[Figure, Axes]:
     height_in = OVERLAY_HEIGHT_IN + 0.2 * count_legend_rows(overlay.curve_colours) + 0.12 * len(overlay.runs)
     figure, (axes,) = create_figure(1, 1, height_in)
     markers = {curve.name: overlay.curve_marker(curve) for curve in overlay.curves}
-    add_title_and_footer(figure, title, overlay.footer, overlay.curve_colours, markers, overlay.curve_line_styles)
+    add_title_and_footer(
+        figure, title, overlay.figure_footer_text, overlay.curve_colours, markers, overlay.curve_line_styles
+    )
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
@@ -224,13 +234,13 @@ def _create_figure_panel(
 
 def _draw_curve(
     axes: Axes,
-    overlay: RunOverlayData,
-    compared_curve: ComparedSpeedups,
+    overlay: ComparedRunsAndCurves,
+    compared_curve: ComparedSpeedupCurve,
     y_of_point: Callable[[ComparedSpeedupPoint], float],
     x_of_point: Callable[[ComparedSpeedupPoint], float] | None = None,
 ) -> None:
     axes.plot(
-        [(x_of_point or _relative_worker_count)(point) for point in compared_curve.points],
+        [(x_of_point or _worker_count_over_base)(point) for point in compared_curve.points],
         [y_of_point(point) for point in compared_curve.points],
         color=overlay.curve_colour(compared_curve),
         marker=overlay.curve_marker(compared_curve),
@@ -246,21 +256,22 @@ def _set_logarithmic_y_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _relative_worker_count(curve_point: ComparedSpeedupPoint) -> float:
+def _worker_count_over_base(curve_point: ComparedSpeedupPoint) -> float:
     return curve_point.relative_workers
 
 
-def _speedup_title(overlay: RunOverlayData) -> str:
+def _speedup_title(overlay: ComparedRunsAndCurves) -> str:
     """Return the title of the speedup figure: the run and the published series with the largest speedups.
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
-    run_curves, published_curves = overlay.curves_of_runs, [curve for curve in overlay.curves if curve.is_from_mlperf]
+    run_curves = overlay.run_speedup_curves
+    published_curves = [curve for curve in overlay.curves if curve.is_from_mlperf]
     if not run_curves:
         return _describe_largest_speedup(published_curves)
-    relative_size, points = _points_at_shared_size(run_curves)
+    relative_size, points = _find_common_worker_ratio(run_curves)
     speedups = {name: point.factors.speedup for name, point in points.items()}
-    best, best_scale = _first_name_and_clause(speedups, max(speedups.values()), "scale")
+    best, best_scale = _join_names_with_value(speedups, max(speedups.values()), "scale")
     size = format_worker_count(points[best].workers)
     finding = f"{best_scale} best: {format_number(speedups[best])} times as fast on {size}"
     if len(run_curves) > 1:
@@ -274,24 +285,24 @@ def _speedup_title(overlay: RunOverlayData) -> str:
     return capitalise_first_letter(finding)
 
 
-def _describe_largest_speedup(curves: Sequence[ComparedSpeedups]) -> str:
+def _describe_largest_speedup(curves: Sequence[ComparedSpeedupCurve]) -> str:
     best = max(curves, key=lambda curve: curve.points[-1].factors.speedup)
     last = best.points[-1]
     name = best.strategy if best.is_from_mlperf else best.name
     return f"{name} reaches a speedup of {format_number(last.factors.speedup)} on {last.workers:,}"
 
 
-def _efficiency_title(overlay: RunOverlayData) -> str:
+def _format_efficiency_title(overlay: ComparedRunsAndCurves) -> str:
     """Return the title of the efficiency figure, which states the curve with the highest efficiency.
 
     Efficiency falls with the number of workers. Curves are therefore compared at the largest ratio of workers to base
     workers that all curves have.
     """
-    curves = overlay.curves_of_runs or list(overlay.curves)
-    relative_size, points = _points_at_shared_size(curves)
+    curves = overlay.run_speedup_curves or list(overlay.curves)
+    relative_size, points = _find_common_worker_ratio(curves)
     if relative_size:
         efficiencies = {name: point.factors.efficiency for name, point in points.items()}
-        best, best_keep = _first_name_and_clause(efficiencies, max(efficiencies.values()), "keep")
+        best, best_keep = _join_names_with_value(efficiencies, max(efficiencies.values()), "keep")
         efficiency = f"{format_percentage(efficiencies[best])} on {points[best].workers}"
         if len(curves) == 1:
             return f"{best_keep} an efficiency of {efficiency}"
@@ -303,7 +314,9 @@ def _efficiency_title(overlay: RunOverlayData) -> str:
     return f"No size is shared; efficiency at the largest: {', '.join(efficiencies_at_largest)}"
 
 
-def _points_at_shared_size(curves: Sequence[ComparedSpeedups]) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
+def _find_common_worker_ratio(
+    curves: Sequence[ComparedSpeedupCurve],
+) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
     """Return the largest ratio workers / base workers for which all curves have a point, and these points.
 
     If the curves share no ratio, return None and the last point of each curve.
@@ -318,28 +331,28 @@ def _points_at_shared_size(curves: Sequence[ComparedSpeedups]) -> tuple[float | 
     return max(shared_sizes), {name: points[max(shared_sizes)] for name, points in points_by_curve.items()}
 
 
-def _time_to_target_title(overlay: RunOverlayData, seconds_by_point: dict[tuple[str, int], float]) -> str:
-    return _smallest_value_title(
+def _format_time_title(overlay: ComparedRunsAndCurves, seconds_by_curve_point: dict[tuple[str, int], float]) -> str:
+    return _format_min_value_title(
         overlay,
-        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_point.items()},
+        {f"{name} on {workers}": seconds for (name, workers), seconds in seconds_by_curve_point.items()},
         lambda name, value: f"{name} reaches the target first, in {value} s",
         "fewest seconds to the target",
     )
 
 
-def _loss_title(overlay: RunOverlayData, final_loss_by_name: dict[str, float]) -> str:
-    return _smallest_value_title(
+def _make_final_loss_title(overlay: ComparedRunsAndCurves, final_loss_by_curve_name: dict[str, float]) -> str:
+    return _format_min_value_title(
         overlay,
-        final_loss_by_name,
+        final_loss_by_curve_name,
         lambda name, value: f"{name} ends with the lowest loss, {value}",
         "lowest loss at the end",
     )
 
 
-def _smallest_value_title(
-    overlay: RunOverlayData,
+def _format_min_value_title(
+    overlay: ComparedRunsAndCurves,
     value_by_name: dict[str, float],
-    format_title: Callable[[str, str], str],
+    title_formatter: Callable[[str, str], str],
     quantity_name: str,
 ) -> str:
     """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
@@ -355,7 +368,7 @@ def _smallest_value_title(
         names = _names_with_value(value_by_name, smallest)
         if len(names) > 1:
             return capitalise_first_letter(f"{quantity_name}: {format_number(smallest)}, shared by {join_names(names)}")
-        return format_title(names[0], format_number(smallest))
+        return title_formatter(names[0], format_number(smallest))
     values_of_runs = ", ".join(
         f"{run_letter} {format_number(value_by_name[name])} ({name.partition(' ')[2]})"
         for run_letter, name in sorted(best_name_of_run.items())
@@ -363,20 +376,22 @@ def _smallest_value_title(
     return f"Runs differ in {join_names(settings)}, so they are not ranked; {quantity_name}: {values_of_runs}"
 
 
-def _first_name_and_clause(value_by_name: Mapping[str, float], wanted_value: float, verb: str) -> tuple[str, str]:
+def _join_names_with_value(
+    value_by_name: Mapping[str, float], wanted_value: float, clause_verb: str
+) -> tuple[str, str]:
     """Return the first name that has the given value, and a clause that joins all such names with a verb.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
     names = _names_with_value(value_by_name, wanted_value)
-    return names[0], f"{join_names(names)} {verb}{'s' * (len(names) == 1)}"
+    return names[0], f"{join_names(names)} {clause_verb}{'s' * (len(names) == 1)}"
 
 
 def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[str]:
     return [name for name, other in value_by_name.items() if isclose(other, value, rel_tol=EQUALITY_RELATIVE_TOLERANCE)]
 
 
-def _bases_caption(overlay: RunOverlayData) -> str:
+def _describe_speedup_bases(overlay: ComparedRunsAndCurves) -> str:
     """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
@@ -388,7 +403,7 @@ def _bases_caption(overlay: RunOverlayData) -> str:
     return f"Bases: {bases}. Not drawn, because they have a single size: {', '.join(overlay.undrawn_curve_names)}."
 
 
-def _describe_repeat_counts(compared_curve: ComparedSpeedups) -> str:
+def _describe_repeat_counts(compared_curve: ComparedSpeedupCurve) -> str:
     counts = sorted({point.runs for point in compared_curve.points if point.runs})
     if not counts:
         return "number of runs not recorded"
@@ -410,7 +425,7 @@ def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
             yield from _loss_curve_table(run, trial, result_by_id[trial.plan.trial])
 
 
-def _loss_curve_table(run: ComparedRun, trial: TrialTables, result: TrialResult) -> Iterator[pd.DataFrame]:
+def _loss_curve_table(run: ComparedRun, trial: TrialLogTables, result: TrialResult) -> Iterator[pd.DataFrame]:
     """Yield the loss curve of one trial as a table, thinned if it is long; nothing if the trial logged no loss."""
     evaluations = trial.evals[trial.evals["metric"] == "loss"]
     if evaluations.empty:

@@ -3,21 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.comparison.curves import ComparedRun, compared_speedup_curves
-from analysis.comparison.overlays import RunOverlayData, draw_comparison_figures
+from analysis.comparison.curves import ComparedRun, collect_speedup_curves
+from analysis.comparison.overlays import ComparedRunsAndCurves, draw_comparison_figures
 from analysis.comparison.run_changes import NO_SHARED_GROUPS_TEXT, TABLE_HEADER, trial_group_change_rows
 from analysis.mlperf.series import ScalingSeries
-from analysis.report.report import load_template, write_figure_panel
+from analysis.report.report import load_template, write_figure_for_html_page
 
 
-def write_comparison_page(runs: Sequence[ComparedRun], mlperf_data: Sequence[ScalingSeries], out_folder: Path) -> Path:
+def write_comparison_page(
+    runs: Sequence[ComparedRun], mlperf_series: Sequence[ScalingSeries], out_folder: Path
+) -> Path:
     """Write the page `report.html` and the folder `figures/` of a comparison, and return the path of the page.
 
     Comparing the same runs again gives identical bytes.
     """
     out_folder.mkdir(parents=True, exist_ok=True)
-    overlay = RunOverlayData(runs, compared_speedup_curves(runs, mlperf_data))
-    panels = [write_figure_panel(drawing, out_folder / "figures") for drawing in draw_comparison_figures(overlay)]
+    overlay = ComparedRunsAndCurves(runs, collect_speedup_curves(runs, mlperf_series))
+    panels = [
+        write_figure_for_html_page(drawing, out_folder / "figures") for drawing in draw_comparison_figures(overlay)
+    ]
     changes = [(run.letter, trial_group_change_rows(runs[0].summary, run.summary)) for run in runs[1:]]
     damage = [f"{run.letter} {record}" for run in runs for record in run.summary.damage]
     page = out_folder / "report.html"

@@ -20,10 +20,10 @@ NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condi
 
 def compare_runs(before_folder: Path, after_folder: Path) -> str:
     """Return a text table that compares the times of two runs. Ratios are after / before: below 1 means faster."""
-    return format_run_changes(summarise_run(before_folder), summarise_run(after_folder))
+    return format_run_changes(summarise_run_logs(before_folder), summarise_run_logs(after_folder))
 
 
-def summarise_run(run_folder: Path) -> RunSummary:
+def summarise_run_logs(run_folder: Path) -> RunSummary:
     """Compute the summary of a run from its logs.
 
     Raises:
@@ -89,7 +89,7 @@ def _trial_group_key(trial_group: TrialGroup) -> tuple[str, str, int]:
 
 
 def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tuple[str, ...]:
-    old_group, new_group, repeats = _keep_repeats_of_both_runs(old_group, new_group)
+    old_group, new_group, repeats = _keep_shared_seed_trials(old_group, new_group)
     name = f"{new_group.strategy} {new_group.condition}".strip()
     step_ms = [1000 * group.median_step_s if group.median_step_s else None for group in (old_group, new_group)]
     target_s = [group.time_to_target_s if group.has_reached_target else None for group in (old_group, new_group)]
@@ -97,16 +97,24 @@ def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tup
     return (name, str(new_group.workers), *_format_times(*step_ms), *_format_times(*target_s), repeats, verdicts)
 
 
-def _keep_repeats_of_both_runs(before: TrialGroup, after: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
+def _keep_shared_seed_trials(old_group: TrialGroup, new_group: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
     """Return two groups of trials, reduced to shared seeds if there are any, and the text of the column `repeats`."""
-    counts = f"{len(before.trials)}, {len(after.trials)}"
-    shared_seeds = before.seeds & after.seeds
+    counts = f"{len(old_group.trials)}, {len(new_group.trials)}"
+    shared_seeds = old_group.seeds & new_group.seeds
     if not shared_seeds:
-        return before, after, f"{counts}: other seeds"
-    if before.seeds == after.seeds:
-        return before, after, str(len(shared_seeds)) if len(before.trials) == len(after.trials) else counts
-    return *restrict_to_shared_seeds(before, after), f"{len(shared_seeds)} shared of {counts}"
+        return old_group, new_group, f"{counts}: other seeds"
+    if old_group.seeds == new_group.seeds:
+        return (
+            old_group,
+            new_group,
+            str(len(shared_seeds)) if len(old_group.trials) == len(new_group.trials) else counts,
+        )
+    return *restrict_to_shared_seeds(old_group, new_group), f"{len(shared_seeds)} shared of {counts}"
 
 
-def _format_times(before: float | None, after: float | None) -> tuple[str, str, str]:
-    return format_number(before), format_number(after), f"{after / before:.2f}" if before and after else NO_VALUE
+def _format_times(old_time: float | None, new_time: float | None) -> tuple[str, str, str]:
+    return (
+        format_number(old_time),
+        format_number(new_time),
+        f"{new_time / old_time:.2f}" if old_time and new_time else NO_VALUE,
+    )

@@ -26,7 +26,7 @@ def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
     into the next step because of rounding is cut at the begin of the next step.
     """
     ordered = sort_steps_by_rank(step_rows)
-    edges = np.minimum(_activity_boundaries_ns(ordered), _next_step_begins_ns(ordered)[:, None])
+    edges = np.minimum(_step_phase_edges_ns(ordered), _next_step_begins_ns(ordered)[:, None])
     begin, end = edges[:, :-1].ravel(), edges[:, 1:].ravel()
     rows = ordered.loc[
         ordered.index.repeat(len(ACTIVITY_ORDER)), ["node", "rank", "step", "epoch", "samples", "bytes_sent"]
@@ -38,7 +38,7 @@ def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
 def count_overlapping_steps(step_rows: pd.DataFrame) -> int:
     """Return the number of training steps whose phases together reach into the next step of the same node."""
     ordered = sort_steps_by_rank(step_rows)
-    return int((_activity_boundaries_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
+    return int((_step_phase_edges_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
 
 def sort_steps_by_rank(step_rows: pd.DataFrame) -> pd.DataFrame:
@@ -47,7 +47,7 @@ def sort_steps_by_rank(step_rows: pd.DataFrame) -> pd.DataFrame:
     return sorted_steps.reset_index(drop=True)
 
 
-def _activity_boundaries_ns(step_rows: pd.DataFrame) -> TimestampsNs:
+def _step_phase_edges_ns(step_rows: pd.DataFrame) -> TimestampsNs:
     """Return begin and ends of the phases of each step, in ns, shape (steps, phases + 1). Unlogged phases take 0 ns."""
     seconds = step_rows[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
     starts = step_rows["start_s"].astype(float).to_numpy()[:, None]

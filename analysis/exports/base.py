@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from analysis.reading.run_table import RunTables
+from analysis.reading.run_table import RunLogTables
 from services.schema.component import ScenarioComponent
 
 
@@ -20,5 +20,5 @@ class Exporter(ScenarioComponent):
     pip_extra: ClassVar[str] = ""  # extra of this project that installs the needed libraries; empty: none are needed
 
     @abstractmethod
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each part left out."""

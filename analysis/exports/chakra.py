@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.exports.activities import sort_steps_by_rank, split_steps_into_activities
 from analysis.exports.base import Exporter
 from analysis.reading.plan_view import TrialPlan
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
@@ -38,10 +38,10 @@ class ChakraExporter(Exporter):
     file_suffix: ClassVar[str] = ".et"
     pip_extra: ClassVar[str] = "chakra"
 
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:
             plan = trial.plan
-            reason = "no steps were logged" if trial.steps.empty else chakra_export_obstacle(plan)
+            reason = "no steps were logged" if trial.steps.empty else find_export_obstacle(plan)
             if reason:
                 yield f"{plan.trial}: {reason}; the trial is left out"
                 continue
@@ -57,15 +57,15 @@ class ChakraExporter(Exporter):
                     trace.save(file)
 
 
-def chakra_export_obstacle(plan: TrialPlan) -> str | None:
+def find_export_obstacle(trial_plan: TrialPlan) -> str | None:
     """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
-    if plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
-        return f"the messages of strategy {plan.strategy.get('kind')} are not supported by this export"
-    if plan.strategy["kind"] in SERVER_STRATEGIES and len(plan.shards) != len(plan.shard_owners):
+    if trial_plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
+        return f"the messages of strategy {trial_plan.strategy.get('kind')} are not supported by this export"
+    if trial_plan.strategy["kind"] in SERVER_STRATEGIES and len(trial_plan.shards) != len(trial_plan.shard_owners):
         return "its plan does not record the owner of every shard"
-    if plan.precision not in BYTES_PER_PARAMETER_BY_PRECISION:
-        return f"the size of messages in precision {plan.precision} is not known"
-    if (compressor := plan.strategy.get("compress", {}).get("kind", "identity")) != "identity":
+    if trial_plan.precision not in BYTES_PER_PARAMETER_BY_PRECISION:
+        return f"the size of messages in precision {trial_plan.precision} is not known"
+    if (compressor := trial_plan.strategy.get("compress", {}).get("kind", "identity")) != "identity":
         return f"the size of messages compressed by {compressor} is not known"
     return None
 
@@ -77,37 +77,37 @@ class ChakraTrace:
     npu: int
     nodes: list["Node"] = field(default_factory=list)
 
-    def add_node(
+    def add_operation(
         self,
-        node_type: str,
-        node_name: str,
+        op_type: str,
+        operation_name: str,
         dependency_ids: Iterable[int],
-        attributes: Mapping[str, int | bool],
-        span_us: SpanUs | None = None,
+        operation_attributes: Mapping[str, int | bool],
+        start_and_duration_us: SpanUs | None = None,
     ) -> int:
         """Add an operation that runs after the operations with the ids `dependency_ids`, and return its id."""
         from chakra.schema.protobuf import et_def_pb2 as schema  # noqa: PLC0415 - an extra
 
-        node = schema.Node(id=len(self.nodes), name=f"{node_type}_{node_name}", type=schema.NodeType.Value(node_type))
+        node = schema.Node(id=len(self.nodes), name=f"{op_type}_{operation_name}", type=schema.NodeType.Value(op_type))
         node.data_deps.extend(sorted(set(dependency_ids)))
-        if span_us:
-            node.start_time_micros, node.duration_micros = span_us
-        for key, value in {"is_cpu_op": False, **attributes}.items():
+        if start_and_duration_us:
+            node.start_time_micros, node.duration_micros = start_and_duration_us
+        for key, value in {"is_cpu_op": False, **operation_attributes}.items():
             attribute_value = {"bool_val": value} if isinstance(value, bool) else {"int64_val": value}
             node.attr.append(schema.AttributeProto(name=key, **attribute_value))
         self.nodes.append(node)
         return int(node.id)
 
-    def add_message(
-        self, node_type: str, step: int, source_target: tuple[int, int], size_bytes: int, dependencies: Iterable[int]
+    def add_message_op(
+        self, op_type: str, step: int, npu_pair: tuple[int, int], size_bytes: int, dependency_ids: Iterable[int]
     ) -> int:
         """Add the send or the receive of a message between two nodes (NPUs), and return the id of the operation.
 
-        `source_target` are the two NPUs. The tag of a send and of the matching receive is the step number.
+        `npu_pair` is the sending and the receiving NPU. A send and the matching receive have the step number as tag.
         """
-        source, target = source_target
+        source, target = npu_pair
         attributes = {"comm_src": source, "comm_dst": target, "comm_tag": step, "comm_size": size_bytes}
-        return self.add_node(node_type, f"step{step}_{source}_to_{target}", dependencies, attributes)
+        return self.add_operation(op_type, f"step{step}_{source}_to_{target}", dependency_ids, attributes)
 
     def save(self, file: IO[bytes]) -> None:
         """Write the trace to a file: first the metadata, then all operations, each preceded by its length."""
@@ -120,7 +120,7 @@ class ChakraTrace:
 
 
 @dataclass(frozen=True)
-class ChakraExchangePattern:
+class StepMessageExchange:
     """Messages that the nodes of a trial exchange per step: participants, synchrony and message sizes."""
 
     worker_count: int
@@ -130,9 +130,9 @@ class ChakraExchangePattern:
     shard_owners_and_bytes: tuple[tuple[int, int], ...]  # per shard: NPU of its owner, bytes on the wire
 
 
-def build_chakra_traces(trial: TrialTables) -> list[ChakraTrace]:
+def build_chakra_traces(trial: TrialLogTables) -> list[ChakraTrace]:
     """Return the Chakra execution traces of a trial, one per worker and server (NPU)."""
-    plan, pattern = trial.plan, _exchange_pattern_of_plan(trial.plan)
+    plan, pattern = trial.plan, _derive_step_messages(trial.plan)
     npu_count = 1 + max([plan.workers - 1, *(owner for owner, _ in pattern.shard_owners_and_bytes)])
     traces = [ChakraTrace(npu) for npu in range(npu_count)]
     spans = _activity_spans_us(trial.steps)
@@ -145,18 +145,20 @@ def build_chakra_traces(trial: TrialTables) -> list[ChakraTrace]:
     return traces
 
 
-def _exchange_pattern_of_plan(plan: TrialPlan) -> ChakraExchangePattern:
+def _derive_step_messages(trial_plan: TrialPlan) -> StepMessageExchange:
     """Return which messages the nodes exchange per step; nodes are numbered: workers by rank, then servers."""
-    names = [node.name for node in plan.nodes if node.role == "worker"]
-    names += [node.name for node in plan.nodes if node.role not in ("worker", "coordinator")]
-    parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[plan.precision], plan.strategy["kind"]
-    owners_and_ranges = zip(plan.shard_owners, plan.shards, strict=True) if kind in SERVER_STRATEGIES else ()
+    names = [node.name for node in trial_plan.nodes if node.role == "worker"]
+    names += [node.name for node in trial_plan.nodes if node.role not in ("worker", "coordinator")]
+    parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[trial_plan.precision], trial_plan.strategy["kind"]
+    owners_and_ranges = (
+        zip(trial_plan.shard_owners, trial_plan.shards, strict=True) if kind in SERVER_STRATEGIES else ()
+    )
     shards = tuple((names.index(owner), parameter_bytes * (end - begin)) for owner, (begin, end) in owners_and_ranges)
-    return ChakraExchangePattern(
-        plan.workers,
+    return StepMessageExchange(
+        trial_plan.workers,
         is_collective=kind in COLLECTIVE_STRATEGIES,
-        is_synchronous=plan.synchronisation_policy_kind == "bsp" and kind != "easgd",
-        vector_bytes=parameter_bytes * plan.parameters,
+        is_synchronous=trial_plan.synchronisation_policy_kind == "bsp" and kind != "easgd",
+        vector_bytes=parameter_bytes * trial_plan.parameters,
         shard_owners_and_bytes=shards,
     )
 
@@ -173,7 +175,7 @@ def _add_worker_steps(
     trace: ChakraTrace,
     step_rows: pd.DataFrame,
     activity_spans: dict[tuple[int, int, str], SpanUs],
-    exchange_pattern: ChakraExchangePattern,
+    exchange_pattern: StepMessageExchange,
     sender_ranks_by_step: dict[int, list[int]],
 ) -> None:
     """Add the steps of a worker to its trace, and its rank to the sender ranks of each step in which it sent messages.
@@ -185,29 +187,35 @@ def _add_worker_steps(
         for activity in ("data", "compute"):
             if span := activity_spans.get((trace.npu, step, activity)):
                 attributes = {"is_cpu_op": activity == "data"}
-                node_id = trace.add_node("COMP_NODE", f"{activity}_step{step}", dependencies, attributes, span)
+                node_id = trace.add_operation("COMP_NODE", f"{activity}_step{step}", dependencies, attributes, span)
                 dependencies = [node_id]
         if sent_bytes > 0:
             sender_ranks_by_step.setdefault(step, []).append(trace.npu)
             span = activity_spans.get((trace.npu, step, "exchange"))
-            dependencies = _add_worker_exchange(trace, step, exchange_pattern, dependencies, span)
+            dependencies = _add_worker_messages(trace, step, exchange_pattern, dependencies, span)
         if span := activity_spans.get((trace.npu, step, "update")):
-            dependencies = [trace.add_node("COMP_NODE", f"update_step{step}", dependencies, {}, span)]
+            dependencies = [trace.add_operation("COMP_NODE", f"update_step{step}", dependencies, {}, span)]
 
 
-def _add_worker_exchange(
-    trace: ChakraTrace, step: int, pattern: ChakraExchangePattern, dependencies: list[int], span_us: SpanUs | None
+def _add_worker_messages(
+    trace: ChakraTrace,
+    step: int,
+    exchange_pattern: StepMessageExchange,
+    dependency_ids: list[int],
+    comm_span_us: SpanUs | None,
 ) -> list[int]:
     """Add a worker's messages of one step, and return the ids of the operations that the worker then waits for."""
-    if pattern.is_collective:
-        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": pattern.vector_bytes}
-        return [trace.add_node("COMM_COLL_NODE", f"all_reduce_step{step}", dependencies, attributes, span_us)]
+    if exchange_pattern.is_collective:
+        attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": exchange_pattern.vector_bytes}
+        return [
+            trace.add_operation("COMM_COLL_NODE", f"all_reduce_step{step}", dependency_ids, attributes, comm_span_us)
+        ]
     replies = []
-    for owner, shard_bytes in pattern.shard_owners_and_bytes:
+    for owner, shard_bytes in exchange_pattern.shard_owners_and_bytes:
         if owner != trace.npu:
-            sent = trace.add_message("COMM_SEND_NODE", step, (trace.npu, owner), shard_bytes, dependencies)
-            replies.append(trace.add_message("COMM_RECV_NODE", step, (owner, trace.npu), shard_bytes, [sent]))
-    return replies or dependencies
+            sent = trace.add_message_op("COMM_SEND_NODE", step, (trace.npu, owner), shard_bytes, dependency_ids)
+            replies.append(trace.add_message_op("COMM_RECV_NODE", step, (owner, trace.npu), shard_bytes, [sent]))
+    return replies or dependency_ids
 
 
 def _add_server_shard_messages(
@@ -220,7 +228,7 @@ def _add_server_shard_messages(
         for rank in remote_ranks:
             previous = [last_receive[rank]] if rank in last_receive else []
             endpoints = (rank, trace.npu)
-            last_receive[rank] = trace.add_message("COMM_RECV_NODE", step, endpoints, shard_bytes, previous)
+            last_receive[rank] = trace.add_message_op("COMM_RECV_NODE", step, endpoints, shard_bytes, previous)
         for rank in remote_ranks:
             received = [last_receive[sender] for sender in remote_ranks] if is_synchronous else [last_receive[rank]]
-            trace.add_message("COMM_SEND_NODE", step, (trace.npu, rank), shard_bytes, received)
+            trace.add_message_op("COMM_SEND_NODE", step, (trace.npu, rank), shard_bytes, received)

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from analysis.exports.base import Exporter
-from analysis.exports.trial_verdict import TrialVerdict
-from analysis.metrics.event_outcomes import planned_event_times
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.exports.trial_verdict import TrialValidityVerdict
+from analysis.metrics.event_outcomes import find_event_times
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 EVENT_TABLE_NAMES = ("steps", "evals", "updates")
 
@@ -21,7 +21,7 @@ class CsvExporter(Exporter):
     tool_name: ClassVar[str] = "any program that reads CSV"
     file_suffix: ClassVar[str] = ".csv"
 
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         _save_csv(pd.DataFrame([_trial_row(trial) for trial in run_tables.trials]), out_folder / "trials.csv")
         for table_name in EVENT_TABLE_NAMES:
             table = _table_of_all_trials(run_tables, table_name)
@@ -29,13 +29,13 @@ class CsvExporter(Exporter):
                 yield f"{table_name}.csv is left out: no {table_name} were logged"
                 continue
             _save_csv(table, out_folder / f"{table_name}.csv")
-        if rows := [_event_row(trial, event) for trial in run_tables.trials for event in planned_event_times(trial)]:
+        if rows := [_event_row(trial, event) for trial in run_tables.trials for event in find_event_times(trial)]:
             _save_csv(pd.DataFrame(rows), out_folder / "events.csv")
 
 
-def _trial_row(trial: TrialTables) -> dict[str, object]:
+def _trial_row(trial: TrialLogTables) -> dict[str, object]:
     """Return the row of a trial in `trials.csv`, with one column per swept key."""
-    plan, verdict = trial.plan, TrialVerdict.from_checks(trial)
+    plan, verdict = trial.plan, TrialValidityVerdict.from_checking_trial(trial)
     columns = {
         "trial": plan.trial, "strategy": plan.label, "workers": plan.workers, "servers": plan.servers,
         "repeat": plan.repeat, "seed": plan.seed, "batch": plan.batch, "engine": plan.engine,
@@ -46,11 +46,11 @@ def _trial_row(trial: TrialTables) -> dict[str, object]:
     return columns | {key: value for key, value in plan.labels.items() if key not in columns}
 
 
-def _event_row(trial: TrialTables, planned_event: object) -> dict[str, object]:
+def _event_row(trial: TrialLogTables, planned_event: object) -> dict[str, object]:
     return {"trial": trial.plan.trial, **vars(planned_event), "nodes": " ".join(vars(planned_event)["nodes"])}
 
 
-def _table_of_all_trials(run_tables: RunTables, table_name: str) -> pd.DataFrame:
+def _table_of_all_trials(run_tables: RunLogTables, table_name: str) -> pd.DataFrame:
     """Return the table `steps`, `evals` or `updates` of a run, with the name of the trial in the first column."""
     table: pd.DataFrame = getattr(run_tables, table_name)
     return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from analysis.exports import EXPORTERS, Exporter
 from analysis.exports.readable_trials import read_readable_trials
-from analysis.exports.trial_verdict import TrialVerdict
+from analysis.exports.trial_verdict import TrialValidityVerdict
 from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder
 from services.schema.errors import HostError, UserError
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class RunExportReport:
     """Result of an export: its folder, damaged files, data left out, and trials whose times cannot be trusted."""
 
     path: Path
@@ -22,7 +22,7 @@ class ExportResult:
     doubtful_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
 
 
-def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -> ExportResult:
+def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -> RunExportReport:
     """Export a run into the folder `out_path`, by default `exports/<format>` in the folder of the run.
 
     Files are written to a temporary folder, which is renamed at the end. An interrupted export leaves no folder.
@@ -51,9 +51,9 @@ def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     # Unreadable trials have no verdict here, because `damage` already lists them.
-    verdicts = [TrialVerdict.from_checks(trial) for trial in table.trials if not trial.is_unreadable]
+    verdicts = [TrialValidityVerdict.from_checking_trial(trial) for trial in table.trials if not trial.is_unreadable]
     doubtful_trials = tuple(f"{verdict.trial_name}: {verdict}" for verdict in verdicts if not verdict.is_valid)
-    return ExportResult(target, table.file_damage, omissions, doubtful_trials)
+    return RunExportReport(target, table.file_damage, omissions, doubtful_trials)
 
 
 def make_exporter(format_name: str) -> Exporter:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from analysis.exports.activities import sort_steps_by_rank, split_steps_into_activities
 from analysis.exports.base import Exporter
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 NS_PER_US = 1000
 HOST_PROCESS_ID, HOST_THREAD_ID, DEVICE_ID = 1000, 1, 0  # as in profilers' traces
@@ -54,12 +54,12 @@ class HtaExporter(Exporter):
     tool_name: ClassVar[str] = "Holistic Trace Analysis"
     file_suffix: ClassVar[str] = ".json.gz"
 
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:
             for omission in self._write_trial(trial, out_folder / trial.plan.trial):
                 yield f"{trial.plan.trial}: {omission}"
 
-    def _write_trial(self, trial: TrialTables, folder: Path) -> Iterator[str]:
+    def _write_trial(self, trial: TrialLogTables, folder: Path) -> Iterator[str]:
         activities = split_steps_into_activities(trial.steps)
         for rank in range(trial.plan.workers):
             steps = sort_steps_by_rank(trial.steps[trial.steps["rank"] == rank])
@@ -68,7 +68,7 @@ class HtaExporter(Exporter):
                 yield f"rank {rank} is left out: no activity took any time, and HTA cannot read empty traces"
                 continue
             folder.mkdir(exist_ok=True)  # only for ranks with a trace: some programs fail on an empty folder
-            trace = _build_trace(rank, trial.plan.workers, steps, rank_activities)
+            trace = _build_hta_trace_of_worker(rank, trial.plan.workers, steps, rank_activities)
             # The JSON has blanks after colons, because HTA searches for `"rank": `.
             compressed = gzip.compress(json.dumps(trace).encode(), mtime=0)
             (folder / f"rank-{rank}{self.file_suffix}").write_bytes(compressed)
@@ -76,25 +76,29 @@ class HtaExporter(Exporter):
             yield "servers are left out: HTA supports only ranks that compute"
 
 
-def _build_trace(rank: int, world_size: int, steps: pd.DataFrame, activities: pd.DataFrame) -> dict[str, Any]:
+def _build_hta_trace_of_worker(
+    worker_rank: int, world_size: int, step_table: pd.DataFrame, activity_table: pd.DataFrame
+) -> dict[str, Any]:
     """Return the trace of one worker (rank) for Holistic Trace Analysis, as an object to be written as JSON.
 
     Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
-    kernels = _merge_activities_into_kernels(activities)
+    kernels = _merge_activities_into_kernels(activity_table)
     begins, ends = _round_to_us(kernels["begin_ns"]), _round_to_us(kernels["end_ns"])
-    events = [_step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_starts_and_durations(steps)]
+    events = [
+        _step_trace_event(step, begin_s, step_s) for step, begin_s, step_s in _step_starts_and_durations(step_table)
+    ]
     kernel_times = zip(kernels["kernel"], begins, ends, strict=True)
     for correlation_id, (kernel, begin, end) in enumerate(kernel_times, start=FIRST_CORRELATION_ID):
         if end > begin:
             events.extend(_kernel_trace_events(correlation_id, kernel, begin, end - begin))
-    distributed_info = {"backend": "nccl", "rank": rank, "world_size": world_size}
+    distributed_info = {"backend": "nccl", "rank": worker_rank, "world_size": world_size}
     return {"schemaVersion": 1, "distributedInfo": distributed_info, "traceEvents": events}
 
 
-def _merge_activities_into_kernels(activities: pd.DataFrame) -> pd.DataFrame:
+def _merge_activities_into_kernels(activity_table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with one row per GPU kernel of the trace. A wait and the following exchange form one kernel."""
-    kernels = activities[activities["activity"].isin(KERNEL_OF_ACTIVITY)]
+    kernels = activity_table[activity_table["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()
 
@@ -103,8 +107,13 @@ def _round_to_us(nanoseconds: pd.Series) -> list[int]:
     return [int(value) for value in (nanoseconds + NS_PER_US // 2) // NS_PER_US]
 
 
-def _step_starts_and_durations(steps: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
-    return zip(steps["step"].astype(int), steps["start_s"].astype(float), steps["step_s"].astype(float), strict=True)
+def _step_starts_and_durations(step_table: pd.DataFrame) -> Iterator[tuple[int, float, float]]:
+    return zip(
+        step_table["step"].astype(int),
+        step_table["start_s"].astype(float),
+        step_table["step_s"].astype(float),
+        strict=True,
+    )
 
 
 def _step_trace_event(step: int, begin_s: float, duration_s: float) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typing import ClassVar, Literal
 
 from analysis.exports.base import Exporter
 from analysis.exports.system_description import describe_system
-from analysis.exports.trial_verdict import TrialVerdict
+from analysis.exports.trial_verdict import TrialValidityVerdict
 from analysis.mlperf import CHECKER_RULES_PATH
 from analysis.reading import trial_record as record
 from analysis.reading.mllog import NodeLog
-from analysis.reading.run_table import RunTables, TrialTables, read_node_logs
+from analysis.reading.run_table import RunLogTables, TrialLogTables, read_node_logs
 
 ORGANISATION = "ensayo"
 UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
@@ -31,25 +31,25 @@ class MlperfExporter(Exporter):
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
     file_suffix: ClassVar[str] = ".txt"
 
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         shutil.copyfile(CHECKER_RULES_PATH, out_folder / "rules.yaml")
         for name, repeats in group_trials_by_system(run_tables).items():
-            verdicts = [TrialVerdict.from_checks(trial) for trial in repeats]
+            verdicts = [TrialValidityVerdict.from_checking_trial(trial) for trial in repeats]
             system = describe_system(run_tables.folder.manifest, repeats[0].plan, name, verdicts)
             _write_text(out_folder / ORGANISATION / "systems" / f"{name}.json", f"{json.dumps(system, indent=2)}\n")
             for number, trial in enumerate(repeats):
                 yield from _write_result_file(run_tables, trial, out_folder / ORGANISATION / "results" / name, number)
 
 
-def group_trials_by_system(run_tables: RunTables) -> dict[str, list[TrialTables]]:
+def group_trials_by_system(run_tables: RunLogTables) -> dict[str, list[TrialLogTables]]:
     """Return the trials of each system (strategy, workers and swept values), by system name and sorted by repeat."""
-    trials_by_system: dict[str, list[TrialTables]] = {}
+    trials_by_system: dict[str, list[TrialLogTables]] = {}
     for trial in sorted(run_tables.trials, key=lambda trial: trial.plan.repeat):
         trials_by_system.setdefault(system_name_of_trial(trial), []).append(trial)
     return trials_by_system
 
 
-def system_name_of_trial(trial: TrialTables) -> str:
+def system_name_of_trial(trial: TrialLogTables) -> str:
     """Return the name of the system that a trial ran on, for example `ring-w4` or `ring-w4-uplink=100mbit`.
 
     The name contains the strategy, the number of workers and the values of all other swept keys.
@@ -59,7 +59,9 @@ def system_name_of_trial(trial: TrialTables) -> str:
     return UNSAFE_CHARACTERS.sub("_", "-".join([plan.label, f"w{plan.workers}", *condition]))
 
 
-def _write_result_file(run_tables: RunTables, trial: TrialTables, folder: Path, result_number: int) -> Iterator[str]:
+def _write_result_file(
+    run_tables: RunLogTables, trial: TrialLogTables, folder: Path, result_number: int
+) -> Iterator[str]:
     """Write a trial's result file, and yield a sentence if MLCommons' compliance checker will not accept the file."""
     name = trial.plan.trial
     logs = read_node_logs(run_tables.folder.trial_folder(name))

@@ -15,8 +15,8 @@ import pandas as pd
 
 from analysis.exports.activities import ACTIVITY_ORDER, NS_PER_S, count_overlapping_steps, split_steps_into_activities
 from analysis.exports.base import Exporter
-from analysis.metrics.event_outcomes import planned_event_times
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.metrics.event_outcomes import find_event_times
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
@@ -32,7 +32,7 @@ class PerfettoExporter(Exporter):
     file_suffix: ClassVar[str] = ".pftrace"
     pip_extra: ClassVar[str] = "export"
 
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:
             trace = PerfettoTrace()
             yield from (f"{trial.plan.trial}: {omission}" for omission in _add_trial_to_trace(trial, trace))
@@ -119,14 +119,14 @@ class PerfettoTrace:
             event.debug_annotations.add(name=name, int_value=int(value))
 
 
-def _add_trial_to_trace(trial: TrialTables, trace: PerfettoTrace) -> Iterator[str]:
+def _add_trial_to_trace(trial: TrialLogTables, trace: PerfettoTrace) -> Iterator[str]:
     """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
     _add_trial_wide_tracks(trial, trace)
     activities = split_steps_into_activities(trial.steps)
     for node_name, node_activities in activities.groupby("node", sort=False):
         process_track = trace.add_process_track(str(node_name))
         _add_activity_tracks(node_activities, process_track, trace)
-        _add_losses(trial.steps[trial.steps["node"] == node_name], process_track, trace)
+        _add_training_loss_track(trial.steps[trial.steps["node"] == node_name], process_track, trace)
     _add_server_updates(trial, trace)
     if count := count_overlapping_steps(trial.steps):
         yield f"in {count} steps, the phases together are longer than the step; they end where the next step begins"
@@ -134,13 +134,13 @@ def _add_trial_to_trace(trial: TrialTables, trace: PerfettoTrace) -> Iterator[st
         yield f"{losses} losses are NaN or infinite, and are not in the counters"
 
 
-def _add_trial_wide_tracks(trial: TrialTables, trace: PerfettoTrace) -> None:
+def _add_trial_wide_tracks(trial: TrialLogTables, trace: PerfettoTrace) -> None:
     """Add the tracks that belong to no single node: evaluations, planned events and the strategy switch."""
     process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
         counter_track = trace.add_counter_track(f"eval {metric}", process_track)
         _add_finite_counter_values(trace, counter_track, evaluations["time_s"], evaluations["value"])
-    for event in planned_event_times(trial):
+    for event in find_event_times(trial):
         if event.applied_s is not None:
             track = trace.add_track(f"event {event.number}: {event.kind} {' '.join(event.nodes)}", process_track)
             end_s = event.ended_s if event.ended_s is not None else trial.seconds or event.applied_s
@@ -163,14 +163,14 @@ def _add_activity_tracks(activities: pd.DataFrame, process_track: int, trace: Pe
             trace.add_slice(track, activity, begin, end, step=step)
 
 
-def _add_losses(step_rows: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
+def _add_training_loss_track(step_rows: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
     """Add a counter track with the loss of every step of a node, at the end of the step."""
     sorted_steps = step_rows.sort_values("start_s", kind="stable")
     ends_s = sorted_steps["start_s"] + sorted_steps["step_s"]
     _add_finite_counter_values(trace, trace.add_counter_track("loss", process_track), ends_s, sorted_steps["loss"])
 
 
-def _add_server_updates(trial: TrialTables, trace: PerfettoTrace) -> None:
+def _add_server_updates(trial: TrialLogTables, trace: PerfettoTrace) -> None:
     """Add the model updates of the first server as instants, and the staleness of their gradients as a counter."""
     if trial.updates.empty:
         return

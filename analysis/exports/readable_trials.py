@@ -5,23 +5,23 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.reading.damage import FileProblem, read_or_report_damage
+from analysis.reading.damage import FileProblem, read_trial_or_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTables, TrialTables, read_node_logs, read_trial
+from analysis.reading.run_table import RunLogTables, TrialLogTables, read_node_logs, read_trial_tables
 
 STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
-def read_readable_trials(run_folder: RunFolder) -> RunTables:
+def read_readable_trials(run_folder: RunFolder) -> RunLogTables:
     """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
-    results = [read_or_report_damage(folder, _read_trial_noting_damage) for folder in run_folder.trial_folders]
-    trials = tuple(result for result in results if isinstance(result, TrialTables))
-    return RunTables(run_folder, trials, tuple(result for result in results if isinstance(result, FileProblem)))
+    results = [read_trial_or_damage(folder, _read_trial_noting_damage) for folder in run_folder.trial_folders]
+    trials = tuple(result for result in results if isinstance(result, TrialLogTables))
+    return RunLogTables(run_folder, trials, tuple(result for result in results if isinstance(result, FileProblem)))
 
 
-def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialTables:
+def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialLogTables:
     logs = read_node_logs(trial_folder)
-    trial = read_trial(trial_folder, logs)
+    trial = read_trial_tables(trial_folder, logs)
     times = trial.steps[list(STEP_TIME_COLUMNS)].apply(pd.to_numeric, errors="coerce")
     has_times = times.notna().all(axis=1) & (times["step_s"] >= 0)
     missing_log_files = [f"logs/{node.name}.log" for node in trial.plan.nodes if node.name not in logs]
@@ -30,13 +30,13 @@ def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialTables:
     has_run_start = "coordinator" in logs and logs["coordinator"].last_event("run_start") is not None
     missing_records = [
         FileProblem(trial_folder.path.name, file, None, description)
-        for file, description in _missing_log_parts(trial, unreported_log_files, has_times, has_run_start=has_run_start)
+        for file, description in _describe_log_gaps(trial, unreported_log_files, has_times, has_run_start=has_run_start)
     ]
     return replace(trial, steps=trial.steps[has_times], damage=(*trial.damage, *missing_records))
 
 
-def _missing_log_parts(
-    trial: TrialTables, missing_log_files: list[str], has_time_by_step: "pd.Series[bool]", *, has_run_start: bool
+def _describe_log_gaps(
+    trial: TrialLogTables, missing_log_files: list[str], step_has_time_flags: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
 
@@ -45,8 +45,8 @@ def _missing_log_parts(
     yield from ((file, "missing") for file in missing_log_files)
     if not has_run_start:
         yield "logs/coordinator.log", "no run_start: times are those of the nodes' own clocks"
-    if not has_time_by_step.any():
+    if not step_has_time_flags.any():
         yield "logs", "no steps were logged"
-    elif not has_time_by_step.all():
-        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~has_time_by_step, "node"]}))
-        yield "logs", f"{(~has_time_by_step).sum()} steps of {nodes} have no time; they are left out"
+    elif not step_has_time_flags.all():
+        nodes = ", ".join(sorted({str(node) for node in trial.steps.loc[~step_has_time_flags, "node"]}))
+        yield "logs", f"{(~step_has_time_flags).sum()} steps of {nodes} have no time; they are left out"

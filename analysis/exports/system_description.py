@@ -7,7 +7,7 @@ MLCommons' checker requires strings.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.exports.trial_verdict import TrialVerdict
+from analysis.exports.trial_verdict import TrialValidityVerdict
 from analysis.reading.plan_view import PlannedNode, TrialPlan
 from analysis.report.wording import format_quantity
 
@@ -16,7 +16,7 @@ NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 
 
 def describe_system(
-    manifest: dict[str, Any], plan: TrialPlan, system_name: str, trial_verdicts: Sequence[TrialVerdict] = ()
+    manifest: dict[str, Any], plan: TrialPlan, system_name: str, trial_verdicts: Sequence[TrialValidityVerdict] = ()
 ) -> dict[str, str]:
     """Return all fields of an MLPerf system description of the emulated cluster, in the order of MLCommons' checker.
 
@@ -26,7 +26,9 @@ def describe_system(
     No value except the status contains a comma, because the checker writes the values as CSV without quotes.
     """
     host = _host_fields(manifest.get("host") or {})
-    fields = _identity_fields(plan, system_name) | host | _emulation_fields(manifest, plan) | _software_fields(manifest)
+    fields = (
+        _identity_fields(plan, system_name) | host | _describe_emulation(manifest, plan) | _software_fields(manifest)
+    )
     fields["hw_notes"] += "".join(f"; result_{k}: {each}" for k, each in enumerate(trial_verdicts) if not each.is_valid)
     fields["sw_notes"] = f"strategy {plan.label} ({plan.strategy.get('kind', NOT_RECORDED)}); {plan.servers} servers"
     return {key: value if key == "status" else value.replace(",", ";") for key, value in fields.items()}
@@ -38,9 +40,9 @@ def _identity_fields(plan: TrialPlan, system_name: str) -> dict[str, str]:
     return origin | {"system_name": system_name, "number_of_nodes": f"{plan.workers}"}
 
 
-def _emulation_fields(manifest: Mapping[str, Any], plan: TrialPlan) -> dict[str, str]:
+def _describe_emulation(run_manifest: Mapping[str, Any], plan: TrialPlan) -> dict[str, str]:
     """Return the fields that describe the emulated hardware: network, accelerators and notes."""
-    engine = f"{plan.engine or (manifest.get('engine') or {}).get('name') or NOT_RECORDED} engine"
+    engine = f"{plan.engine or (run_manifest.get('engine') or {}).get('name') or NOT_RECORDED} engine"
     workers = [node for node in plan.nodes if node.role == "worker"]
     return {
         "host_networking": f"emulated by the {engine}: {_describe_nodes(workers, _describe_link)}",

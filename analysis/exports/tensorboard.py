@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.exports.activities import sort_steps_by_rank
 from analysis.exports.base import Exporter
-from analysis.reading.run_table import STEP_PHASES, RunTables, TrialTables
+from analysis.reading.run_table import STEP_PHASES, RunLogTables, TrialLogTables
 
 EVENT_FILE_VERSION = "brain.Event:2"  # version that every event file begins with
 
@@ -27,7 +27,7 @@ class TensorBoardExporter(Exporter):
     file_suffix: ClassVar[str] = ".ensayo"
     pip_extra: ClassVar[str] = "export"
 
-    def write(self, run_tables: RunTables, out_folder: Path) -> Iterator[str]:
+    def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
         for trial in run_tables.trials:
             for node, scalars in _scalars_by_node(trial):
                 folder = out_folder / trial.plan.trial / node
@@ -36,7 +36,7 @@ class TensorBoardExporter(Exporter):
         yield from ()  # nothing is left out
 
 
-def _scalars_by_node(trial: TrialTables) -> Iterator[tuple[str, pd.DataFrame]]:
+def _scalars_by_node(trial: TrialLogTables) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the name of each node that logged scalars, and a table of its scalars sorted by time.
 
     The four columns contain step (or version), virtual time in seconds, tag and value.

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from analysis.checks import VerdictLevel, fidelity, worst_verdict_level
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
 @dataclass(frozen=True)
-class TrialVerdict:
+class TrialValidityVerdict:
     """Verdict on one trial: valid, degraded or invalid, with the reasons for the verdict."""
 
     trial_name: str
@@ -16,7 +16,7 @@ class TrialVerdict:
     reasons: tuple[str, ...]  # empty where the trial is valid
 
     @classmethod
-    def from_checks(cls, trial: TrialTables) -> Self:
+    def from_checking_trial(cls, trial: TrialLogTables) -> Self:
         """Run all checks on a trial; return the worst verdict level, and the reason of every check that failed."""
         verdicts = fidelity.run_trial_checks(trial).values()
         reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.reading.run_table import RunTables
+from analysis.reading.run_table import RunLogTables
 from analysis.results.summary import RunSummary
 
 
@@ -13,12 +13,12 @@ from analysis.results.summary import RunSummary
 class AnalysedRun:
     """Tables read from the logs of a run, and the summary computed from these tables."""
 
-    table: RunTables
+    table: RunLogTables
     summary: RunSummary
 
 
 @dataclass(frozen=True)
-class Drawing:
+class CaptionedFigure:
     """Finished figure with title, caption and a table of the data that the figure shows."""
 
     name: str  # file name without its ending

@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.metrics.worker_choice import WorkerCountChoice
+from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.report.findings import describe_efficiency_loss
 from analysis.statistics.worker_count_rules import MIN_EFFICIENCY
 
@@ -19,7 +19,7 @@ MAX_PANEL_COLUMNS = 3
 EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_efficiency", "balance")
 
 
-def draw_parallel_efficiency(run: AnalysedRun) -> Drawing | None:
+def draw_parallel_efficiency(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw parallel efficiency by number of workers, and its hardware and statistical factors as thin curves.
 
     Parallel efficiency E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
@@ -50,7 +50,7 @@ def draw_parallel_efficiency(run: AnalysedRun) -> Drawing | None:
         '(rate_efficiency). Dotted: the 50% rule. Workers are counted, servers are not. A curve named "by samples" '
         f"missed the target at some size; its T is the time for the common sample budget. {BALANCE_LEGEND}"
     )
-    return Drawing("efficiency", title, caption, _figure_data(curves, run.summary.balance), figure)
+    return CaptionedFigure("efficiency", title, caption, _figure_data(curves, run.summary.balance), figure)
 
 
 def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
@@ -91,12 +91,12 @@ def _label_curve_ends(axes: Axes, speedup_curve: SpeedupCurve, colour: str) -> N
     draw_right_edge_labels(axes, labels, font_points=8)
 
 
-def _figure_data(curves: Sequence[SpeedupCurve], chosen_worker_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
+def _figure_data(curves: Sequence[SpeedupCurve], count_choices: Sequence[RuleAndWorkerCount]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, point.workers, point.efficiency, point.hardware_efficiency),
             *(point.statistical_efficiency, point.efficiency_with_servers, point.efficiency_by_speed),
-            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, chosen_worker_counts)),
+            *(point.throughput_efficiency(curve.base), format_rules_choosing_point(curve, point, count_choices)),
         )
         for curve in curves
         for point in curve.points

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from analysis import laws
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.laws.base import UNIDENTIFIED_RATIO
 from analysis.metrics.speedup import SpeedupCurve
@@ -61,7 +61,7 @@ class FittedSpeedupCurve:
         return min(self.law_fits, key=lambda name: _residual_rms_error(self.law_fits[name]))
 
 
-def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
+def draw_scaling_laws(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the measured speedup of every strategy and the scaling laws fitted to this speedup.
 
     Speedup is in samples per second. Numbers of workers above the largest measured one are grey. None if no
@@ -85,7 +85,7 @@ def draw_scaling_laws(run: AnalysedRun) -> Drawing | None:
     for axes in panels[len(fitted_curves) :]:
         axes.remove()
     caption = _figure_caption(fitted_curves, join_names(curve.description for curve in curves[MAX_PANELS:]))
-    return Drawing("laws", title, caption, _figure_data(fitted_curves), figure)
+    return CaptionedFigure("laws", title, caption, _figure_data(fitted_curves), figure)
 
 
 def _figure_caption(fitted_curves: Sequence[FittedSpeedupCurve], omitted_curve_names: str) -> str:
@@ -121,10 +121,10 @@ def _fit_laws_to_curve(speedup_curve: SpeedupCurve, run: AnalysedRun) -> FittedS
     seconds = np.array([speedup_curve.base.seconds / point.rate_speedup for point in speedup_curve.points])
     series = {"workers": sizes, "seconds": seconds}
     fits = {name: law.fit(series) for name, (law, _) in SPEEDUP_LAWS.items()}
-    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_samples_and_time_laws(speedup_curve, run)))
+    return FittedSpeedupCurve(speedup_curve, fits, dict(_fit_samples_compute_and_exchange_laws(speedup_curve, run)))
 
 
-def _fit_samples_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
+def _fit_samples_compute_and_exchange_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
     """Yield three laws, as far as the run has the data: of the samples to target, compute time and exchange time.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
@@ -136,29 +136,29 @@ def _fit_samples_and_time_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterato
     global_batches = np.array([batch_of_trial[group.trials[0].id] for group in groups])
     local_batches = global_batches / np.array([group.workers for group in groups])
     if curve.of == "time_to_target" and _can_fit_batch_law(global_batches):
-        samples = np.array([group.samples_to_target for group in groups])
+        samples = np.array([group.mean_samples_to_target for group in groups])
         yield "learning", laws.CriticalBatchLaw().fit({"batch": global_batches, "samples": samples})
-    compute_s = np.array([group.step_phase_s.get("compute", 0.0) for group in groups])
+    compute_s = np.array([group.mean_s_by_step_phase.get("compute", 0.0) for group in groups])
     if _can_fit_batch_law(local_batches) and compute_s.all():
         yield "computing", laws.StepTimeLaw().fit({"local_batch": local_batches, "step_seconds": compute_s})
-    measurements = _exchange_time_fit_data(groups, run).items()
+    measurements = _make_exchange_law_data(groups, run).items()
     exchange_series = {column: values for column, values in measurements if len(values) >= MIN_DISTINCT_BATCHES}
     if exchange_series and all((values > 0).all() for values in exchange_series.values()):
         yield "exchange", laws.ExchangeTimeLaw().fit(exchange_series)
 
 
-def _exchange_time_fit_data(trial_groups: Sequence[TrialGroup], run: AnalysedRun) -> dict[str, Floats]:
+def _make_exchange_law_data(trial_groups: Sequence[TrialGroup], analysed_run: AnalysedRun) -> dict[str, Floats]:
     """Return message counts, transfer times and exchange times of a strategy, to which `ExchangeTimeLaw` is fitted.
 
     Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or
     if they switch strategies.
     """
-    plans = {trial.plan.trial: trial.plan for trial in run.table.trials}
+    plans = {trial.plan.trial: trial.plan for trial in analysed_run.table.trials}
     rows = [
         (
             plan.critical_path_message_count,
-            plan.exchange_without_latency_s,
-            sum(group.step_phase_s.get(phase, 0.0) for phase in ("exchange", "wait")),
+            plan.predicted_exchange_without_latency_s,
+            sum(group.mean_s_by_step_phase.get(phase, 0.0) for phase in ("exchange", "wait")),
         )
         for group in trial_groups
         if (plan := plans[group.trials[0].id]).schedule.rounds and plan.exchange_period == 1 and not plan.second_phase
@@ -187,7 +187,7 @@ def _figure_title(fitted_curves: Sequence[FittedSpeedupCurve]) -> str:
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].throughput_efficiency(each.curve.base))
     fit = worst.law_fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
-    quantities = _describe_derived_law_values(worst.best_law_name, fit)
+    quantities = _describe_law_quantities(worst.best_law_name, fit)
     return capitalise_first_letter(f"{best_fit}, with an error of {_format_residual_error(fit)}: {quantities}")
 
 
@@ -219,21 +219,21 @@ def _draw_fitted_laws_panel(axes: Axes, fitted_curve: FittedSpeedupCurve, colour
 def _panel_notes(fitted_curve: FittedSpeedupCurve) -> str:
     """Return the text in a panel: each fitted law with its error and its quantities, such as the serial share."""
     notes = [
-        f"{name}, error {_format_residual_error(fit)}: {_describe_derived_law_values(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}, error {_format_residual_error(fit)}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.law_fits.items()
     ]
     notes += [
-        f"{name}: {_describe_derived_law_values(name, fit, f',{NOTE_LINE_BREAK}')}"
+        f"{name}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.fits_of_time_components.items()
     ]
     return "\n".join(notes)
 
 
-def _describe_derived_law_values(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
+def _describe_law_quantities(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
     """Return text such as "serial share 0.1 [0.08, 0.12]": the quantities of a fitted law with 95% intervals."""
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
-        for quantity, values in _derived_law_values(law_name, law_fit).items()
+        for quantity, values in _compute_law_quantities(law_name, law_fit).items()
     )
 
 
@@ -244,16 +244,16 @@ def _format_value_with_interval(low_end: float, value: float, high_end: float) -
     return f"{format_number(value)} [{format_number(low_end)}, {format_number(high_end)}]"
 
 
-def _derived_law_values(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
+def _compute_law_quantities(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
     """Return quantities of a fitted law, such as its serial share: name -> (low, value, high) of a 95% interval."""
     return {
-        quantity: _value_with_95_percent_interval(compute(law_fit.parameters), compute(law_fit.parameter_draws))
+        quantity: _add_95_percent_bounds(compute(law_fit.parameters), compute(law_fit.parameter_draws))
         for quantity, compute in REPORTED_QUANTITIES[law_name].items()
     }
 
 
-def _value_with_95_percent_interval(fitted_value: Floats, value_draws: Floats) -> tuple[float, float, float]:
-    low, high = np.percentile(value_draws, [2.5, 97.5])
+def _add_95_percent_bounds(fitted_value: Floats, randomly_drawn_values: Floats) -> tuple[float, float, float]:
+    low, high = np.percentile(randomly_drawn_values, [2.5, 97.5])
     return float(low), float(fitted_value), float(high)
 
 
@@ -265,7 +265,7 @@ def _figure_data(fitted_curves: Sequence[FittedSpeedupCurve]) -> pd.DataFrame:
         )
         for fitted_curve in fitted_curves
         for name, fit in {**fitted_curve.law_fits, **fitted_curve.fits_of_time_components}.items()
-        for quantity, values in _derived_law_values(name, fit).items()
+        for quantity, values in _compute_law_quantities(name, fit).items()
     ]
     columns = ["strategy", "condition", "law", "formula", "quantity", "ci_low", "value", "ci_high", "residual"]
     return pd.DataFrame(rows, columns=[*columns, "smallest_seen", "largest_seen"])

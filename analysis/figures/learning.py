@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.report.findings import MAX_LISTED, TIE_RATIO
 from analysis.report.wording import format_bytes, format_number
 from analysis.results.summary import RunSummary
@@ -25,7 +25,7 @@ GREY_CURVE_STYLE: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.35, "zorder": 1
 X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "steps", "bytes": "bytes sent, all nodes"}
 
 
-def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
+def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw target metric and loss against time, samples, steps and bytes sent, one panel per metric and x axis.
 
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
@@ -39,7 +39,7 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
     target = next((trial.plan.target for trial, _ in trials if trial.plan.target), None)
     target_metric = target.metric if target else str(curves["metric"].iloc[0])
     metrics = [name for name in dict.fromkeys((target_metric, "loss")) if name in set(curves["metric"])]
-    coloured_strategies = _strategies_not_in_grey(run.summary)
+    coloured_strategies = _choose_coloured_strategies(run.summary)
     legend_colours = _legend_colours(run.summary, curves, coloured_strategies)
     height_in = 1.3 + 0.2 * style.count_legend_rows(legend_colours) + 2.0 * len(metrics)
     figure, panels = style.create_figure(len(metrics), len(X_AXIS_LABELS), height_in, sharey="row", sharex="col")
@@ -65,7 +65,7 @@ def draw_learning_curves(run: AnalysedRun) -> Drawing | None:
         + _describe_line_styles(run)
         + "Bytes: payload that all nodes sent up to the evaluation."
     )
-    return Drawing("learning", title, caption, curves, figure)
+    return CaptionedFigure("learning", title, caption, curves, figure)
 
 
 def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategies: Collection[str]) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
     return colours | ({"others": style.BASELINE_GREY} if set(curves["strategy"]) - set(coloured_strategies) else {})
 
 
-def _strategies_not_in_grey(summary: RunSummary) -> frozenset[str]:
+def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
     """Return the names of the strategies, baseline included, that are drawn in a colour and not in grey.
 
     If several strategies have the same colour, only the first of them to reach the target is coloured.
@@ -95,7 +95,7 @@ def _strategies_not_in_grey(summary: RunSummary) -> frozenset[str]:
     return frozenset(list(strategy_of_colour.values())[:limit])
 
 
-def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialTables, TrialResult]]:
+def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialLogTables, TrialResult]]:
     """Return the trials to draw: for each strategy and set of swept values, the finished trials on the most workers.
 
     If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
@@ -121,7 +121,7 @@ def _describe_line_styles(run: AnalysedRun) -> str:
     return f"Line style: {', '.join(styles)}. "
 
 
-def _learning_curve_of_trial(trial: TrialTables, trial_result: TrialResult) -> pd.DataFrame:
+def _learning_curve_of_trial(trial: TrialLogTables, trial_result: TrialResult) -> pd.DataFrame:
     """Return the evaluations of a trial, each with the steps done and the bytes sent before the evaluation."""
     step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
     order = np.argsort(step_ends_s, kind="stable")
@@ -194,6 +194,6 @@ def _draw_learning_curve_panel(
         curve_style = COLOURED_CURVE_STYLE if is_coloured else GREY_CURVE_STYLE
         axes.plot(trial_curve[x_column], trial_curve["value"], color=colour, linestyle=line_style, **curve_style)
     if quality_target is not None:
-        axes.axhline(quality_target.bound, color=style.FOREGROUND, linestyle="--", linewidth=0.9)
+        axes.axhline(quality_target.required_value, color=style.FOREGROUND, linestyle="--", linewidth=0.9)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=4)

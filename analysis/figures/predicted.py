@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import (
     BACKGROUND,
     FAINT_GREY,
@@ -39,13 +39,13 @@ class StepTimeComparison:
         return self.measured_step_s / self.predicted_step_s - 1
 
 
-def draw_predicted_step_times(run: AnalysedRun) -> Drawing | None:
+def draw_predicted_step_times(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw predicted and measured step time, one row per strategy and number of workers.
 
     An open circle is the predicted step time, a filled circle the measured median. The number beside the circles is the
     remainder.
     """
-    rows = [row for group in sort_by_step_time(run.summary.trial_groups) for row in _compare_step_times(group)]
+    rows = [row for group in sort_by_step_time(run.summary.trial_groups) for row in _compare_step_prediction(group)]
     if not rows:
         return None
     figure, (axes,) = create_figure(1, 1, 1.5 + ROW_HEIGHT_IN * len(rows))
@@ -63,19 +63,19 @@ def draw_predicted_step_times(run: AnalysedRun) -> Drawing | None:
         "mean of those steps. Number: remainder = measured / predicted - 1. A growing remainder is an effect that the "
         "model does not contain."
     )
-    return Drawing("predicted", title, caption, _figure_data(rows), figure)
+    return CaptionedFigure("predicted", title, caption, _make_step_time_data(rows), figure)
 
 
-def _compare_step_times(group: TrialGroup) -> list[StepTimeComparison]:
+def _compare_step_prediction(group: TrialGroup) -> list[StepTimeComparison]:
     """Return predicted and measured step times of repeated trials, per training phase if they switched the strategy.
 
     The list is empty if the plan has no predicted step time.
     """
     switches = [trial.switch for trial in group.trials if trial.switch and trial.switch.has_switched]
     if not switches:
-        if not group.typical_measured_step_s or not group.predicted_step_s:
+        if not group.measured_step_s or not group.predicted_step_s:
             return []
-        return [StepTimeComparison(group, group.name, group.typical_measured_step_s, group.predicted_step_s)]
+        return [StepTimeComparison(group, group.name, group.measured_step_s, group.predicted_step_s)]
     rows = []
     for phase_name in ("before", "after"):
         phases = [phase for switch in switches if (phase := getattr(switch, phase_name)) and phase.predicted_step_s]
@@ -108,16 +108,16 @@ def _draw_step_time_comparison(axes: Axes, y: int, comparison: StepTimeCompariso
     axes.annotate(label, place, (9, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(comparisons: Sequence[StepTimeComparison]) -> pd.DataFrame:
+def _make_step_time_data(step_time_comparisons: Sequence[StepTimeComparison]) -> pd.DataFrame:
     """Return the drawn step times as a table, with a column `phase` only if a trial switched strategies."""
     values = [
         (
             *(row.trial_group.strategy, row.trial_group.condition, row.trial_group.workers),
             *(row.measured_step_s, row.predicted_step_s, row.relative_difference),
         )
-        for row in comparisons
+        for row in step_time_comparisons
     ]
     columns = ["strategy", "condition", "workers", "measured_step_s", "predicted_step_s", "remainder"]
     data = pd.DataFrame(values, columns=columns)
-    phase_names = [row.name.removeprefix(row.trial_group.name).strip() for row in comparisons]
+    phase_names = [row.name.removeprefix(row.trial_group.name).strip() for row in step_time_comparisons]
     return data.assign(phase=phase_names) if any(phase_names) else data

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import SpeedupCurve
@@ -20,7 +20,7 @@ MAX_PANEL_COLUMNS = 3
 PUBLISHED_MARKERS = {"measured": ("x", "published"), "predicted": ("+", "published model")}
 
 
-def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
+def draw_predicted_speedup(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw measured and predicted speedup by number of workers, one panel per strategy and set of swept values.
 
     Axes are logarithmic; speedup is in samples/s. Measured speedups are filled marks, speedups predicted by the
@@ -50,13 +50,13 @@ def draw_predicted_speedup(run: AnalysedRun) -> Drawing | None:
     style.apply_layout(figure)  # fixes the axis limits, which place the labels
     for axes, curve in zip(panels, curves, strict=False):
         colour = style.strategy_colour(run.summary, curve.strategy)
-        _label_curve_ends(axes, curve, colour, run.summary.published_results_for(curve.strategy))
+        _label_both_curve_ends(axes, curve, colour, run.summary.published_results_for(curve.strategy))
     caption = (
         "Speedup in samples per second over the same base. Filled: measured. Open: predicted by the closed forms "
         "(predicted step x steps of the whole budget). Dashed: ideal. Neither includes the cost of learning."
     )
     caption += _describe_published_sources(run.summary.published)
-    return Drawing("predicted_speedup", title, caption, _figure_data(curves, run.summary.published), figure)
+    return CaptionedFigure("predicted_speedup", title, caption, _figure_data(curves, run.summary.published), figure)
 
 
 def _describe_published_sources(published_curves: Sequence[PublishedCurve]) -> str:
@@ -89,7 +89,9 @@ def _draw_published_speedups(axes: Axes, published_curves: Sequence[PublishedCur
             axes.plot(counts, values, ":", color=style.BASELINE_GREY, marker=marker, linewidth=0.9)
 
 
-def _label_curve_ends(axes: Axes, curve: SpeedupCurve, colour: str, published_curves: Sequence[PublishedCurve]) -> None:
+def _label_both_curve_ends(
+    axes: Axes, curve: SpeedupCurve, colour: str, published_curves: Sequence[PublishedCurve]
+) -> None:
     last = curve.points[-1]
     predicted = last.predicted_speedup or float("nan")
     labels = {

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import add_run_title_and_footer, create_figure, strategy_colour, strategy_marker
 from analysis.report.wording import capitalise_first_letter, format_number
@@ -17,7 +17,7 @@ from analysis.statistics.centre import Floats
 LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures nothing else
 
 
-def draw_final_model_quality(run: AnalysedRun) -> Drawing | None:
+def draw_final_model_quality(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the final quality of the trained model for each combination of swept values, one curve per strategy.
 
     A curve shows the trials of a strategy on its largest number of workers.
@@ -46,7 +46,7 @@ def draw_final_model_quality(run: AnalysedRun) -> Drawing | None:
     title = capitalise_first_letter("; ".join(_describe_metric_range(groups, metric) for groups in strategy_groups[:3]))
     add_run_title_and_footer(figure, run.summary, title)
     caption = f"The {metric} of the last evaluation. Curves: means over the repeats. Dots: single runs."
-    return Drawing("quality", title, caption, _figure_data(strategy_groups, metric), figure)
+    return CaptionedFigure("quality", title, caption, _figure_data(strategy_groups, metric), figure)
 
 
 def final_metric_values(trial_group: TrialGroup, metric_name: str) -> Floats:
@@ -87,12 +87,12 @@ def _draw_strategy_curve(
         axes.plot([place] * values.size, values, "o", color=colour, markersize=2.5)
 
 
-def _figure_data(strategy_groups: Sequence[Sequence[TrialGroup]], metric_name: str) -> pd.DataFrame:
+def _figure_data(strategy_groups: Sequence[Sequence[TrialGroup]], quality_metric_name: str) -> pd.DataFrame:
     rows = [
-        (group.strategy, group.workers, group.condition, trial.seed, trial.final[metric_name])
+        (group.strategy, group.workers, group.condition, trial.seed, trial.final[quality_metric_name])
         for groups in strategy_groups
         for group in groups
         for trial in group.trials
-        if metric_name in trial.final
+        if quality_metric_name in trial.final
     ]
-    return pd.DataFrame(rows, columns=["strategy", "workers", "condition", "seed", metric_name])
+    return pd.DataFrame(rows, columns=["strategy", "workers", "condition", "seed", quality_metric_name])

@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.balance import BALANCE_LEGEND, format_rules_choosing_point, mark_chosen_worker_counts
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
-from analysis.metrics.worker_choice import WorkerCountChoice
+from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.report.wording import format_number
 from analysis.results.summary import RunSummary
 from analysis.results.trial_result import TIMES_SIGN, TimeMetric
@@ -20,7 +20,7 @@ MAX_LISTED_BASES = 6  # more bases are summarised in the caption
 MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels at the ends of curves
 
 
-def draw_speedup(run: AnalysedRun) -> Drawing | None:
+def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw speedup by number of workers, one panel per combination of swept values and one curve per strategy.
 
     Axes are logarithmic. The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
@@ -51,11 +51,11 @@ def draw_speedup(run: AnalysedRun) -> Drawing | None:
         }
         curve_ends["ideal"] = (max(_worker_counts(panel_curves)) / panel_curves[0].base.workers, style.BASELINE_GREY)
         draw_right_edge_labels(axes, curve_ends)
-    caption = f"{describe_speedup_bases(curves)} {BALANCE_LEGEND}"
-    return Drawing("speedup", title, caption, _figure_data(curves, run.summary.balance), figure)
+    caption = f"{describe_speedup_baselines(curves)} {BALANCE_LEGEND}"
+    return CaptionedFigure("speedup", title, caption, _make_speedup_table(curves, run.summary.balance), figure)
 
 
-def describe_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
+def describe_speedup_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:
     """Return caption text that defines speedup and gives, for each curve, the base of its speedups and the base's time.
 
     Hoefler & Belli (SC 2015) ask for absolute times, because a speedup does not show whether the base is slow.
@@ -65,17 +65,17 @@ def describe_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
         base = (curve.base_description, curve.base.seconds, curve.of)
         conditions_of_base.setdefault(base, {})[curve.condition] = None
     if len(conditions_of_base) > MAX_LISTED_BASES:
-        bases = _summarise_speedup_bases(speedup_curves)
+        bases = _describe_baselines(speedup_curves)
     else:
         is_single = len(conditions_of_base) == 1
         bases = "; ".join(
-            _describe_speedup_base(*base, "" if is_single else " or ".join(conditions_of_base[base]))
+            _describe_speedup_baseline(*base, "" if is_single else " or ".join(conditions_of_base[base]))
             for base in sorted(conditions_of_base)
         )
     return f"S = T(base) / T(N). Base: {bases}. Workers are counted, servers are not."
 
 
-def _summarise_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
+def _describe_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:
     times_s = [curve.base.seconds for curve in speedup_curves]
     kinds = {ONE_WORKER if curve.base_description == ONE_WORKER else "its smallest size" for curve in speedup_curves}
     kind = " or ".join(sorted(kinds, reverse=True))
@@ -83,14 +83,16 @@ def _summarise_speedup_bases(speedup_curves: Sequence[SpeedupCurve]) -> str:
     return f"for each curve {kind}, {range_text}; all bases are in the data"
 
 
-def _describe_speedup_base(base_text: str, base_seconds: float, time_metric: TimeMetric, swept_values: str) -> str:
+def _describe_speedup_baseline(
+    baseline_description: str, baseline_time_s: float, time_metric: TimeMetric, swept_values: str
+) -> str:
     """Return text on the run that a speedup is relative to: its number of workers, its time and its swept values.
 
     `swept_values` is empty if all curves have the same base.
     """
     kind = "time to target" if time_metric == "time_to_target" else "time for the common sample budget"
     suffix = f" with {swept_values}" if swept_values else ""
-    return f"{base_text}{suffix}, {format_number(base_seconds)} s ({kind})"
+    return f"{baseline_description}{suffix}, {format_number(baseline_time_s)} s ({kind})"
 
 
 def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
@@ -144,12 +146,12 @@ def _draw_speedup_curve(axes: Axes, speedup_points: Sequence[SpeedupPoint], colo
             axes.vlines(point.workers, *point.speedup_ci, color=colour, linewidth=4, alpha=0.35)
 
 
-def _figure_data(curves: Sequence[SpeedupCurve], chosen_worker_counts: Sequence[WorkerCountChoice]) -> pd.DataFrame:
+def _make_speedup_table(curves: Sequence[SpeedupCurve], count_choices: Sequence[RuleAndWorkerCount]) -> pd.DataFrame:
     rows = [
         (
             *(curve.strategy, curve.condition, curve.of, curve.base.strategy, curve.base.workers, curve.base.seconds),
             *(point.workers, point.seconds, point.speedup, *(point.speedup_ci or (None, None)), point.runs),
-            format_rules_choosing_point(curve, point, chosen_worker_counts),
+            format_rules_choosing_point(curve, point, count_choices),
         )
         for curve in curves
         for point in curve.points

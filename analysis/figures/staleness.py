@@ -11,14 +11,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure, strategy_colour
 from analysis.results.trial_result import TrialGroup
 
 MAX_PANEL_COLUMNS = 4
 
 
-def draw_gradient_staleness(run: AnalysedRun) -> Drawing | None:
+def draw_gradient_staleness(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw a histogram of gradient staleness, in parameter updates, for each strategy and number of workers.
 
     A vertical line marks n - 1 for n workers. Groups of trials without stale gradients are left out.
@@ -39,7 +39,7 @@ def draw_gradient_staleness(run: AnalysedRun) -> Drawing | None:
         "Share of the updates on the first shard by staleness: the number of updates that the shard applied between a "
         "worker's pull and its push. Dashed: n - 1, which n equal workers reach when they never wait."
     )
-    return Drawing("staleness", title, caption, _figure_data(groups), figure)
+    return CaptionedFigure("staleness", title, caption, _make_staleness_table(groups), figure)
 
 
 def _updates_by_staleness(trial_group: TrialGroup) -> dict[int, int]:
@@ -77,7 +77,7 @@ def _draw_staleness_histogram(axes: Axes, trial_group: TrialGroup, colour: str) 
     axes.set_xlabel("staleness (updates)")
 
 
-def _figure_data(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
+def _make_staleness_table(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
         (group.strategy, group.condition, group.workers, staleness, count)
         for group in trial_groups

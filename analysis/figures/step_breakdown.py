@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, STEP_PHASE_COLOURS, add_run_title_and_footer, create_figure
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialGroup, sort_by_step_time
@@ -13,12 +13,12 @@ from analysis.results.trial_result import TrialGroup, sort_by_step_time
 ROW_HEIGHT_IN = 0.29
 
 
-def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
+def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the mean time of each phase of a training step as a stacked bar, one per strategy and number of workers.
 
     A vertical mark shows the step time predicted by the closed form.
     """
-    groups = sort_by_step_time([group for group in run.summary.trial_groups if group.step_phase_s])
+    groups = sort_by_step_time([group for group in run.summary.trial_groups if group.mean_s_by_step_phase])
     if not groups:
         return None
     figure, (axes,) = create_figure(1, 1, 1.75 + ROW_HEIGHT_IN * len(groups))
@@ -37,7 +37,7 @@ def draw_step_breakdown(run: AnalysedRun) -> Drawing | None:
         "of the closed form over the same steps. Where all rounds between two exchanges have a shorter batch, there is "
         "no mark and the bar is of all steps. At the end of each bar: share of the exchange."
     )
-    return Drawing("step_breakdown", title, caption, _figure_data(groups), figure)
+    return CaptionedFigure("step_breakdown", title, caption, _make_step_breakdown_table(groups), figure)
 
 
 def _figure_title(groups: Sequence[TrialGroup]) -> str:
@@ -46,9 +46,10 @@ def _figure_title(groups: Sequence[TrialGroup]) -> str:
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
     comparable = [group for group in largest if group.condition == largest[0].condition]
-    low, high = min(comparable, key=_exchange_share), max(comparable, key=_exchange_share)
+    low, high = min(comparable, key=_compute_exchange_share), max(comparable, key=_compute_exchange_share)
     if low == high:
-        return f"On {low.workers} workers {low.strategy} spends {_exchange_share(low):.0%} of a step on the exchange"
+        share = _compute_exchange_share(low)
+        return f"On {low.workers} workers {low.strategy} spends {share:.0%} of a step on the exchange"
     return (
         f"On {low.workers} workers {low.strategy} exchanges for {format_number(_exchange_time_ms(low))} ms per step, "
         f"{high.strategy} for {format_number(_exchange_time_ms(high))} ms"
@@ -56,37 +57,37 @@ def _figure_title(groups: Sequence[TrialGroup]) -> str:
 
 
 def _exchange_time_ms(trial_group: TrialGroup) -> float:
-    return 1000 * trial_group.step_phase_s["exchange"]
+    return 1000 * trial_group.mean_s_by_step_phase["exchange"]
 
 
-def _exchange_share(trial_group: TrialGroup) -> float:
-    return trial_group.step_phase_s["exchange"] / max(sum(trial_group.step_phase_s.values()), 1e-12)
+def _compute_exchange_share(trial_group: TrialGroup) -> float:
+    return trial_group.mean_s_by_step_phase["exchange"] / max(sum(trial_group.mean_s_by_step_phase.values()), 1e-12)
 
 
 def _bar_end_ms(trial_group: TrialGroup) -> float:
     """Return the right end of a measured bar or of its predicted mark, whichever is larger, in milliseconds."""
-    return 1000 * max(sum(trial_group.step_phase_s.values()), trial_group.predicted_mean_step_s or 0.0)
+    return 1000 * max(sum(trial_group.mean_s_by_step_phase.values()), trial_group.predicted_mean_step_s or 0.0)
 
 
 def _draw_step_phases_bar(axes: Axes, y: int, trial_group: TrialGroup) -> None:
     left_ms = 0.0
     for phase, colour in STEP_PHASE_COLOURS.items():
-        width_ms = 1000 * trial_group.step_phase_s[phase]
+        width_ms = 1000 * trial_group.mean_s_by_step_phase[phase]
         axes.barh(y, width_ms, left=left_ms, height=0.68, color=colour)
         left_ms += width_ms
     if trial_group.predicted_mean_step_s:
         axes.vlines(1000 * trial_group.predicted_mean_step_s, y - 0.42, y + 0.42, color=FOREGROUND, linewidth=1.8)
-    share = f"{_exchange_share(trial_group):.0%}"
+    share = f"{_compute_exchange_share(trial_group):.0%}"
     axes.annotate(share, (_bar_end_ms(trial_group), y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
+def _make_step_breakdown_table(trial_groups: Sequence[TrialGroup]) -> pd.DataFrame:
     rows = [
         {
             "strategy": group.strategy,
             "condition": group.condition,
             "workers": group.workers,
-            **{f"{phase}_s": seconds for phase, seconds in group.step_phase_s.items()},
+            **{f"{phase}_s": seconds for phase, seconds in group.mean_s_by_step_phase.items()},
             "predicted_step_s": group.predicted_mean_step_s,
         }
         for group in trial_groups

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.style import FOREGROUND, add_run_title_and_footer, create_figure
 from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,
-    median_saving_switch,
+    find_median_saving_switch,
     strategy_switch_table_row,
 )
 from analysis.results.trial_result import TrialResult
@@ -29,7 +29,7 @@ GAIN_PARTS = {  # part of a gain -> its label and colour
 }
 
 
-def draw_strategy_switch_savings(run: AnalysedRun) -> Drawing | None:
+def draw_switch_time_savings(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the time per global batch that each trial saved by switching strategies, split by cause.
 
     Bars to the left of zero are times by which a global batch became longer.
@@ -43,7 +43,7 @@ def draw_strategy_switch_savings(run: AnalysedRun) -> Drawing | None:
     legend_colours = dict(part for name, part in GAIN_PARTS.items() if has_promoted_workers or name != "shares_s")
     add_run_title_and_footer(figure, run.summary, title, legend_colours)
     for y, (_, switch) in enumerate(switched_trials):
-        _draw_switch_saving_bars(axes, y, switch)
+        _draw_time_saved_bars(axes, y, switch)
     axes.axvline(0, color=FOREGROUND, linewidth=1)
     axes.set_yticks(range(len(switched_trials)), [trial.id for trial, _ in switched_trials])
     axes.set_ylim(len(switched_trials) - 0.5, -0.5)
@@ -57,7 +57,7 @@ def draw_strategy_switch_savings(run: AnalysedRun) -> Drawing | None:
         "a trial. Dot: the sum, hollow where quality was lost. n*: number of workers that fill the servers' links, by "
         "the closed form."
     )
-    return Drawing("switch", title, caption, _figure_data(switched_trials), figure)
+    return CaptionedFigure("switch", title, caption, _make_figure_table(switched_trials), figure)
 
 
 def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
@@ -65,31 +65,33 @@ def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) ->
     first, _ = trials[0]
     repeats = [switch for trial, switch in trials if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
     differences = describe_switch_outcomes(repeats)
-    return f"{first.strategy}: {describe_strategy_switch(median_saving_switch(repeats), first.workers)}" + (
+    return f"{first.strategy}: {describe_strategy_switch(find_median_saving_switch(repeats), first.workers)}" + (
         f"; {differences}" if differences else ""
     )
 
 
-def _draw_switch_saving_bars(axes: Axes, y: int, result: StrategySwitchResult) -> None:
-    limit = "" if result.break_even_workers is None else f"  n* = {result.break_even_workers:,.1f}"
-    if result.gain is None:
-        axes.annotate(f"{result.outcome}{limit}", (0, y), (6, 0), textcoords="offset points", va="center", fontsize=8)
+def _draw_time_saved_bars(axes: Axes, bar_y: int, switch_result: StrategySwitchResult) -> None:
+    limit = "" if switch_result.break_even_workers is None else f"  n* = {switch_result.break_even_workers:,.1f}"
+    if switch_result.gain is None:
+        axes.annotate(
+            f"{switch_result.outcome}{limit}", (0, bar_y), (6, 0), textcoords="offset points", va="center", fontsize=8
+        )
         return
     ends_ms = {1: 0.0, -1: 0.0}  # by sign: where the bars to the right and to the left of zero end
-    parts_s = {**vars(result.gain), "stale_s": -(result.stale_s or 0.0)}
+    parts_s = {**vars(switch_result.gain), "stale_s": -(switch_result.stale_s or 0.0)}
     for name, (_, colour) in GAIN_PARTS.items():
         saved_ms = 1e3 * parts_s[name]
         sign = 1 if saved_ms >= 0 else -1
-        axes.barh(y, saved_ms, left=ends_ms[sign], color=colour, height=0.6)
+        axes.barh(bar_y, saved_ms, left=ends_ms[sign], color=colour, height=0.6)
         ends_ms[sign] += saved_ms
     sum_ms = ends_ms[1] + ends_ms[-1]
-    fill = "none" if result.has_lost_model_quality else FOREGROUND
-    axes.plot(sum_ms, y, "o", color=FOREGROUND, markersize=4, markerfacecolor=fill)
-    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if result.has_lost_model_quality else ''}"
-    axes.annotate(note, (ends_ms[1], y), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    fill = "none" if switch_result.has_lost_model_quality else FOREGROUND
+    axes.plot(sum_ms, bar_y, "o", color=FOREGROUND, markersize=4, markerfacecolor=fill)
+    note = f"{sum_ms:+.3g} ms{limit}{'  quality was lost' if switch_result.has_lost_model_quality else ''}"
+    axes.annotate(note, (ends_ms[1], bar_y), (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _figure_data(strategy_switch_trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> pd.DataFrame:
+def _make_figure_table(trials_with_switch_results: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> pd.DataFrame:
     rows = [
         {
             "trial": trial.id,
@@ -97,6 +99,6 @@ def _figure_data(strategy_switch_trials: Sequence[tuple[TrialResult, StrategySwi
             **strategy_switch_table_row(switch),
             "break_even_workers": switch.break_even_workers,
         }
-        for trial, switch in strategy_switch_trials
+        for trial, switch in trials_with_switch_results
     ]
     return pd.DataFrame(rows).replace({None: np.nan})

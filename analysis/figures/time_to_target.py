@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.report.headline import TwoFastestStrategies, compare_winner_with_rival
 from analysis.report.wording import format_number
@@ -13,7 +13,7 @@ from analysis.results.trial_result import TrialGroup
 ROW_HEIGHT_IN = 0.27
 
 
-def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
+def draw_time_to_target(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw the time to the target quality, one bar per strategy and number of workers, and one dot per run.
 
     Bars are olympic means. A run that missed the target is an open circle at the end of the run.
@@ -21,7 +21,7 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     target = run.summary.target
     groups = sorted(
         run.summary.trial_groups,
-        key=lambda group: (not group.has_reached_target, group.time_to_target_s, _longest_trial_s(group)),
+        key=lambda group: (not group.has_reached_target, group.time_to_target_s, _find_longest_time_s(group)),
     )
     if target is None or not groups:
         return None
@@ -31,7 +31,7 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.12 * max(_longest_trial_s(group) for group in groups) or 1)
+    axes.set_xlim(0, 1.12 * max(_find_longest_time_s(group) for group in groups) or 1)
     axes.set_xlabel(f"virtual seconds to {target}")
     title = _figure_title(compare_winner_with_rival(run.summary), target)
     style.add_run_title_and_footer(figure, run.summary, title)
@@ -39,7 +39,7 @@ def draw_time_to_target(run: AnalysedRun) -> Drawing | None:
         "Bars: olympic mean over the repeats (of three or more, the fastest and the slowest are dropped). Dots: single "
         "runs. Open circles: runs that ended without reaching the target, drawn where they ended."
     )
-    return Drawing("time_to_target", title, caption, _figure_data(groups), figure)
+    return CaptionedFigure("time_to_target", title, caption, _figure_data(groups), figure)
 
 
 def _figure_title(two_fastest_strategies: TwoFastestStrategies | None, target_text: str) -> str:
@@ -48,22 +48,24 @@ def _figure_title(two_fastest_strategies: TwoFastestStrategies | None, target_te
     return two_fastest_strategies.description
 
 
-def _longest_trial_s(trial_group: TrialGroup) -> float:
+def _find_longest_time_s(trial_group: TrialGroup) -> float:
     """Return the longest time to target of repeated trials; a trial that missed the target counts with its duration."""
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in trial_group.trials)
 
 
-def _draw_time_to_target_bar(axes: Axes, y: int, group: TrialGroup, colour: str) -> None:
+def _draw_time_to_target_bar(axes: Axes, bar_y: int, group: TrialGroup, colour: str) -> None:
     mean_s = group.time_to_target_s
     if np.isfinite(mean_s):
-        axes.barh(y, mean_s, height=0.66, color=colour)
+        axes.barh(bar_y, mean_s, height=0.66, color=colour)
     note = f"{format_number(mean_s)} s" if np.isfinite(mean_s) else "missed"
-    axes.annotate(note, (_longest_trial_s(group), y), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
+    axes.annotate(
+        note, (_find_longest_time_s(group), bar_y), (6, 0), textcoords="offset points", va="center", fontsize=8.5
+    )
     for trial in group.trials:
         reached_s = trial.time_to_target_s
         fill = style.BACKGROUND if reached_s is None else style.FOREGROUND
         end_s = reached_s or trial.seconds or 0.0
-        axes.plot(end_s, y, "o", color=style.FOREGROUND, markerfacecolor=fill, markersize=3.5)
+        axes.plot(end_s, bar_y, "o", color=style.FOREGROUND, markerfacecolor=fill, markersize=3.5)
 
 
 def _figure_data(trial_groups: list[TrialGroup]) -> pd.DataFrame:

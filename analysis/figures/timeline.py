@@ -7,9 +7,9 @@ from math import isfinite
 import pandas as pd
 from matplotlib.axes import Axes
 
-from analysis.figures.base import AnalysedRun, Drawing
+from analysis.figures.base import AnalysedRun, CaptionedFigure
 from analysis.figures.drawing import style
-from analysis.metrics.event_outcomes import PlannedEventTimes
+from analysis.metrics.event_outcomes import PlannedVsActualTimes
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN, TrialResult
 
@@ -21,7 +21,7 @@ WINDOWS_PER_TRIAL = 100  # steps of a trial / steps in one window of the running
 
 
 @dataclass(frozen=True)
-class TrialStepTimes:
+class TrialStepTimeline:
     """Step times of one trial, and the events that took place during the trial."""
 
     result: TrialResult
@@ -38,7 +38,7 @@ class TrialStepTimes:
         """Virtual time at which the last step of the trial ended."""
         return float(self.steps["end_s"].max())
 
-    def event_begin_and_end_s(self, event_times: PlannedEventTimes) -> tuple[float, float] | None:
+    def find_event_begin_and_end_s(self, event_times: PlannedVsActualTimes) -> tuple[float, float] | None:
         """Return begin and end of an event in virtual seconds; None if the event was never applied.
 
         An event that was not undone ends with the last step of the trial.
@@ -48,9 +48,9 @@ class TrialStepTimes:
         return event_times.applied_s, self.last_step_end_s if event_times.ended_s is None else event_times.ended_s
 
     @property
-    def event_to_other_step_time_ratio(self) -> float:
+    def event_step_slowdown(self) -> float:
         """Median time of steps during events / median time of all others; NaN if there are no steps of one kind."""
-        spans_s = [span_s for event in self.result.events if (span_s := self.event_begin_and_end_s(event))]
+        spans_s = [span_s for event in self.result.events if (span_s := self.find_event_begin_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
         for begin_s, end_s in spans_s:
@@ -59,9 +59,9 @@ class TrialStepTimes:
         return float(step_s[is_during_event].median() / step_s[~is_during_event].median())
 
 
-def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
+def draw_step_times_with_events(run: AnalysedRun) -> CaptionedFigure | None:
     """Draw step time against virtual time, one panel per trial; events such as worker slowdowns are shaded."""
-    trials = _trials_with_events(run)
+    trials = _find_trials_with_events(run)
     if not trials:
         return None
     figure, panels = style.create_figure(len(trials), 1, 1.1 + PANEL_HEIGHT_IN * len(trials), sharex="all")
@@ -75,17 +75,17 @@ def draw_step_times_with_events(run: AnalysedRun) -> Drawing | None:
         "Median step over the workers, in the first repeat; where there are many steps, their running median. Shaded: "
         "from the time when an event was applied until it was undone, or else to the end."
     )
-    return Drawing("timeline", title, caption, _figure_data(trials), figure)
+    return CaptionedFigure("timeline", title, caption, _figure_data(trials), figure)
 
 
-def _trials_with_events(run: AnalysedRun) -> list[TrialStepTimes]:
+def _find_trials_with_events(run: AnalysedRun) -> list[TrialStepTimeline]:
     """Return the step times of trials that had events: the first repeat of every strategy and number of workers.
 
     If there are more than `MAX_PANELS` such trials, those with the most workers are returned.
     """
     pairs = zip(run.table.trials, run.summary.trials, strict=True)
     candidates = [
-        TrialStepTimes(result, _median_step_times_over_workers(table.steps))
+        TrialStepTimeline(result, _median_step_times_over_workers(table.steps))
         for table, result in pairs
         if result.events and result.repeat == 0 and not table.steps.empty
     ]
@@ -99,33 +99,33 @@ def _median_step_times_over_workers(step_table: pd.DataFrame) -> pd.DataFrame:
     return by_step[["start_s", "end_s", "step_s"]].median().reset_index()
 
 
-def _figure_title(trials: Sequence[TrialStepTimes]) -> str:
+def _figure_title(trials: Sequence[TrialStepTimeline]) -> str:
     """Return the title: how much longer steps take during events, for the most and the least affected trial."""
-    affected = [trial for trial in trials if isfinite(trial.event_to_other_step_time_ratio)]
+    affected = [trial for trial in trials if isfinite(trial.event_step_slowdown)]
     if not affected:
         return "No step took place during an event"
-    most = max(affected, key=lambda trial: trial.event_to_other_step_time_ratio)
-    least = min(affected, key=lambda trial: trial.event_to_other_step_time_ratio)
-    ratio = format_number(most.event_to_other_step_time_ratio)
+    most = max(affected, key=lambda trial: trial.event_step_slowdown)
+    least = min(affected, key=lambda trial: trial.event_step_slowdown)
+    ratio = format_number(most.event_step_slowdown)
     finding = f"While events last, a step of {most.display_name} takes {ratio} times as long"
     if most is least:
         return finding
-    return f"{finding}, a step of {least.display_name} {format_number(least.event_to_other_step_time_ratio)} times"
+    return f"{finding}, a step of {least.display_name} {format_number(least.event_step_slowdown)} times"
 
 
-def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimes, colour: str) -> None:
+def _draw_step_time_panel(axes: Axes, trial_step_times: TrialStepTimeline, colour: str) -> None:
     steps, count = trial_step_times.steps, len(trial_step_times.steps)
     window = max(1, count // WINDOWS_PER_TRIAL) if count >= MIN_SMOOTHED_STEPS else 1
     milliseconds = 1000 * steps["step_s"].rolling(window, center=True, min_periods=1).median()
     axes.plot(steps["end_s"], milliseconds, color=colour, linewidth=1.3)
     for event in trial_step_times.result.events:
-        if span_s := trial_step_times.event_begin_and_end_s(event):
+        if span_s := trial_step_times.find_event_begin_and_end_s(event):
             _shade_planned_event(axes, event, span_s)
     axes.set_title(trial_step_times.display_name)
     axes.set_ylabel("ms per step")
 
 
-def _shade_planned_event(axes: Axes, event_times: PlannedEventTimes, start_and_end_s: tuple[float, float]) -> None:
+def _shade_planned_event(axes: Axes, event_times: PlannedVsActualTimes, start_and_end_s: tuple[float, float]) -> None:
     axes.axvspan(*start_and_end_s, color=EVENT_COLOUR, alpha=EVENT_ALPHA, linewidth=0)
     nodes = event_times.nodes[0] if len(event_times.nodes) == 1 else f"{len(event_times.nodes)} nodes"
     place = (start_and_end_s[0], 1.0)
@@ -136,19 +136,23 @@ def _shade_planned_event(axes: Axes, event_times: PlannedEventTimes, start_and_e
     )  # fmt: skip
 
 
-def _figure_data(trials: Sequence[TrialStepTimes]) -> pd.DataFrame:
-    return pd.concat([_step_rows_with_event_ids(trial) for trial in trials], ignore_index=True)
+def _figure_data(trials: Sequence[TrialStepTimeline]) -> pd.DataFrame:
+    return pd.concat([_add_event_ids_to_steps(trial) for trial in trials], ignore_index=True)
 
 
-def _step_rows_with_event_ids(trial: TrialStepTimes) -> pd.DataFrame:
+def _add_event_ids_to_steps(trial_step_times: TrialStepTimeline) -> pd.DataFrame:
     """Return the steps of one trial, with columns for the trial's name and the events active during each step."""
-    step_spans_s = zip(trial.steps["start_s"], trial.steps["end_s"], strict=True)
-    events = [_planned_event_ids_in_step(trial, start_s, end_s) for start_s, end_s in step_spans_s]
-    result = trial.result
-    return trial.steps.assign(trial=result.id, strategy=result.strategy, workers=result.workers, events=events)
+    step_spans_s = zip(trial_step_times.steps["start_s"], trial_step_times.steps["end_s"], strict=True)
+    events = [_format_step_event_ids(trial_step_times, start_s, end_s) for start_s, end_s in step_spans_s]
+    result = trial_step_times.result
+    return trial_step_times.steps.assign(
+        trial=result.id, strategy=result.strategy, workers=result.workers, events=events
+    )
 
 
-def _planned_event_ids_in_step(trial: TrialStepTimes, start_s: float, end_s: float) -> str:
+def _format_step_event_ids(trial: TrialStepTimeline, step_start_s: float, step_end_s: float) -> str:
     """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
-    spans_s = ((event.number, trial.event_begin_and_end_s(event)) for event in trial.result.events)
-    return " ".join(str(number) for number, span_s in spans_s if span_s and span_s[0] < end_s and span_s[1] > start_s)
+    spans_s = ((event.number, trial.find_event_begin_and_end_s(event)) for event in trial.result.events)
+    return " ".join(
+        str(number) for number, span_s in spans_s if span_s and span_s[0] < step_end_s and span_s[1] > step_start_s
+    )

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from analysis.laws.amdahl import AmdahlLaw
-from analysis.laws.base import LawFit, PredictionBand, ResidualNoise, ScalingLaw, SeriesColumns
+from analysis.laws.base import LawFit, NoiseEstimate, PredictionBand, ScalingLaw, SeriesColumns
 from analysis.laws.best_batch import BestBatchTrainingTimeLaw
 from analysis.laws.critical_batch import CriticalBatchLaw
 from analysis.laws.exchange import ExchangeTimeLaw
@@ -45,8 +45,8 @@ __all__ = [
     "GustafsonLaw",
     "LawFit",
     "LogarithmicLaw",
+    "NoiseEstimate",
     "PredictionBand",
-    "ResidualNoise",
     "ScalingLaw",
     "SeriesColumns",
     "StepTimeLaw",

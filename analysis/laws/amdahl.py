@@ -20,9 +20,9 @@ class AmdahlLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        a, b = (parameters[..., index, None] for index in range(2))
-        return a / input_columns["workers"] + b
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        a, b = (law_parameters[..., index, None] for index in range(2))
+        return a / input_values["workers"] + b
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.1 * series["seconds"].min()])

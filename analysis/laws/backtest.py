@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.laws.base import LawFit, ResidualNoise, ScalingLaw, SeriesColumns
+from analysis.laws.base import LawFit, NoiseEstimate, ScalingLaw, SeriesColumns
 from analysis.statistics.centre import Floats
 
 # Noise assumed before any fit: run-to-run spread (sd / olympic mean) of a system's ten runs, median over the systems of
 # up to 64 accelerators in MLPerf Training v4.1.
-PILOT_NOISE = ResidualNoise(sd=0.07, degrees_of_freedom=10)
+PILOT_NOISE = NoiseEstimate(sd=0.07, degrees_of_freedom=10)
 
 BACKTEST_DRAWS = 100  # fewer than FIT_DRAWS: only a variance is computed from them
 
@@ -35,7 +35,7 @@ class HoldoutError:
 
 
 @dataclass(frozen=True)
-class LawBacktestErrors:
+class LawBacktestResult:
     """Residuals of a law fitted to one series of measurements, and its errors at sizes not used in the fit."""
 
     squared_residuals: float  # sum over the whole series
@@ -51,7 +51,7 @@ def split_series(series: SeriesColumns, size_column: str, max_size: float) -> tu
     return small, large
 
 
-def backtest_law(law: ScalingLaw, series: SeriesColumns) -> LawBacktestErrors:
+def backtest_law(law: ScalingLaw, series: SeriesColumns) -> LawBacktestResult:
     """Fit a law to the smaller sizes of a series, for every possible split, and return its errors at the larger sizes.
 
     The beginning of a series has two sizes or more; one size or more is held out.
@@ -65,24 +65,24 @@ def backtest_law(law: ScalingLaw, series: SeriesColumns) -> LawBacktestErrors:
         if _has_enough_observations(law, beginning)
         for error in _holdout_errors(law.fit(beginning, PILOT_NOISE, BACKTEST_DRAWS), held_out)
     ]
-    return LawBacktestErrors(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
+    return LawBacktestResult(float((whole_fit.log_residuals**2).sum()), whole_fit.degrees_of_freedom, tuple(errors))
 
 
 def _has_enough_observations(law: ScalingLaw, series: SeriesColumns) -> bool:
     """Return whether a series has at least as many observations as the law has parameters without a prior."""
-    return bool(law.observation_logarithms(series).size >= np.isinf(law.log_parameter_prior(series)[1]).sum())
+    return bool(law.observation_logarithms(series).size >= np.isinf(law.make_log_param_prior(series)[1]).sum())
 
 
 def _holdout_errors(law_fit: LawFit, held_out_series: SeriesColumns) -> list[HoldoutError]:
     """Return the prediction error of a fitted law at each size that was not used in the fit."""
     sizes, observed = held_out_series[law_fit.law.inputs[0]], held_out_series[law_fit.law.output]
     log_errors = np.log(law_fit.law.predict_output(law_fit.parameters, held_out_series) / observed)
-    variances = np.log(law_fit.simulate_observations(held_out_series)).var(axis=0)
+    variances = np.log(law_fit.simulate_new_measurements(held_out_series)).var(axis=0)
     rows = zip(sizes, log_errors, variances, law_fit.log_distance_to_fit_range(held_out_series), strict=True)
     return [HoldoutError(*map(float, row)) for row in rows]
 
 
-def estimate_residual_noise(backtests: Sequence[LawBacktestErrors]) -> ResidualNoise:
+def estimate_residual_noise(backtests: Sequence[LawBacktestResult]) -> NoiseEstimate:
     """Estimate the noise of measurements and the drift, a law's error beyond the fitted sizes, from several backtests.
 
     The drift is a posterior distribution, since few series cannot show that it is zero. Errors are normal with variance
@@ -93,14 +93,14 @@ def estimate_residual_noise(backtests: Sequence[LawBacktestErrors]) -> ResidualN
     sd = PILOT_NOISE.sd
     if degrees_of_freedom:
         sd = float(np.sqrt(sum(record.squared_residuals for record in backtests) / degrees_of_freedom))
-    log_likelihoods = (_loglikelihoods_by_drift(record.holdout_errors) for record in backtests if record.holdout_errors)
+    log_likelihoods = (_compute_loglik_by_drift(record.holdout_errors) for record in backtests if record.holdout_errors)
     likelihood = np.exp(sum(log_likelihoods, np.zeros(DRIFT_GRID.size)))
     cumulative = np.cumsum(likelihood) / likelihood.sum()
     drift_sds = np.interp(np.linspace(0.01, 0.99, DRIFT_GRID.size), cumulative, DRIFT_GRID)
-    return ResidualNoise(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
+    return NoiseEstimate(sd, degrees_of_freedom or PILOT_NOISE.degrees_of_freedom, drift_sds)
 
 
-def _loglikelihoods_by_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
+def _compute_loglik_by_drift(holdout_errors: Sequence[HoldoutError]) -> Floats:
     """Return the mean log likelihood of a series' errors per drift (law error beyond fitted sizes) in DRIFT_GRID."""
     rows = [[error.log_error, error.variance, error.log_distance] for error in holdout_errors]
     log_errors, variances, distances = np.array(rows).T
@@ -169,10 +169,10 @@ class LawComparison:
     ) -> None:
         """Set up the comparison of laws that are fitted to numbers of workers up to `largest_size`."""
         self._laws, self._series, self._largest_size = laws, series, largest_size
-        self._records_by_law: dict[str, dict[str, LawBacktestErrors]] = {}
+        self._records_by_law: dict[str, dict[str, LawBacktestResult]] = {}
         self._fits_by_law: dict[str, dict[str, LawFit]] = {}
 
-    def backtest_records(self, law_name: str) -> dict[str, LawBacktestErrors]:
+    def backtest_each_series(self, law_name: str) -> dict[str, LawBacktestResult]:
         """Return a law's backtest for each series that is long enough, on sizes up to `largest_size`."""
         if law_name not in self._records_by_law:
             law, limit = self._laws[law_name], self._largest_size
@@ -195,7 +195,7 @@ class LawComparison:
         return self._fits_by_law[law_name]
 
     def _fit_law_to_series(self, law_name: str, series_name: str) -> LawFit:
-        law, records, series = self._laws[law_name], self.backtest_records(law_name), self._series[series_name]
+        law, records, series = self._laws[law_name], self.backtest_each_series(law_name), self._series[series_name]
         size_column = law.inputs[0]
         largest_size = self._largest_size if series_name in records else float(np.sort(series[size_column])[-2])
         noise = estimate_residual_noise([record for name, record in records.items() if name != series_name])

@@ -27,7 +27,7 @@ MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly 
 
 
 @dataclass(frozen=True)
-class ResidualNoise:
+class NoiseEstimate:
     """Random deviation of measurements from a scaling law: standard deviation of their logarithms; 0.1 is about 10 %.
 
     The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is that of a random
@@ -58,7 +58,7 @@ class ScalingLaw(ScenarioComponent, ABC):
     noise_terms: ClassVar[int] = 1  # number of observed quantities with noise of their own whose product is the output
 
     @abstractmethod
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
         """Return the predicted output, shape (..., n), for positive parameters of shape (..., parameters)."""
 
     @abstractmethod
@@ -69,16 +69,16 @@ class ScalingLaw(ScenarioComponent, ABC):
         """Return the logarithms of the measured values that the law is fitted to, shape (observations,)."""
         return np.log(series[self.output])
 
-    def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
+    def predict_log_outputs(self, law_parameters: Floats, series_columns: SeriesColumns) -> Floats:
         """Return the logarithms of the observations as the law predicts them, shape (..., observations)."""
-        return np.log(self.predict_output(parameters, series))
+        return np.log(self.predict_output(law_parameters, series_columns))
 
-    def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
+    def make_log_param_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
         """Return mean and sd of the prior distribution of each parameter's logarithm; an infinite sd means no prior."""
         return np.zeros(len(self.parameter_names)), np.full(len(self.parameter_names), inf)
 
     def fit(
-        self, series: SeriesColumns, noise: ResidualNoise | None = None, refit_count: int = FIT_DRAWS, seed: int = 0
+        self, series: SeriesColumns, noise: NoiseEstimate | None = None, refit_count: int = FIT_DRAWS, seed: int = 0
     ) -> "LawFit":
         """Fit the law to a series of measurements: least-squares parameters, and random draws of plausible parameters.
 
@@ -93,7 +93,7 @@ class ScalingLaw(ScenarioComponent, ABC):
                 noise is unknown.
         """
         self._check_series_columns(series)
-        return _fit_law(self, series, noise or ResidualNoise(), refit_count, np.random.default_rng(seed))
+        return _fit_law_with_refits(self, series, noise or NoiseEstimate(), refit_count, np.random.default_rng(seed))
 
     def _check_series_columns(self, series: SeriesColumns) -> None:
         """Raise ValueError if a series lacks a column that the law needs, or has a value that is not positive."""
@@ -117,28 +117,28 @@ class LawFit:
     degrees_of_freedom: int  # residuals less the parameters without a prior
     size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
-    def simulate_observations(self, input_columns: SeriesColumns, seed: int = 0) -> Floats:
+    def simulate_new_measurements(self, input_values: SeriesColumns, random_seed: int = 0) -> Floats:
         """Simulate new measurements at the given inputs with the fitted law and its noise, shape (draws, n).
 
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
-        generator = np.random.default_rng(seed)
-        log_predictions = np.log(self.law.predict_output(self.parameter_draws, input_columns))
+        generator = np.random.default_rng(random_seed)
+        log_predictions = np.log(self.law.predict_output(self.parameter_draws, input_values))
         # One normal number per draw, the same at all sizes, so that bands are smooth.
         noise_factors, drift_factors = generator.standard_normal((2, len(log_predictions), 1))
         noise = np.sqrt(self.law.noise_terms) * self.noise_sd_draws[:, None] * noise_factors
-        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_to_fit_range(input_columns)) * drift_factors
+        drift = self.drift_sd_draws[:, None] * np.sqrt(self.log_distance_to_fit_range(input_values)) * drift_factors
         return np.asarray(np.exp(log_predictions + noise + drift))
 
-    def prediction_band(self, input_columns: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
+    def prediction_band(self, input_values: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
         """Return the band that holds the central `coverage_percent` of simulated new measurements at each size."""
         tails = [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2]
-        low, high = np.percentile(self.simulate_observations(input_columns), tails, axis=0)
-        return PredictionBand(self.law.predict_output(self.parameters, input_columns), low, high)
+        low, high = np.percentile(self.simulate_new_measurements(input_values), tails, axis=0)
+        return PredictionBand(self.law.predict_output(self.parameters, input_values), low, high)
 
-    def log_distance_to_fit_range(self, input_columns: SeriesColumns) -> Floats:
+    def log_distance_to_fit_range(self, input_values: SeriesColumns) -> Floats:
         """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
-        size = input_columns[self.law.inputs[0]]
+        size = input_values[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
 
     def parameter_interval(self, parameter_name: str, coverage_percent: float = 95) -> tuple[float, float]:
@@ -167,69 +167,73 @@ class LawFit:
         return n * log(mean_square) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
 
 
-def _fit_law(
-    law: ScalingLaw, series: SeriesColumns, noise: ResidualNoise, refit_count: int, generator: np.random.Generator
+def _fit_law_with_refits(
+    law: ScalingLaw, series: SeriesColumns, noise: NoiseEstimate, refit_count: int, rng: np.random.Generator
 ) -> LawFit:
     """Fit a law to measurements, then refit it to many randomly perturbed copies to estimate the uncertainty."""
-    observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.log_parameter_prior(series)
+    observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.make_log_param_prior(series)
     has_prior = np.isfinite(prior_sds)
     initial = np.log(law.initial_fit_parameters(series))[None]
     noise_sd = np.array([noise.sd or 0.1])  # weighs points against priors while the noise of the series is unknown
-    fitted = _fit_log_parameters(
+    fitted = _fit_log_law_parameters(
         law, series, observations[None], prior_means[None], noise_sd, initial, high_precision=True
     )[0]
-    residuals = observations - law.prediction_logarithms(np.exp(fitted), series)
+    residuals = observations - law.predict_log_outputs(np.exp(fitted), series)
     degrees_of_freedom = int(residuals.size - (~has_prior).sum())
-    noise_scale = _residual_norm(law, residuals, degrees_of_freedom, noise)
-    noise_sds = noise_scale / np.sqrt(generator.chisquare(degrees_of_freedom + noise.degrees_of_freedom, refit_count))
-    observation_copies = observations + noise_sds[:, None] * generator.standard_normal((refit_count, observations.size))
-    prior_shifts = np.where(has_prior, prior_sds, 0) * generator.standard_normal((refit_count, prior_means.size))
+    noise_scale = _pool_residual_norm(law, residuals, degrees_of_freedom, noise)
+    noise_sds = noise_scale / np.sqrt(rng.chisquare(degrees_of_freedom + noise.degrees_of_freedom, refit_count))
+    observation_copies = observations + noise_sds[:, None] * rng.standard_normal((refit_count, observations.size))
+    prior_shifts = np.where(has_prior, prior_sds, 0) * rng.standard_normal((refit_count, prior_means.size))
     starts = np.repeat(fitted[None], refit_count, axis=0)
-    draws = _fit_log_parameters(law, series, observation_copies, prior_means + prior_shifts, noise_sds, starts)
+    draws = _fit_log_law_parameters(law, series, observation_copies, prior_means + prior_shifts, noise_sds, starts)
     sizes = series[law.inputs[0]]
     return LawFit(
         law=law,
         parameters=np.exp(fitted),
         parameter_draws=np.exp(draws),
         noise_sd_draws=noise_sds,
-        drift_sd_draws=generator.choice(noise.drift_sds, refit_count),
+        drift_sd_draws=rng.choice(noise.drift_sds, refit_count),
         log_residuals=residuals,
         degrees_of_freedom=degrees_of_freedom,
         size_range=(float(sizes.min()), float(sizes.max())),
     )
 
 
-def _fit_log_parameters(
+def _fit_log_law_parameters(
     law: ScalingLaw,
-    series: SeriesColumns,
-    observation_sets: Floats,
-    prior_mean_sets: Floats,
+    series_columns: SeriesColumns,
+    log_observation_sets: Floats,
+    log_prior_mean_sets: Floats,
     noise_sds: Floats,
     initial_log_parameters: Floats,
     *,
     high_precision: bool = False,
 ) -> Floats:
     """Return the least-squares log parameters for each set of observations; each prior counts as one more residual."""
-    _, prior_sds = law.log_parameter_prior(series)
+    _, prior_sds = law.make_log_param_prior(series_columns)
     has_prior = np.isfinite(prior_sds)
 
-    def weighted_residuals(log_parameters: Floats) -> Floats:
-        misfits = (law.prediction_logarithms(np.exp(log_parameters), series) - observation_sets) / noise_sds[:, None]
-        prior_misfits = (log_parameters[..., has_prior] - prior_mean_sets[:, has_prior]) / prior_sds[has_prior]
+    def compute_weighted_residuals(log_parameters: Floats) -> Floats:
+        misfits = (law.predict_log_outputs(np.exp(log_parameters), series_columns) - log_observation_sets) / noise_sds[
+            :, None
+        ]
+        prior_misfits = (log_parameters[..., has_prior] - log_prior_mean_sets[:, has_prior]) / prior_sds[has_prior]
         return np.concatenate([misfits, prior_misfits], axis=-1)
 
-    return solve_least_squares(weighted_residuals, initial_log_parameters, high_precision=high_precision)
+    return solve_least_squares(compute_weighted_residuals, initial_log_parameters, high_precision=high_precision)
 
 
-def _residual_norm(law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, past_noise: ResidualNoise) -> float:
-    """Return the root of the squared residuals, summed over a fit and the earlier fits that estimated `past_noise`.
+def _pool_residual_norm(
+    law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, earlier_fit_noise: NoiseEstimate
+) -> float:
+    """Return the root of the squared residuals, summed over a fit and the fits that estimated `earlier_fit_noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """
-    if degrees_of_freedom < 0 or degrees_of_freedom + past_noise.degrees_of_freedom <= 0:
+    if degrees_of_freedom < 0 or degrees_of_freedom + earlier_fit_noise.degrees_of_freedom <= 0:
         raise ValueError(
             f"{log_residuals.size} observations are too few to fit the {len(law.parameter_names)} parameters of "
             f"{law.kind} and the noise; give more observations, or a noise estimate from other series"
         )
-    squares = float((log_residuals**2).sum()) + past_noise.degrees_of_freedom * past_noise.sd**2
-    return float(np.sqrt(max(squares, (degrees_of_freedom + past_noise.degrees_of_freedom) * MIN_NOISE_SD**2)))
+    squares = float((log_residuals**2).sum()) + earlier_fit_noise.degrees_of_freedom * earlier_fit_noise.sd**2
+    return float(np.sqrt(max(squares, (degrees_of_freedom + earlier_fit_noise.degrees_of_freedom) * MIN_NOISE_SD**2)))

@@ -27,9 +27,9 @@ class BestBatchTrainingTimeLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        a, b = (parameters[..., index, None] for index in range(2))
-        return (np.sqrt(a / input_columns["workers"]) + np.sqrt(b)) ** 2
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        a, b = (law_parameters[..., index, None] for index in range(2))
+        return (np.sqrt(a / input_values["workers"]) + np.sqrt(b)) ** 2
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([(series["workers"] * series["seconds"]).min(), 0.01 * series["seconds"].min()])

@@ -20,9 +20,9 @@ class CriticalBatchLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("batch",)
     output: ClassVar[str] = "samples"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        min_samples, noise_batch = (parameters[..., index, None] for index in range(2))
-        return min_samples * (1 + input_columns["batch"] / noise_batch)
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        min_samples, noise_batch = (law_parameters[..., index, None] for index in range(2))
+        return min_samples * (1 + input_values["batch"] / noise_batch)
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         return np.array([series["samples"].min(), 2 * series["batch"].max()])

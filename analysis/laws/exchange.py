@@ -20,9 +20,9 @@ class ExchangeTimeLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("link_seconds", "messages")
     output: ClassVar[str] = "exchange_seconds"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        alpha, stretch = (parameters[..., index, None] for index in range(2))
-        return alpha * input_columns["messages"] + stretch * input_columns["link_seconds"]
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        alpha, stretch = (law_parameters[..., index, None] for index in range(2))
+        return alpha * input_values["messages"] + stretch * input_values["link_seconds"]
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         stretch = (series["exchange_seconds"] / series["link_seconds"]).min()

@@ -17,9 +17,9 @@ class LogarithmicLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        a, b, c = (parameters[..., index, None] for index in range(3))
-        return a / input_columns["workers"] + b + c * np.log(input_columns["workers"])
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        a, b, c = (law_parameters[..., index, None] for index in range(3))
+        return a / input_values["workers"] + b + c * np.log(input_values["workers"])
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         min_seconds = series["seconds"].min()

@@ -17,9 +17,9 @@ class StepTimeLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("local_batch",)
     output: ClassVar[str] = "step_seconds"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        fixed_s, sample_s = (parameters[..., index, None] for index in range(2))
-        return fixed_s + sample_s * input_columns["local_batch"]
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        fixed_s, sample_s = (law_parameters[..., index, None] for index in range(2))
+        return fixed_s + sample_s * input_values["local_batch"]
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
         seconds = series["step_seconds"]

@@ -46,54 +46,56 @@ class TrainingTimeLaw(ScalingLaw):
     noise_ratio: LogNormalPrior = LogNormalPrior(10, 1.15)  # B_noise / batch of the smallest system; 95 %: factor 10
     fixed_ratio: LogNormalPrior = LogNormalPrior(0.05, 1.15)  # t0 / (c x local batch of the smallest system)
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        workers = input_columns["workers"]
-        batch = input_columns["batch"] if self.batch == "given" else best_global_batch(parameters, workers)
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        workers = input_values["workers"]
+        batch = input_values["batch"] if self.batch == "given" else compute_fastest_batches(law_parameters, workers)
         batch_columns = {"batch": batch, "local_batch": batch / workers}
-        samples = SAMPLES_LAW.predict_output(parameters[..., :2], batch_columns)
-        return samples / batch * STEP_LAW.predict_output(parameters[..., 2:], batch_columns)
+        samples = SAMPLES_LAW.predict_output(law_parameters[..., :2], batch_columns)
+        return samples / batch * STEP_LAW.predict_output(law_parameters[..., 2:], batch_columns)
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        steps = add_local_batch_and_step_s(series)
+        steps = add_local_batch_and_step_s_columns(series)
         return np.concatenate([SAMPLES_LAW.observation_logarithms(series), STEP_LAW.observation_logarithms(steps)])
 
-    def prediction_logarithms(self, parameters: Floats, series: SeriesColumns) -> Floats:
-        log_samples = SAMPLES_LAW.prediction_logarithms(parameters[..., :2], series)
-        log_step_s = STEP_LAW.prediction_logarithms(parameters[..., 2:], add_local_batch_and_step_s(series))
+    def predict_log_outputs(self, law_parameters: Floats, series_columns: SeriesColumns) -> Floats:
+        log_samples = SAMPLES_LAW.predict_log_outputs(law_parameters[..., :2], series_columns)
+        log_step_s = STEP_LAW.predict_log_outputs(
+            law_parameters[..., 2:], add_local_batch_and_step_s_columns(series_columns)
+        )
         return np.concatenate([log_samples, log_step_s], axis=-1)
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
-        log_prior_means, _ = self.log_parameter_prior(series)
-        steps = add_local_batch_and_step_s(series)
+        log_prior_means, _ = self.make_log_param_prior(series)
+        steps = add_local_batch_and_step_s_columns(series)
         parameters = np.concatenate(
             [SAMPLES_LAW.initial_fit_parameters(series), STEP_LAW.initial_fit_parameters(steps)]
         )
         parameters[1] = np.exp(log_prior_means[1])
         return parameters
 
-    def log_parameter_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
+    def make_log_param_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
         """Return prior mean and sd of the logarithm of each parameter: S_min, B_noise, t0, c (infinite sd: no prior).
 
         Only the noise scale B_noise and fixed time t0 have priors, since a few different batches constrain them badly.
         """
         smallest = int(np.argmin(series["workers"]))
-        step_seconds = add_local_batch_and_step_s(series)["step_seconds"][smallest]
+        step_seconds = add_local_batch_and_step_s_columns(series)["step_seconds"][smallest]
         fixed_share = self.fixed_ratio.median / (1 + self.fixed_ratio.median)
         medians = [1, self.noise_ratio.median * series["batch"][smallest], fixed_share * step_seconds, 1]
         return np.log(medians), np.array([np.inf, self.noise_ratio.sd, self.fixed_ratio.sd, np.inf])
 
 
-def add_local_batch_and_step_s(series: SeriesColumns) -> SeriesColumns:
+def add_local_batch_and_step_s_columns(measurement_series: SeriesColumns) -> SeriesColumns:
     """Return a series of measurements with two more columns: `local_batch` (samples per worker) and `step_seconds`."""
-    local_batch = series["batch"] / series["workers"]
-    step_seconds = series["seconds"] * series["batch"] / series["samples"]
-    return {**series, "local_batch": local_batch, "step_seconds": step_seconds}
+    local_batch = measurement_series["batch"] / measurement_series["workers"]
+    step_seconds = measurement_series["seconds"] * measurement_series["batch"] / measurement_series["samples"]
+    return {**measurement_series, "local_batch": local_batch, "step_seconds": step_seconds}
 
 
-def best_global_batch(parameters: Floats, worker_counts: Floats) -> Floats:
+def compute_fastest_batches(law_parameters: Floats, worker_counts: Floats) -> Floats:
     """Return the fastest global batch B, sqrt(t0 N B_noise / c), for steps of t0 + c B/N seconds; B_noise: noise scale.
 
-    `parameters` are those of `TrainingTimeLaw`, shape (..., 4). `best_batch` has the derivation.
+    `law_parameters` are those of `TrainingTimeLaw`, shape (..., 4). `best_batch` has the derivation.
     """
-    noise_batch, fixed_s, sample_s = (parameters[..., index, None] for index in (1, 2, 3))
+    noise_batch, fixed_s, sample_s = (law_parameters[..., index, None] for index in (1, 2, 3))
     return np.sqrt(fixed_s * worker_counts * noise_batch / sample_s)

@@ -20,9 +20,9 @@ class UniversalScalabilityLaw(ScalingLaw):
     inputs: ClassVar[tuple[str, ...]] = ("workers",)
     output: ClassVar[str] = "seconds"
 
-    def predict_output(self, parameters: Floats, input_columns: SeriesColumns) -> Floats:
-        a, s, k = (parameters[..., index, None] for index in range(3))
-        n = input_columns["workers"]
+    def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
+        a, s, k = (law_parameters[..., index, None] for index in range(3))
+        n = input_values["workers"]
         return a * (1 + s * (n - 1) + k * n * (n - 1)) / n
 
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:

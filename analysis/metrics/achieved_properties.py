@@ -13,9 +13,9 @@ from analysis.checks.network.achieved_rates import probed_rate_error as flow_err
 from analysis.checks.network.mechanisms import shaping_mechanism_name
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.checks.network.round_trips import measured_round_trips
-from analysis.checks.network.shared_links import shared_link_rates
+from analysis.checks.network.shared_links import compare_shared_link_rates
 from analysis.reading.plan_view import PlannedNode
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.statistics.centre import Floats
 
 BY_CONSTRUCTION = "by construction"
@@ -23,7 +23,7 @@ ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 
 @dataclass(frozen=True)
-class ClusterProperty:
+class DeclaredVsAchieved:
     """Declared and achieved value of one property, such as the delay of a path, in one trial or in several together."""
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
@@ -36,34 +36,34 @@ class ClusterProperty:
     how: str  # how the achieved value is known: probed, read back, by construction, not at all
 
 
-def cluster_properties(trial: TrialTables) -> tuple[ClusterProperty, ...]:
+def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAchieved, ...]:
     """Return the achieved value of each declared property of the trial's nodes, network paths, links and events."""
     return (
-        *_link_rate_properties(trial),
-        *_shared_link_properties(trial),
-        *_path_delay_jitter_loss(trial),
-        *_round_trip_properties(trial),
-        *_achieved_compute_times(trial),
-        *_planned_event_lateness(trial),
+        *_compare_link_rates(trial_tables),
+        *_compare_shared_links(trial_tables),
+        *_list_userspace_shaping(trial_tables),
+        *_compare_rtts_with_plan(trial_tables),
+        *_achieved_compute_times(trial_tables),
+        *_planned_event_lateness(trial_tables),
     )
 
 
-def merge_properties_over_trials(cluster_properties: Iterable[ClusterProperty]) -> tuple[ClusterProperty, ...]:
+def merge_over_trials(achieved_properties: Iterable[DeclaredVsAchieved]) -> tuple[DeclaredVsAchieved, ...]:
     """Merge rows of several trials that have the same property, nodes and declared value, in the given order."""
-    rows_by_key: dict[tuple[str, str, float, str, str], list[ClusterProperty]] = {}
-    for row in cluster_properties:
+    rows_by_key: dict[tuple[str, str, float, str, str], list[DeclaredVsAchieved]] = {}
+    for row in achieved_properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
-    return tuple(_merge_property_over_trials(group) for group in rows_by_key.values())
+    return tuple(_merge_property_rows(group) for group in rows_by_key.values())
 
 
-def _merge_property_over_trials(property_rows: list[ClusterProperty]) -> ClusterProperty:
+def _merge_property_rows(property_rows: list[DeclaredVsAchieved]) -> DeclaredVsAchieved:
     achieved = [row.achieved for row in property_rows if row.achieved is not None]
     errors = [row.error for row in property_rows if row.error is not None]
     worst = max(errors, key=abs, default=None)
     return replace(property_rows[0], achieved=median(achieved) if achieved else None, error=worst)
 
 
-def _link_rate_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _compare_link_rates(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
     shaping = trial.status.get("shaping") or {}
     for node in trial.plan.nodes:
         for direction in LINK_DIRECTIONS:
@@ -71,11 +71,11 @@ def _link_rate_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
                 link = shaping.get(node.name) or {}
                 achieved, error, how = _measure_link_rate(trial, node, direction, link)
                 of, by = ROLE_NAMES.get(node.role, node.role), shaping_mechanism_name(link, "rate") or "unknown"
-                yield ClusterProperty(direction, of, declared, achieved, error, "bit/s", by, how)
+                yield DeclaredVsAchieved(direction, of, declared, achieved, error, "bit/s", by, how)
 
 
 def _measure_link_rate(
-    trial: TrialTables, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
+    trial: TrialLogTables, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
     """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
 
@@ -93,19 +93,19 @@ def _measure_link_rate(
     return (declared, 0.0, BY_CONSTRUCTION) if shaped_in_code else (None, None, "not at all")
 
 
-def _shared_link_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _compare_shared_links(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
     """Yield the declared and achieved rate of each link that several nodes share."""
     shaping = (trial.status.get("shaping") or {}).values()
     mechanisms = (shaping_mechanism_name(link_shaping, "pipes") for link_shaping in shaping)
     by = next((mechanism for mechanism in mechanisms if mechanism not in (None, "none")), None) or "unknown"
-    for link in shared_link_rates(trial):
-        achieved, error, how = link.achieved_bps, link.relative_error, link.measured_how
+    for link in compare_shared_link_rates(trial):
+        achieved, error, how = link.achieved_bps, link.relative_rate_error, link.measured_how
         if achieved is None and by in IN_CODE_MECHANISMS:
             achieved, error, how = link.declared_bps, 0.0, BY_CONSTRUCTION
-        yield ClusterProperty("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
+        yield DeclaredVsAchieved("shared link", "groups", link.declared_bps, achieved, error, "bit/s", by, how)
 
 
-def _path_delay_jitter_loss(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _list_userspace_shaping(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
     """Yield the delay, jitter and loss of network paths, where Ensayo's own code enforces them instead of the kernel.
 
     For paths that the kernel shapes, round trips are probed instead.
@@ -121,19 +121,19 @@ def _path_delay_jitter_loss(trial: TrialTables) -> Iterator[ClusterProperty]:
         for what, declared, unit, enforced_property in properties:
             by = shaping_mechanism_name(shaping.get(path.target) or {}, enforced_property)
             if declared and by in IN_CODE_MECHANISMS:
-                yield ClusterProperty(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
+                yield DeclaredVsAchieved(what, "pairs", declared, declared, 0.0, unit, by, BY_CONSTRUCTION)
 
 
-def _round_trip_properties(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _compare_rtts_with_plan(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
     shaping = trial.status.get("shaping") or {}
     for trip in measured_round_trips(trial):
         mechanism = shaping_mechanism_name(shaping.get(trip.source) or {}, "delay") or "unknown"
         error = trip.deviation_from_declared_s / trip.declared_s if trip.declared_s else None
         by = mechanism if trip.declared_s else "nothing"
-        yield ClusterProperty("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
+        yield DeclaredVsAchieved("round trip", "pairs", trip.declared_s, trip.measured_s, error, "s", by, "probed")
 
 
-def _achieved_compute_times(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _achieved_compute_times(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
     """Yield the declared and measured mean compute time of each worker whose compute time the scenario sets.
 
     Workers whose speed is declared to vary, or changes by an event, are left out.
@@ -147,7 +147,9 @@ def _achieved_compute_times(trial: TrialTables) -> Iterator[ClusterProperty]:
             declared_s = round(_mean_without_nan(samples[rows] / node.throughput), 9)
             achieved_s = _mean_without_nan(compute_s[rows])
             error = achieved_s / declared_s - 1 if declared_s else None
-            yield ClusterProperty("compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured")
+            yield DeclaredVsAchieved(
+                "compute phase", "workers", declared_s, achieved_s, error, "s", "pacing", "measured"
+            )
 
 
 def _mean_without_nan(values: Floats) -> float:
@@ -156,8 +158,8 @@ def _mean_without_nan(values: Floats) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def _planned_event_lateness(trial: TrialTables) -> Iterator[ClusterProperty]:
+def _planned_event_lateness(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
     node_names = {node.name for node in trial.plan.nodes}
     for _, row in trial.events.dropna(subset=["lateness_s"]).iterrows():
         late_s, by = abs(float(row["lateness_s"])), "the nodes" if str(row["by"]) in node_names else str(row["by"])
-        yield ClusterProperty("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")
+        yield DeclaredVsAchieved("event lateness", str(row["kind"]), 0.0, late_s, None, "s", by, "logged")

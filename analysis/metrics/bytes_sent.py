@@ -2,18 +2,18 @@
 
 from math import ceil
 
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
-def bytes_sent(trial: TrialTables) -> dict[str, int]:
+def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
     """Return the payload bytes that each node sent, as counted by the node, else the sum over its training steps."""
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
-def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
+def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
     """Return the payload bytes that each node should have sent according to the plan, in steps and a strategy switch.
 
     A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
@@ -23,16 +23,16 @@ def expected_bytes_sent(trial: TrialTables) -> dict[str, int]:
     plan, workers = trial.plan, [str(node) for node in trial.steps["node"].unique()]
     expected = dict.fromkeys(plan.bytes_per_step, 0.0)
     for phase in training_phases(trial):
-        computing = [name for name in workers if name not in phase.workers_turned_servers]
-        steps = dict.fromkeys(computing, 0) | _round_steps_to_exchanges(phase, plan.exchange_period)
+        computing = [name for name in workers if name not in phase.new_server_names]
+        steps = dict.fromkeys(computing, 0) | _round_up_worker_steps(phase, plan.exchange_period)
         for node, count in phase.bytes_per_step.items():
             reply_bytes = phase.reply_bytes_per_step.get(node, 0.0 if node in steps else count)
-            expected[node] += _sent_by_node(count, reply_bytes, node, steps)
-    transfer_bytes = _strategy_switch_bytes_sent(trial, expected)
+            expected[node] += _sum_bytes_sent_in_phase(count, reply_bytes, node, steps)
+    transfer_bytes = _count_strategy_switch_bytes(trial, expected)
     return {node: round(count + transfer_bytes.get(node, 0)) for node, count in expected.items()}
 
 
-def _strategy_switch_bytes_sent(trial: TrialTables, step_bytes: dict[str, float]) -> dict[str, float]:
+def _count_strategy_switch_bytes(trial: TrialLogTables, step_bytes: dict[str, float]) -> dict[str, float]:
     """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
 
     Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
@@ -53,7 +53,7 @@ def _strategy_switch_bytes_sent(trial: TrialTables, step_bytes: dict[str, float]
     }
 
 
-def _round_steps_to_exchanges(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
+def _round_up_worker_steps(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
     """Return the number of steps of each worker, rounded up to a multiple of the steps per exchange.
 
     A worker that stops between two exchanges exchanges once more, and sends as many bytes as in any exchange.
@@ -62,12 +62,14 @@ def _round_steps_to_exchanges(training_phase: TrainingPhase, steps_per_exchange:
     return {str(node): ceil(count / steps_per_exchange) * steps_per_exchange for node, count in counts}
 
 
-def _sent_by_node(bytes_per_step: float, reply_bytes: float, node_name: str, steps_by_worker: dict[str, int]) -> float:
+def _sum_bytes_sent_in_phase(
+    bytes_per_step: float, reply_bytes_per_step: float, node_name: str, step_count_by_worker: dict[str, int]
+) -> float:
     """Return the bytes that a node sends in all steps of one training phase (before or after a strategy switch).
 
-    Of its `bytes_per_step`, `reply_bytes` are replies, which it sends once per step of the other workers.
+    Of its `bytes_per_step`, `reply_bytes_per_step` are replies, which it sends once per step of the other workers.
     """
-    others = [count for name, count in steps_by_worker.items() if name != node_name]
+    others = [count for name, count in step_count_by_worker.items() if name != node_name]
     mean_steps_of_others = sum(others) / len(others) if others else 0
-    own_bytes = (bytes_per_step - reply_bytes) * steps_by_worker.get(node_name, 0)
-    return own_bytes + reply_bytes * mean_steps_of_others
+    own_bytes = (bytes_per_step - reply_bytes_per_step) * step_count_by_worker.get(node_name, 0)
+    return own_bytes + reply_bytes_per_step * mean_steps_of_others

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
 @dataclass(frozen=True)
-class PlannedEventTimes:
+class PlannedVsActualTimes:
     """One planned event and when it took place, in virtual seconds since training began."""
 
     number: int
@@ -21,16 +21,16 @@ class PlannedEventTimes:
     lateness_s: float | None  # of its begin or its end, whichever was later than planned by more
 
 
-def planned_event_times(trial: TrialTables) -> list[PlannedEventTimes]:
+def find_event_times(trial: TrialLogTables) -> list[PlannedVsActualTimes]:
     """Return when every planned event of a trial, such as a slowdown, took place, in the order of the plan."""
     return [_times_of_planned_event(trial, event.number) for event in trial.plan.events]
 
 
-def _times_of_planned_event(trial: TrialTables, event_number: int) -> PlannedEventTimes:
+def _times_of_planned_event(trial: TrialLogTables, event_number: int) -> PlannedVsActualTimes:
     planned = next(event for event in trial.plan.events if event.number == event_number)
     rows = trial.events[trial.events["number"] == event_number]
     begin_rows, end_rows = rows[rows["phase"] == "begin"], rows[rows["phase"] == "end"]
-    return PlannedEventTimes(
+    return PlannedVsActualTimes(
         number=event_number,
         kind=planned.change.kind,
         nodes=list(planned.change.node_names),

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from analysis.metrics.step_seconds import steps_of_complete_exchanges
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import training_phases
 
 
-def predicted_median_step_s(trial: TrialTables) -> float | None:
+def predicted_median_step_s(trial: TrialLogTables) -> float | None:
     """Return the median step time that the strategy's closed form (formula) predicts; None without a prediction.
 
     It is in seconds. For a trial that switched strategies it is the mean of both predictions, weighted by the steps of
@@ -18,7 +18,7 @@ def predicted_median_step_s(trial: TrialTables) -> float | None:
     return _weighted_mean_s(weighted) if has_steps else trial.plan.predicted.median_step_s
 
 
-def predicted_mean_step_s(trial: TrialTables) -> float | None:
+def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
     """Return the mean step time that the strategy's closed form (formula) predicts for a trial, in seconds.
 
     The mean is over rounds: all steps up to an exchange. None where no round is whole, since closed forms predict whole

@@ -1,19 +1,19 @@
 """Steps and samples that a trial completed, and the final metrics of its model."""
 
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def steps_done(trial: TrialTables) -> int:
+def steps_done(trial: TrialLogTables) -> int:
     """Return the largest number of training steps of a worker; synchronous workers all do the same number."""
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 
-def trained_sample_count(trial: TrialTables) -> int:
+def trained_sample_count(trial: TrialLogTables) -> int:
     """Return the samples that all workers together trained on."""
     return int(trial.steps["samples"].sum())
 
 
-def samples_per_second(trial: TrialTables) -> float | None:
+def samples_per_second(trial: TrialLogTables) -> float | None:
     """Return the samples of all workers divided by the seconds from `run_start` to `run_stop`, evaluation included.
 
     None where the trial took no time or did not end.
@@ -23,7 +23,7 @@ def samples_per_second(trial: TrialTables) -> float | None:
     return trained_sample_count(trial) / trial.seconds
 
 
-def final_eval_metrics(trial: TrialTables) -> dict[str, float]:
+def final_eval_metrics(trial: TrialLogTables) -> dict[str, float]:
     """Return the last evaluated value of every metric, such as accuracy."""
     last = trial.evals.sort_values("time_s", kind="stable").groupby("metric", sort=False)["value"].last()
     return {str(metric): float(value) for metric, value in last.items()}

@@ -21,13 +21,13 @@ from analysis.results.trial_result import (
 )
 from analysis.statistics.bootstrap import confidence_interval, ratio_interval, resample_olympic_means
 from analysis.statistics.centre import Floats, median_of_maybe_infinite, olympic_mean
-from analysis.statistics.efficiency import speedup, split_efficiency
+from analysis.statistics.efficiency import compute_efficiency, speedup
 
 ONE_WORKER = "one worker alone"
 
 
 @dataclass(frozen=True)
-class SpeedupBase:
+class SpeedupBaseline:
     """Base of a speedup curve: the strategy and number of workers that all speedups are relative to."""
 
     workers: int
@@ -54,9 +54,9 @@ class SpeedupPoint:
     seconds_ci: tuple[float, float] | None  # of the olympic mean; None where nothing was repeated
     seconds_median: float
 
-    def throughput_efficiency(self, speedup_base: SpeedupBase) -> float:
+    def throughput_efficiency(self, curve_base: SpeedupBaseline) -> float:
         """Return the samples per second and worker of this point divided by those of the base of the curve."""
-        return self.rate_speedup / (self.workers / speedup_base.workers)
+        return self.rate_speedup / (self.workers / curve_base.workers)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SpeedupCurve:
     """Speedup of one strategy over the number of workers, with all other swept values fixed."""
 
     strategy: str
-    base: SpeedupBase
+    base: SpeedupBaseline
     points: list[SpeedupPoint]
     labels: SweepLabels
     condition: str
@@ -108,24 +108,26 @@ def speedup_curves(trial_groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ..
     return tuple(curve for curve in curves if curve)
 
 
-def _make_speedup_curve(curve_groups: Sequence[TrialGroup], all_groups: Sequence[TrialGroup]) -> SpeedupCurve | None:
-    """Return the speedup curve of one strategy's trial groups; `all_groups` also contains the strategy's baseline."""
+def _make_speedup_curve(
+    curve_groups: Sequence[TrialGroup], all_trial_groups: Sequence[TrialGroup]
+) -> SpeedupCurve | None:
+    """Return the speedup curve of one strategy's trial groups; `all_trial_groups` also contains its baseline."""
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
-    base = find_baseline(curve_groups[0], all_groups) or curve_groups[0]
+    base = find_baseline(curve_groups[0], all_trial_groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
     sample_budget = min(trial.samples for group in (base, *curve_groups) for trial in group.trials)
     paired = have_same_seeds((base, *curve_groups))
-    times = {group.workers: _times_of_repeats_s(group, time_metric, sample_budget) for group in curve_groups}
-    base_times = _times_of_repeats_s(base, time_metric, sample_budget)
+    times = {group.workers: _compute_repeat_times_s(group, time_metric, sample_budget) for group in curve_groups}
+    base_times = _compute_repeat_times_s(base, time_metric, sample_budget)
     if not all(each.all() for each in (base_times, *times.values())):
         return None
     draws = _bootstrap_speedups(base_times, times, base if base in curve_groups else None, paired=paired)
     first = curve_groups[0]
     return SpeedupCurve(
         strategy=first.strategy,
-        base=SpeedupBase(base.workers, float(olympic_mean(base_times)), base.strategy),
+        base=SpeedupBaseline(base.workers, float(olympic_mean(base_times)), base.strategy),
         points=[
-            _speedup_point(group, base, times[group.workers], base_times, time_metric, paired=paired)
+            _make_speedup_point(group, base, times[group.workers], base_times, time_metric, paired=paired)
             for group in curve_groups
         ],
         labels={key: value for key, value in first.trials[0].labels.items() if key != "workers"},
@@ -136,51 +138,59 @@ def _make_speedup_curve(curve_groups: Sequence[TrialGroup], all_groups: Sequence
     )
 
 
-def _times_of_repeats_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_budget: int) -> Floats:
+def _compute_repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_count: int) -> Floats:
     """Return the seconds that each repeat takes to its target or for a number of samples, in the order of seeds."""
-    return trial_group.trial_times_s(time_metric) * (sample_budget if time_metric == "time_to_samples" else 1)
+    return trial_group.trial_times_s(time_metric) * (sample_count if time_metric == "time_to_samples" else 1)
 
 
 def _bootstrap_speedups(
-    base_times: Floats, times_by_workers: dict[int, Floats], own_base_group: TrialGroup | None, *, paired: bool
+    base_times_s: Floats, times_s_by_workers: dict[int, Floats], curve_base_group: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
     """Return speedups of resampled repeats (bootstrap), by number of workers; empty where nothing was repeated.
 
     Numerator and denominator are both resampled, paired by seed or independently. A strategy that is its own base has
     a speedup of 1 there by definition.
     """
-    if base_times.size == 1 and all(each.size == 1 for each in times_by_workers.values()):
+    if base_times_s.size == 1 and all(each.size == 1 for each in times_s_by_workers.values()):
         return {}
-    means = resample_olympic_means([base_times, *times_by_workers.values()], paired=paired)
+    means = resample_olympic_means([base_times_s, *times_s_by_workers.values()], paired=paired)
     with np.errstate(invalid="ignore"):  # if both sides missed the target, the unknown ratio ranks highest
         ratios = np.nan_to_num(means[:, :1] / means, nan=np.inf, posinf=np.inf)
-    draws = {workers: ratios[:, column] for column, workers in enumerate(times_by_workers, start=1)}
-    return draws | ({own_base_group.workers: np.ones(len(means))} if own_base_group else {})
+    draws = {workers: ratios[:, column] for column, workers in enumerate(times_s_by_workers, start=1)}
+    return draws | ({curve_base_group.workers: np.ones(len(means))} if curve_base_group else {})
 
 
-def _speedup_point(
-    group: TrialGroup, base: TrialGroup, times: Floats, base_times: Floats, time_metric: TimeMetric, *, paired: bool
+def _make_speedup_point(
+    group: TrialGroup,
+    base_group: TrialGroup,
+    repeat_times_s: Floats,
+    base_times_s: Floats,
+    time_metric: TimeMetric,
+    *,
+    paired: bool,
 ) -> SpeedupPoint:
-    seconds = float(olympic_mean(times))
-    statistical = base.samples_to_target / group.samples_to_target if time_metric == "time_to_target" else None
-    ratio = speedup(float(olympic_mean(base_times)), seconds)
-    factors = split_efficiency(group.workers / base.workers, ratio, statistical)
+    seconds = float(olympic_mean(repeat_times_s))
+    statistical = (
+        base_group.mean_samples_to_target / group.mean_samples_to_target if time_metric == "time_to_target" else None
+    )
+    ratio = speedup(float(olympic_mean(base_times_s)), seconds)
+    factors = compute_efficiency(group.workers / base_group.workers, ratio, statistical)
     return SpeedupPoint(
         workers=group.workers,
         speedup=factors.speedup,
-        speedup_ci=ratio_interval(base_times, times, paired=paired or group is base),
+        speedup_ci=ratio_interval(base_times_s, repeat_times_s, paired=paired or group is base_group),
         efficiency=factors.efficiency,
         hardware_efficiency=factors.hardware,
         statistical_efficiency=factors.statistical,
         seconds=seconds,
         runs=len(group.trials),
         efficiency_with_servers=factors.speedup
-        / ((group.workers + group.server_count) / (base.workers + base.server_count)),
-        efficiency_by_speed=_efficiency_by_compute_speed(group, base, factors.speedup),
-        rate_speedup=speedup(base.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
-        predicted_speedup=_predicted_speedup(group, base),
-        seconds_ci=confidence_interval(times),
-        seconds_median=median_of_maybe_infinite(times),
+        / ((group.workers + group.server_count) / (base_group.workers + base_group.server_count)),
+        efficiency_by_speed=_divide_by_speed_ratio(group, base_group, factors.speedup),
+        rate_speedup=speedup(base_group.mean_time_s("time_to_samples"), group.mean_time_s("time_to_samples")),
+        predicted_speedup=_predicted_speedup(group, base_group),
+        seconds_ci=confidence_interval(repeat_times_s),
+        seconds_median=median_of_maybe_infinite(repeat_times_s),
     )
 
 
@@ -190,7 +200,7 @@ def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float
     return base_seconds / seconds if seconds and base_seconds else None
 
 
-def _efficiency_by_compute_speed(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
+def _divide_by_speed_ratio(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
     """Return speedup / (declared compute speed / that of the base); None where a compute speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def staleness_statistics(trial: TrialTables) -> dict[str, Any] | None:
+def staleness_statistics(trial: TrialLogTables) -> dict[str, Any] | None:
     """Return mean, maximum and histogram of the staleness of the gradients that the first server applied.
 
     The staleness of a gradient is the number of updates applied between the worker's pull of the parameters and its

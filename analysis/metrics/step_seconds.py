@@ -5,12 +5,12 @@ from typing import Literal
 import pandas as pd
 
 from analysis.reading.plan_view import TrialPlan
-from analysis.reading.run_table import STEP_PHASES, TrialTables
+from analysis.reading.run_table import STEP_PHASES, TrialLogTables
 
 StepStatistic = Literal["median", "median round", "mean"]
 
 
-def step_time_statistics(trial: TrialTables) -> dict[str, float] | None:
+def step_time_statistics(trial: TrialLogTables) -> dict[str, float] | None:
     """Return mean, median and 95th percentile of the time of a training step, over all steps of all workers."""
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
@@ -18,10 +18,10 @@ def step_time_statistics(trial: TrialTables) -> dict[str, float] | None:
     return {"mean": seconds.mean(), "p50": float(seconds.quantile(0.5)), "p95": float(seconds.quantile(0.95))}
 
 
-def typical_step_s(trial: TrialTables) -> float | None:
+def typical_step_s(trial: TrialLogTables) -> float | None:
     """Return the median step time of a trial (mean if speeds vary), to compare with the predicted step time.
 
-    It is `mean_or_median_step_s` of all rounds' mean step times. A round is all steps up to an exchange, for most
+    It is the mean or median of all rounds' mean step times. A round is all steps up to an exchange, for most
     strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
     """
     if trial.steps.empty:
@@ -42,29 +42,29 @@ def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
     return "median" if plan.exchange_period == 1 else "median round"
 
 
-def mean_or_median_step_s(step_rows: pd.DataFrame, plan: TrialPlan) -> float:
+def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
     """Return the median step time in seconds; where workers' speeds vary, the mean over steps on whole batches.
 
     Closed forms predict the mean where speeds vary.
     """
-    seconds = step_rows["step_s"].astype(float)
-    return float(seconds[_full_batch_mask(step_rows)].mean() if plan.has_varying_worker_speeds else seconds.median())
+    seconds = step_table["step_s"].astype(float)
+    return float(seconds[_full_batch_mask(step_table)].mean() if plan.has_varying_worker_speeds else seconds.median())
 
 
-def steps_of_complete_exchanges(step_rows: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
+def steps_of_complete_exchanges(step_table: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
     """Return the training steps of complete rounds: a round is all steps up to an exchange, each on a whole batch.
 
     Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
     whole, as when workers exchange once per epoch.
     """
-    on_whole_batch = _full_batch_mask(step_rows)
-    if steps_per_exchange == 1 or step_rows.empty:
-        return step_rows[on_whole_batch]
-    rounds = [step_rows["node"], step_rows["step"] // steps_per_exchange]
-    return step_rows[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_exchange]
+    on_whole_batch = _full_batch_mask(step_table)
+    if steps_per_exchange == 1 or step_table.empty:
+        return step_table[on_whole_batch]
+    rounds = [step_table["node"], step_table["step"] // steps_per_exchange]
+    return step_table[on_whole_batch.groupby(rounds, observed=True).transform("sum") == steps_per_exchange]
 
 
-def step_phase_seconds(trial: TrialTables) -> dict[str, float] | None:
+def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
     """Return the mean seconds of each phase of a step, such as compute, over all workers; None without steps.
 
     Steps are those of `steps_of_complete_exchanges`, whose sum `predicted_mean_step_s` predicts; without a whole
@@ -79,6 +79,6 @@ def step_phase_seconds(trial: TrialTables) -> dict[str, float] | None:
     return means | {"other": max(0.0, float(steps["step_s"].mean()) - sum(means.values()))}
 
 
-def _full_batch_mask(step_rows: pd.DataFrame) -> "pd.Series[bool]":
+def _full_batch_mask(step_table: pd.DataFrame) -> "pd.Series[bool]":
     """Return for each training step whether it had as many samples as the largest step of the same worker."""
-    return step_rows["samples"] >= step_rows.groupby("node", observed=True)["samples"].transform("max")
+    return step_table["samples"] >= step_table.groupby("node", observed=True)["samples"].transform("max")

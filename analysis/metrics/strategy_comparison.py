@@ -14,9 +14,9 @@ from analysis.results.trial_result import (
     have_same_seeds,
     restrict_to_shared_seeds,
 )
-from analysis.statistics.convergence_check import ConvergenceCheck, compare_samples_with_reference
+from analysis.statistics.convergence_check import ConvergenceCheck, compare_convergence
 from analysis.statistics.holm import holm_adjust
-from analysis.statistics.paired_comparison import PairedComparison, compare_paired_times
+from analysis.statistics.paired_comparison import PairedComparison, compare_times_by_seed
 
 
 @dataclass(frozen=True)
@@ -42,43 +42,45 @@ def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTime
     took no time are left out.
     """
     members = [group for group in trial_groups if not group.is_baseline]
-    pairs = [pair for pair in combinations(members, 2) if _are_comparable_groups(*pair)]
-    compared = [_rank_by_time(*pair) for pair in pairs]
+    pairs = [pair for pair in combinations(members, 2) if _can_compare_times(*pair)]
+    compared = [_compare_trial_group_times(*pair) for pair in pairs]
     adjusted = holm_adjust(np.array([comparison.p_value for *_, comparison in compared]))
     return tuple(StrategyTimeGap(*each, float(p)) for each, p in zip(compared, adjusted, strict=True))
 
 
-def find_strategy_time_gap(
-    first_group: TrialGroup, second_group: TrialGroup, time_gaps: Iterable[StrategyTimeGap]
+def find_group_time_gap(
+    first_group: TrialGroup, second_group: TrialGroup, strategy_time_gaps: Iterable[StrategyTimeGap]
 ) -> StrategyTimeGap | None:
     """Return the difference in time of two groups of trials, in either order; None with fewer than two shared seeds."""
     names = {first_group.name, second_group.name}
-    return next((each for each in time_gaps if {each.faster.name, each.slower.name} == names), None)
+    return next((each for each in strategy_time_gaps if {each.faster.name, each.slower.name} == names), None)
 
 
-def check_samples_to_target(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
+def compare_samples_needed(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
     """Compare, for each strategy with repeats, its samples to the target with those that one worker needs.
 
     Keys are `TrialGroup.name`; p-values are adjusted for all groups of trials (Holm). A group that needs significantly
     fewer samples is suspicious: with more workers a model does not learn more from each sample. A group whose baseline
-    is missing, ran once or missed the target is left out; `explain_missing_baselines` returns the reason.
+    is missing, ran once or missed the target is left out; `explain_unchecked_samples` returns the reason.
     """
     comparable = (
-        group for group in _repeated_non_baselines(trial_groups) if not _missing_baseline_reason(group, trial_groups)
+        group
+        for group in _find_repeated_non_baselines(trial_groups)
+        if not _missing_baseline_reason(group, trial_groups)
     )
-    checks = {group.name: _convergence_vs_baseline(group, trial_groups) for group in comparable}
+    checks = {group.name: _check_samples_vs_baseline(group, trial_groups) for group in comparable}
     adjusted = holm_adjust(np.array([check.p_value for check in checks.values()]))
     return {name: replace(check, p_value=float(p)) for (name, check), p in zip(checks.items(), adjusted, strict=True)}
 
 
-def explain_missing_baselines(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return why `check_samples_to_target` could not check some strategies that reached the target; else empty."""
-    repeated_groups = (group for group in _repeated_non_baselines(trial_groups) if group.has_reached_target)
+def explain_unchecked_samples(trial_groups: Sequence[TrialGroup]) -> str:
+    """Return why the samples of some strategies that reached the target could not be compared; else empty."""
+    repeated_groups = (group for group in _find_repeated_non_baselines(trial_groups) if group.has_reached_target)
     reasons = dict.fromkeys(_missing_baseline_reason(group, trial_groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
 
 
-def _repeated_non_baselines(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+def _find_repeated_non_baselines(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
     return [group for group in trial_groups if not group.is_baseline and len(group.trials) > 1]
 
 
@@ -92,29 +94,32 @@ def _missing_baseline_reason(trial_group: TrialGroup, all_groups: Sequence[Trial
     return "" if np.isfinite(baseline.samples_to_target_by_seed).all() else "a baseline that missed its target"
 
 
-def _convergence_vs_baseline(trial_group: TrialGroup, all_groups: Sequence[TrialGroup]) -> ConvergenceCheck:
-    pair = (trial_group, *filter(None, [find_baseline(trial_group, all_groups)]))
+def _check_samples_vs_baseline(trial_group: TrialGroup, all_trial_groups: Sequence[TrialGroup]) -> ConvergenceCheck:
+    pair = (trial_group, *filter(None, [find_baseline(trial_group, all_trial_groups)]))
     samples, baseline_samples = (each.samples_to_target_by_seed for each in pair)
-    rounding_step, baseline_rounding_step = (each.evaluation_interval_samples for each in pair)
-    return compare_samples_with_reference(samples, baseline_samples, (rounding_step, baseline_rounding_step))
+    rounding_step, baseline_rounding_step = (each.max_eval_gap_samples for each in pair)
+    return compare_convergence(samples, baseline_samples, (rounding_step, baseline_rounding_step))
 
 
-def _are_comparable_groups(first: TrialGroup, second: TrialGroup) -> bool:
+def _can_compare_times(first_group: TrialGroup, second_group: TrialGroup) -> bool:
     """Return whether two groups of trials have equal swept values, workers and seeds, and only times above zero."""
-    if (first.condition, first.workers) != (second.condition, second.workers):
+    if (first_group.condition, first_group.workers) != (second_group.condition, second_group.workers):
         return False
-    time_metric, pair = choose_time_metric((first, second)), restrict_to_shared_seeds(first, second)
+    time_metric = choose_time_metric((first_group, second_group))
+    pair = restrict_to_shared_seeds(first_group, second_group)
     return have_same_seeds(pair) and all(group.trial_times_s(time_metric).all() for group in pair)
 
 
-def _rank_by_time(group: TrialGroup, other: TrialGroup) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
+def _compare_trial_group_times(
+    first_group: TrialGroup, second_group: TrialGroup
+) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
     """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
-    time_metric = choose_time_metric((group, other))
-    faster, slower = group, other
-    if group.mean_time_s(time_metric) > other.mean_time_s(time_metric):
-        faster, slower = other, group
+    time_metric = choose_time_metric((first_group, second_group))
+    faster, slower = first_group, second_group
+    if first_group.mean_time_s(time_metric) > second_group.mean_time_s(time_metric):
+        faster, slower = second_group, first_group
     paired_faster, paired_slower = restrict_to_shared_seeds(faster, slower)
     times = (paired_faster.trial_times_s(time_metric), paired_slower.trial_times_s(time_metric))
     intervals_s = (paired_faster.time_rounding_s(time_metric), paired_slower.time_rounding_s(time_metric))
-    comparison = compare_paired_times(*times, intervals_s)
+    comparison = compare_times_by_seed(*times, intervals_s)
     return faster, slower, time_metric, comparison

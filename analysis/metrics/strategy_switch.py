@@ -13,13 +13,13 @@ import pandas as pd
 
 from analysis.metrics.step_seconds import mean_or_median_step_s
 from analysis.reading.plan_view import TrialPlan
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 from analysis.report.wording import format_number
 
 
 @dataclass(frozen=True)
-class TrainingPhaseTimes:
+class TrainingPhaseDurations:
     """Times of a trial before or after it switched strategies, in virtual seconds."""
 
     samples: int
@@ -33,7 +33,7 @@ class TrainingPhaseTimes:
 
 
 @dataclass(frozen=True)
-class SwitchTimeGain:
+class BatchTimeSaving:
     """Seconds per global batch that a strategy switch saved, by cause; negative values are seconds that it cost.
 
     `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
@@ -63,9 +63,9 @@ class StrategySwitchResult:
     step: int | None = None  # first step of the strategy after the switch
     share: float | None = None  # samples before the switch / all samples
     hand_over_s: float | None = None
-    before: TrainingPhaseTimes | None = None
-    after: TrainingPhaseTimes | None = None
-    gain: SwitchTimeGain | None = None
+    before: TrainingPhaseDurations | None = None
+    after: TrainingPhaseDurations | None = None
+    gain: BatchTimeSaving | None = None
     break_even_workers: float | None = None  # number that saturates the servers' links, by the closed form
     saved_s: float | None = None  # compared with no switch, less the time of the switch itself
     stale_s: float | None = None  # per batch after the switch: cost of the samples that no switch would have saved
@@ -88,7 +88,7 @@ class StrategySwitchResult:
         return self.outcome == "switched"
 
 
-def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
+def measure_switch_times(trial: TrialLogTables) -> StrategySwitchResult | None:
     """Measure how a strategy switch changed the times of a trial; None where no switch was planned."""
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
@@ -99,9 +99,9 @@ def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
     uncommitted = StrategySwitchResult(record.outcome, deciding.get("value"), deciding.get("threshold"), len(points))
     if not record.committed:
         return uncommitted
-    times = {phase.name: _training_phase_times(phase, plan) for phase in training_phases(trial)}
+    times = {phase.name: _compute_times_per_batch(phase, plan) for phase in training_phases(trial)}
     before, after = times.get("before"), times.get("after")
-    gain = _switch_gain(before, after, plan) if before and after else None
+    gain = _compute_batch_time_saved(before, after, plan) if before and after else None
     hand_over_s = float(record.committed["seconds"])
     samples = sum(phase_times.samples for phase_times in times.values())
     return replace(
@@ -117,8 +117,8 @@ def measure_strategy_switch(trial: TrialTables) -> StrategySwitchResult | None:
     )
 
 
-def staleness_cost_s(
-    switch_result: StrategySwitchResult, samples_to_target: int, samples_without_switch: int
+def staleness_cost_s_per_batch(
+    switch_result: StrategySwitchResult, samples_with_switch: int, samples_without_switch: int
 ) -> float | None:
     """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
 
@@ -127,19 +127,23 @@ def staleness_cost_s(
 
     Args:
         switch_result: a switch with times before and after it.
-        samples_to_target: samples to the target of the trial that switched.
+        samples_with_switch: samples to the target of the trial that switched.
         samples_without_switch: samples to the target of a trial with the same seed that did not switch.
     """
-    if switch_result.before is None or switch_result.after is None or samples_to_target <= switch_result.before.samples:
+    if (
+        switch_result.before is None
+        or switch_result.after is None
+        or samples_with_switch <= switch_result.before.samples
+    ):
         return None
     return (
         switch_result.after.batch_s
-        * (samples_to_target - samples_without_switch)
-        / (samples_to_target - switch_result.before.samples)
+        * (samples_with_switch - samples_without_switch)
+        / (samples_with_switch - switch_result.before.samples)
     )
 
 
-def _training_phase_times(training_phase: TrainingPhase, plan: TrialPlan) -> TrainingPhaseTimes:
+def _compute_times_per_batch(training_phase: TrainingPhase, trial_plan: TrialPlan) -> TrainingPhaseDurations:
     """Return the times per global batch of the part of a trial before or after its strategy switch.
 
     Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
@@ -148,13 +152,15 @@ def _training_phase_times(training_phase: TrainingPhase, plan: TrialPlan) -> Tra
     """
     steps = training_phase.steps
     until_exchange_s = steps["data_s"] + steps["compute_s"] + steps["wait_s"]
-    per_batch = plan.batch / training_phase.trained_sample_count if training_phase.trained_sample_count else 0.0
-    stepping_s = _seconds_per_global_batch(steps, steps["step_s"], plan.batch)
+    per_batch = trial_plan.batch / training_phase.trained_sample_count if training_phase.trained_sample_count else 0.0
+    stepping_s = _compute_global_batch_s(steps, steps["step_s"], trial_plan.batch)
     synchronous_s = float(until_exchange_s.groupby(steps["step"]).max().sum()) * per_batch
     is_synchronous = training_phase.sync_or_async == "synchronous"
-    computing_s = synchronous_s if is_synchronous else _seconds_per_global_batch(steps, until_exchange_s, plan.batch)
+    computing_s = (
+        synchronous_s if is_synchronous else _compute_global_batch_s(steps, until_exchange_s, trial_plan.batch)
+    )
     finishing_s = max(0.0, training_phase.seconds * per_batch - stepping_s)
-    return TrainingPhaseTimes(
+    return TrainingPhaseDurations(
         samples=training_phase.trained_sample_count,
         seconds=training_phase.seconds,
         batch_s=stepping_s + finishing_s,
@@ -162,42 +168,50 @@ def _training_phase_times(training_phase: TrainingPhase, plan: TrialPlan) -> Tra
         exchanging_s=stepping_s - computing_s,
         finishing_s=finishing_s,
         predicted_step_s=training_phase.predicted.median_step_s,
-        step_s=mean_or_median_step_s(steps, plan),
+        step_s=mean_or_median_step_s(steps, trial_plan),
     )
 
 
-def _seconds_per_global_batch(step_rows: pd.DataFrame, row_seconds: "pd.Series[float]", batch_samples: int) -> float:
+def _compute_global_batch_s(
+    step_rows: pd.DataFrame, seconds_by_row: "pd.Series[float]", global_batch_samples: int
+) -> float:
     """Return the seconds that parallel workers need for a global batch of B samples: B / Σ(samples / seconds)."""
-    by_worker = pd.DataFrame({"samples": step_rows["samples"], "spent_s": row_seconds}).groupby(step_rows["rank"]).sum()
+    by_worker = (
+        pd.DataFrame({"samples": step_rows["samples"], "spent_s": seconds_by_row}).groupby(step_rows["rank"]).sum()
+    )
     busy = by_worker[by_worker["samples"] > 0]
     if busy.empty or not (busy["spent_s"] > 0).all():
         return 0.0
-    return float(batch_samples / (busy["samples"] / busy["spent_s"]).sum())
+    return float(global_batch_samples / (busy["samples"] / busy["spent_s"]).sum())
 
 
-def _switch_gain(before_times: TrainingPhaseTimes, after_times: TrainingPhaseTimes, plan: TrialPlan) -> SwitchTimeGain:
+def _compute_batch_time_saved(
+    times_before: TrainingPhaseDurations,
+    times_after: TrainingPhaseDurations,
+    trial_plan: TrialPlan,
+) -> BatchTimeSaving:
     """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
-    second = plan.second_phase
+    second = trial_plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
-    exchange_s = before_times.exchanging_s - after_times.exchanging_s
+    exchange_s = times_before.exchanging_s - times_after.exchanging_s
     latency_before_s, latency_after_s = second.latencies_s
     latency_s = latency_before_s - latency_after_s
-    bandwidth_s = (plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
-    remaining_workers = plan.workers - len(second.workers_turned_servers)
-    shares_s = before_times.computing_s * (1 - plan.workers / remaining_workers)
-    return SwitchTimeGain(
-        batch_s=before_times.batch_s - after_times.batch_s,
+    bandwidth_s = (trial_plan.predicted.exchange_s - latency_before_s) - (second.predicted.exchange_s - latency_after_s)
+    remaining_workers = trial_plan.workers - len(second.new_server_names)
+    shares_s = times_before.computing_s * (1 - trial_plan.workers / remaining_workers)
+    return BatchTimeSaving(
+        batch_s=times_before.batch_s - times_after.batch_s,
         shares_s=shares_s,
-        straggler_s=before_times.computing_s - after_times.computing_s - shares_s,
+        straggler_s=times_before.computing_s - times_after.computing_s - shares_s,
         exchange_s=exchange_s,
         latency_s=latency_s,
         bandwidth_s=bandwidth_s,
         queueing_s=exchange_s - latency_s - bandwidth_s,
-        finish_s=before_times.finishing_s - after_times.finishing_s,
+        finish_s=times_before.finishing_s - times_after.finishing_s,
     )
 
 
-def median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
+def find_median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
     """Return the strategy switch of the repeat that saved the median time; the first repeat if none has a time.
 
     Repeats whose switch did not pay rank below all repeats whose switch paid.
@@ -207,7 +221,7 @@ def median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> Stra
     return ranked[(len(ranked) - 1) // 2] if ranked else switch_results[0]
 
 
-def describe_chosen_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
+def describe_reported_repeat(switch_results: Sequence[StrategySwitchResult]) -> str:
     """Return which repeat of a strategy switch is described, such as "the median of 5 repeats"."""
     if len(switch_results) == 1:
         return "one repeat"
@@ -238,7 +252,7 @@ def describe_strategy_switch(result: StrategySwitchResult, worker_count: int) ->
         quality = f"; {result.quality}" if result.quality else ""
         return f"the switch did not pay: a batch takes {after} as before{quality}"
     batch_change = f"a batch takes {after} instead of {before}"
-    cause = describe_main_cause_of_gain(result.gain, result, worker_count)
+    cause = describe_time_gain_cause(result.gain, result, worker_count)
     return f"the switch {_describe_switch_verdict(result, result.saved_s, batch_change, cause)}"
 
 
@@ -262,36 +276,38 @@ def _describe_switch_verdict(result: StrategySwitchResult, saved_s: float, time_
     return f"did not pay: {time_clause}, but {result.quality or time_of_switch}"
 
 
-def describe_main_cause_of_gain(gain: SwitchTimeGain, switch_result: StrategySwitchResult, worker_count: int) -> str:
+def describe_time_gain_cause(time_gain: BatchTimeSaving, switch_result: StrategySwitchResult, worker_count: int) -> str:
     """Return the main reason why a strategy switch saved or cost time, with the milliseconds per batch.
 
     Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
     """
-    straggler = _text_by_sign(gain.straggler_s, "no wait for the slowest", "waits for the slowest")
-    finish = _text_by_sign(gain.finish_s, "workers finish together", "workers finish at different times")
+    straggler = _text_by_sign(time_gain.straggler_s, "no wait for the slowest", "waits for the slowest")
+    finish = _text_by_sign(time_gain.finish_s, "workers finish together", "workers finish at different times")
     measured = (
-        (gain.straggler_s, straggler),
-        (gain.shares_s, "fewer workers share a batch"),
-        (gain.exchange_s, ""),
-        (gain.finish_s, finish),
+        (time_gain.straggler_s, straggler),
+        (time_gain.shares_s, "fewer workers share a batch"),
+        (time_gain.exchange_s, ""),
+        (time_gain.finish_s, finish),
     )
-    latency = _text_by_sign(gain.latency_s, "fewer messages in a row", "more messages in a row")
+    latency = _text_by_sign(time_gain.latency_s, "fewer messages in a row", "more messages in a row")
     links_carry_more = _describe_link_saturation(switch_result, worker_count, "links carry more")
     gradients_queue = _describe_link_saturation(switch_result, worker_count, "gradients queue")
     exchange = (
-        (gain.latency_s, latency),
-        (gain.bandwidth_s, _text_by_sign(gain.bandwidth_s, "links carry less", links_carry_more)),
-        (gain.queueing_s, _text_by_sign(gain.queueing_s, "less queueing", gradients_queue)),
+        (time_gain.latency_s, latency),
+        (time_gain.bandwidth_s, _text_by_sign(time_gain.bandwidth_s, "links carry less", links_carry_more)),
+        (time_gain.queueing_s, _text_by_sign(time_gain.queueing_s, "less queueing", gradients_queue)),
     )
-    sign = 1 if gain.batch_s >= 0 else -1
-    largest = _largest_cause_of_gain(measured, sign)
-    saved_s, cause = largest if largest[1] else _largest_cause_of_gain(exchange, sign)
+    sign = 1 if time_gain.batch_s >= 0 else -1
+    largest = _find_main_gain_cause(measured, sign)
+    saved_s, cause = largest if largest[1] else _find_main_gain_cause(exchange, sign)
     return f"{cause} ({'+' * (saved_s >= 0)}{format_number(1e3 * saved_s)} ms saved)"
 
 
-def _largest_cause_of_gain(saved_s_and_causes: Sequence[tuple[float, str]], gain_sign: int) -> tuple[float, str]:
-    """Return the cause that saved most seconds if `gain_sign` is 1, or cost most seconds if it is -1."""
-    return max(saved_s_and_causes, key=lambda part: gain_sign * part[0])
+def _find_main_gain_cause(
+    saved_s_cause_pairs: Sequence[tuple[float, str]], gain_or_loss_sign: int
+) -> tuple[float, str]:
+    """Return the cause that saved most seconds if `gain_or_loss_sign` is 1, or cost most seconds if it is -1."""
+    return max(saved_s_cause_pairs, key=lambda part: gain_or_loss_sign * part[0])
 
 
 def _text_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> str:

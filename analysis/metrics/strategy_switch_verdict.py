@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TrialResult
-from services.scenario.target import METRIC_PROPERTIES, MetricName
+from services.scenario.target import QUALITY_METRICS, MetricName
 
 SwitchVerdict: TypeAlias = Literal["paid", "did not pay", "quality was lost", "unknown"]
 # Relative difference up to which a quality counts as the same, as in Sync-Switch (Li et al., ICDCS 2021).
@@ -20,7 +20,7 @@ NOISE_STANDARD_ERRORS = 2.0  # standard errors over seeds up to which a differen
 DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where the scenario has no target
 
 
-class StrategySwitchJudgement(NamedTuple):
+class SwitchBenefitVerdict(NamedTuple):
     """Verdict on a strategy switch, and a text with the model quality or time to target on which it is based."""
 
     verdict: SwitchVerdict
@@ -28,7 +28,7 @@ class StrategySwitchJudgement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FinalModelQualities:
+class FinalQualityBySwitch:
     """Final values of a metric, such as accuracy, of trials that switched strategies and of trials that did not."""
 
     metric: MetricName
@@ -40,7 +40,7 @@ class FinalModelQualities:
         """Whether trials that switched strategies end with a worse model, beyond tolerance and noise over seeds."""
         if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
             return not all(isfinite(value) for value in self.switched)
-        sign = 1 if METRIC_PROPERTIES[self.metric].bound_key == "at_least" else -1
+        sign = 1 if QUALITY_METRICS[self.metric].bound_key == "at_least" else -1
         pairs = zip(self.switched, self.unswitched, strict=True)
         losses = [sign * (unswitched - switched) for switched, unswitched in pairs]
         noise = NOISE_STANDARD_ERRORS * stdev(losses) / sqrt(len(losses)) if len(losses) > 1 else 0.0
@@ -54,25 +54,29 @@ class FinalModelQualities:
         return f"{self.metric} ends at {switched} instead of {unswitched}{mean}"
 
 
-def trial_pair_qualities(pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalModelQualities | None:
+def find_final_model_qualities(switch_pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalQualityBySwitch | None:
     """Return the final model qualities of pairs of trials: one that switched strategies and one that did not.
 
     The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.
     """
-    target = next((str(trial.target).split()[0] for trial, _ in pairs if trial.target), None)
+    target = next((str(trial.target).split()[0] for trial, _ in switch_pairs if trial.target), None)
     candidates = DEFAULT_QUALITY_METRICS if target is None else (cast("MetricName", target),)
-    known = (name for name in candidates if pairs and all(name in trial.final for pair in pairs for trial in pair))
+    known = (
+        name
+        for name in candidates
+        if switch_pairs and all(name in trial.final for pair in switch_pairs for trial in pair)
+    )
     metric = next(known, None)
     if metric is None:
         return None
-    switched = tuple(trial.final[metric] for trial, _ in pairs)
-    unswitched = tuple(trial.final[metric] for _, trial in pairs)
-    return FinalModelQualities(metric, switched, unswitched)
+    switched = tuple(trial.final[metric] for trial, _ in switch_pairs)
+    unswitched = tuple(trial.final[metric] for _, trial in switch_pairs)
+    return FinalQualityBySwitch(metric, switched, unswitched)
 
 
 def judge_strategy_switch(
-    switched_trial: TrialResult, unswitched_trial: TrialResult | None, final_qualities: FinalModelQualities | None
-) -> StrategySwitchJudgement:
+    switched_trial: TrialResult, unswitched_trial: TrialResult | None, final_quality_pairs: FinalQualityBySwitch | None
+) -> SwitchBenefitVerdict:
     """Return whether a trial's strategy switch saved time without making the model worse.
 
     Where the target was reached after the switch, the shorter time to the target decides. Otherwise the seconds saved
@@ -82,23 +86,23 @@ def judge_strategy_switch(
     Args:
         switched_trial: a trial that switched after its first step.
         unswitched_trial: a trial with the same seed that did not switch.
-        final_qualities: final qualities of all such pairs among the repeats.
+        final_quality_pairs: final qualities of all such pairs among the repeats.
     """
-    missed = f"{switched_trial.target} was missed" if _missed_target(switched_trial) else ""
-    quality_text = ": ".join(filter(None, (missed, final_qualities.description if final_qualities else "")))
-    if unswitched_trial and _missed_target(switched_trial) and not _missed_target(unswitched_trial):
-        return StrategySwitchJudgement("quality was lost", quality_text)
+    missed = f"{switched_trial.target} was missed" if _has_missed_target(switched_trial) else ""
+    quality_text = ": ".join(filter(None, (missed, final_quality_pairs.description if final_quality_pairs else "")))
+    if unswitched_trial and _has_missed_target(switched_trial) and not _has_missed_target(unswitched_trial):
+        return SwitchBenefitVerdict("quality was lost", quality_text)
     if unswitched_trial and _reached_target_after_switch(switched_trial):
         return _judge_by_time_to_target(switched_trial, unswitched_trial)
-    if final_qualities and final_qualities.is_worse_with_switch:
-        return StrategySwitchJudgement("quality was lost", quality_text)
+    if final_quality_pairs and final_quality_pairs.is_worse_with_switch:
+        return SwitchBenefitVerdict("quality was lost", quality_text)
     saves = switched_trial.switch is not None and (switched_trial.switch.saved_s or 0.0) > 0
-    if saves and final_qualities is None:
-        return StrategySwitchJudgement("unknown")
-    return StrategySwitchJudgement("paid" if saves else "did not pay")
+    if saves and final_quality_pairs is None:
+        return SwitchBenefitVerdict("unknown")
+    return SwitchBenefitVerdict("paid" if saves else "did not pay")
 
 
-def _missed_target(trial: TrialResult) -> bool:
+def _has_missed_target(trial: TrialResult) -> bool:
     return trial.target is not None and trial.time_to_target_s is None
 
 
@@ -108,11 +112,11 @@ def _reached_target_after_switch(switched_trial: TrialResult) -> bool:
     return bool(before and switched_trial.samples_to_target and switched_trial.samples_to_target > before.samples)
 
 
-def _judge_by_time_to_target(switched_trial: TrialResult, unswitched_trial: TrialResult) -> StrategySwitchJudgement:
+def _judge_by_time_to_target(switched_trial: TrialResult, unswitched_trial: TrialResult) -> SwitchBenefitVerdict:
     """Return "paid" if the trial that switched strategies reached the target sooner than the trial that did not."""
     time_s, unswitched_time_s = switched_trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
     times = f"{switched_trial.target} took {format_number(time_s)} s"
     if unswitched_time_s is None:
-        return StrategySwitchJudgement("paid", f"{times} and was missed without it")
+        return SwitchBenefitVerdict("paid", f"{times} and was missed without it")
     times += f" instead of {format_number(unswitched_time_s)} s"
-    return StrategySwitchJudgement("paid" if time_s < unswitched_time_s else "did not pay", times)
+    return SwitchBenefitVerdict("paid" if time_s < unswitched_time_s else "did not pay", times)

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def first_evaluation_at_target(trial: TrialTables) -> "pd.Series[float] | None":
+def first_evaluation_at_target(trial: TrialLogTables) -> "pd.Series[float] | None":
     """Return the first evaluation that reached the training target, as a row of `evals`; None if none did."""
     target = trial.plan.target
     if target is None:
@@ -19,7 +19,7 @@ def first_evaluation_at_target(trial: TrialTables) -> "pd.Series[float] | None":
     return trial.evals.iloc[min(hits, key=trial.evals["time_s"].tolist().__getitem__)] if hits else None
 
 
-def time_to_target_s(trial: TrialTables) -> float | None:
+def time_to_target_s(trial: TrialLogTables) -> float | None:
     """Return the seconds from the start of training to the first evaluation that reached the target.
 
     From the log event `run_start`, evaluations included. None where the target was not reached. Source: MLPerf Training
@@ -29,7 +29,7 @@ def time_to_target_s(trial: TrialTables) -> float | None:
     return None if evaluation is None else float(evaluation["time_s"])
 
 
-def samples_to_target(trial: TrialTables) -> int | None:
+def samples_to_target(trial: TrialLogTables) -> int | None:
     """Return the samples that all workers had trained on at the first evaluation that reached the target.
 
     None where no evaluation reached the target, or samples were not recorded.
@@ -41,7 +41,7 @@ def samples_to_target(trial: TrialTables) -> int | None:
     return None if evaluation is None or pd.isna(evaluation["samples"]) else int(evaluation["samples"])
 
 
-def evaluation_interval_samples(trial: TrialTables) -> int | None:
+def evaluation_interval_samples(trial: TrialLogTables) -> int | None:
     """Return the samples between the evaluation that reached the target and the one before it.
 
     None where no evaluation reached the target. The model was good enough somewhere in this interval, so samples to

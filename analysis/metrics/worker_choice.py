@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.metrics.speedup import SpeedupCurve
-from analysis.statistics.worker_count_rules import worker_counts_by_rule
+from analysis.statistics.worker_count_rules import choose_worker_counts
 
 
 @dataclass(frozen=True)
-class WorkerCountChoice:
+class RuleAndWorkerCount:
     """Number of workers that one rule chooses from the speedup curve of a strategy."""
 
     strategy: str
@@ -19,7 +19,7 @@ class WorkerCountChoice:
     condition: str
 
 
-def choose_worker_counts_of_curve(speedup_curve: SpeedupCurve) -> tuple[WorkerCountChoice, ...]:
+def choose_worker_counts_of_curve(speedup_curve: SpeedupCurve) -> tuple[RuleAndWorkerCount, ...]:
     """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
     A rule that chooses nothing is left out. A curve with a single point has no balance points.
@@ -28,6 +28,8 @@ def choose_worker_counts_of_curve(speedup_curve: SpeedupCurve) -> tuple[WorkerCo
     speedup = np.array([point.speedup for point in speedup_curve.points])
     draws = np.array([speedup_curve.draws[workers] for workers in worker_counts]).T if speedup_curve.draws else None
     return tuple(
-        WorkerCountChoice(speedup_curve.strategy, choice.rule, choice.workers, choice.interval, speedup_curve.condition)
-        for choice in worker_counts_by_rule(worker_counts, speedup_curve.base.workers, speedup, draws)
+        RuleAndWorkerCount(
+            speedup_curve.strategy, choice.rule, choice.workers, choice.interval, speedup_curve.condition
+        )
+        for choice in choose_worker_counts(worker_counts, speedup_curve.base.workers, speedup, draws)
     )

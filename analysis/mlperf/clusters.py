@@ -47,13 +47,13 @@ class SystemClustering:
 
 
 @dataclass(frozen=True)
-class Clusterings:
+class SystemClusterings:
     """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
 
     assignments: tuple[SystemClustering, ...]
 
     @property
-    def best_assignment(self) -> SystemClustering:
+    def best_by_silhouette(self) -> SystemClustering:
         """Assignment to clusters that has the largest mean silhouette of all that were tried."""
         return max(self.assignments, key=lambda each: each.silhouette)
 
@@ -69,7 +69,9 @@ def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
     return np.asarray((raw - raw.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] = CLUSTER_COUNTS) -> Clusterings | None:
+def cluster_by_k_means(
+    systems: Sequence[ComparedResult], cluster_counts: Sequence[int] = CLUSTER_COUNTS
+) -> SystemClusterings | None:
     """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
 
     Numbers of clusters above half the number of different systems are left out.
@@ -77,8 +79,8 @@ def cluster_systems(systems: Sequence[ComparedResult], k_values: Sequence[int] =
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))
     with threadpool_limits(1):  # more threads do not help with a few dozen points
-        partitions = tuple(_assign_clusters(points, systems, k) for k in k_values if 2 * k <= different)
-    return Clusterings(partitions) if partitions else None
+        partitions = tuple(_assign_clusters(points, systems, k) for k in cluster_counts if 2 * k <= different)
+    return SystemClusterings(partitions) if partitions else None
 
 
 def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], cluster_count: int) -> SystemClustering:

@@ -37,24 +37,24 @@ class LawEvaluation:
     series: tuple[ScalingSeries, ...]  # those with at least MIN_FITTED_SIZES sizes to fit
     fits: Mapping[str, Mapping[str, laws.LawFit]]  # by law and series
     forecasts: tuple[backtest.LawForecast, ...]  # one for each law and size above the fitted ones
-    backtests: Mapping[str, Mapping[str, backtest.LawBacktestErrors]]  # backtests up to SHOWN, by law and series
+    backtests: Mapping[str, Mapping[str, backtest.LawBacktestResult]]  # backtests up to SHOWN, by law and series
 
     @property
-    def small_to_large_forecasts(self) -> tuple[backtest.LawForecast, ...]:
+    def large_system_forecasts(self) -> tuple[backtest.LawForecast, ...]:
         """Forecasts for large systems (512 accelerators or more) by laws fitted to small systems (64 or fewer)."""
-        return tuple(filter(is_small_to_large_forecast, self.forecasts))
+        return tuple(filter(predicts_large_from_small, self.forecasts))
 
     @property
-    def law_scores(self) -> tuple[backtest.ForecastScore, ...]:
+    def forecast_scores_of_laws(self) -> tuple[backtest.ForecastScore, ...]:
         """Score of each law over its forecasts for large systems; empty without such forecasts."""
-        scored = self.small_to_large_forecasts
+        scored = self.large_system_forecasts
         return tuple(backtest.score_forecasts(law, scored) for law in self.fits) if scored else ()
 
     def forecasts_of(self, law_name: str, benchmark: str) -> tuple[backtest.LawForecast, ...]:
         """Return the training times that one scaling law forecasts for one MLPerf workload."""
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
-    def band_coverage_without_drift(self, law_name: str) -> float:
+    def compute_band_coverage_without_law_drift(self, law_name: str) -> float:
         """Return the share of large systems inside a law's 90 % bands if its error beyond the fitted sizes is ignored.
 
         This error is called drift. Earlier versions of Ensayo computed bands without drift.
@@ -64,10 +64,10 @@ class LawEvaluation:
         for name, fit in self.fits[law_name].items():
             rigid_fit = replace(fit, drift_sd_draws=np.zeros_like(fit.drift_sd_draws))
             forecasts += backtest.forecast_held_out_points(law_name, name, rigid_fit, columns[name])
-        return float(np.mean([each.is_in_prediction_band for each in forecasts if is_small_to_large_forecast(each)]))
+        return float(np.mean([each.is_in_prediction_band for each in forecasts if predicts_large_from_small(each)]))
 
 
-def is_small_to_large_forecast(law_forecast: backtest.LawForecast) -> bool:
+def predicts_large_from_small(law_forecast: backtest.LawForecast) -> bool:
     """Return whether a forecast counts in a law's score: it predicts a large system from a fit to small systems.
 
     Small: up to MAX_FITTED_ACCELERATORS. Large: MIN_SCORED_ACCELERATORS or more.
@@ -96,16 +96,18 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
         series=fittable,
         fits={law: contest.law_fits_by_series(law) for law in law_names},
         forecasts=tuple(each for law in law_names for each in contest.forecasts(law)),
-        backtests={law: contest.backtest_records(law) for law in law_names},
+        backtests={law: contest.backtest_each_series(law) for law in law_names},
     )
 
 
 @cache
-def fit_law_to_all_sizes(series: tuple[ScalingSeries, ...], law: laws.ScalingLaw) -> dict[str, laws.LawFit]:
+def fit_law_to_each_series(
+    all_scaling_series: tuple[ScalingSeries, ...], law: laws.ScalingLaw
+) -> dict[str, laws.LawFit]:
     """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
-    first_noise = laws.ResidualNoise(sd=0.1, degrees_of_freedom=1)
-    first_fits = [law.fit(each.scaling_law_fit_data, first_noise) for each in series]
+    first_noise = laws.NoiseEstimate(sd=0.1, degrees_of_freedom=1)
+    first_fits = [law.fit(each.scaling_law_fit_data, first_noise) for each in all_scaling_series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)
     squares = sum(float((fit.log_residuals**2).sum()) for fit in first_fits)
-    pooled = laws.ResidualNoise(float(np.sqrt(squares / freedom)), freedom) if freedom else backtest.PILOT_NOISE
-    return {each.benchmark: law.fit(each.scaling_law_fit_data, pooled) for each in series}
+    pooled = laws.NoiseEstimate(float(np.sqrt(squares / freedom)), freedom) if freedom else backtest.PILOT_NOISE
+    return {each.benchmark: law.fit(each.scaling_law_fit_data, pooled) for each in all_scaling_series}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.mlperf.reading.results import MlperfResult
-from analysis.statistics.efficiency import speedup, split_efficiency
+from analysis.statistics.efficiency import compute_efficiency, speedup
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ComparedResult:
     reference: MlperfResult
 
     @property
-    def device_ratio(self) -> float:
+    def accelerator_ratio(self) -> float:
         """Number of accelerators divided by the number of accelerators of the reference."""
         return self.result.accelerator_count / self.reference.accelerator_count
 
@@ -32,14 +32,16 @@ class ComparedResult:
     @property
     def efficiency(self) -> float:
         """Efficiency: speedup / relative number of accelerators; above 1 if the reference has slower accelerators."""
-        return split_efficiency(self.device_ratio, self.speedup, None).efficiency
+        return compute_efficiency(self.accelerator_ratio, self.speedup, None).efficiency
 
 
-def choose_reference_result(results: Iterable[MlperfResult]) -> MlperfResult:
+def pick_smallest_reference(mlperf_results: Iterable[MlperfResult]) -> MlperfResult:
     """Return the result that others are compared with: the slowest of the systems with the fewest accelerators."""
-    return min(results, key=lambda result: (result.accelerator_count, -result.minutes))
+    return min(mlperf_results, key=lambda result: (result.accelerator_count, -result.minutes))
 
 
-def compare_with_reference(results: Iterable[MlperfResult], reference: MlperfResult) -> tuple[ComparedResult, ...]:
+def pair_with_reference(
+    mlperf_results: Iterable[MlperfResult], reference_result: MlperfResult
+) -> tuple[ComparedResult, ...]:
     """Pair every result with the reference result, which is one of them and has speedup 1 and efficiency 1."""
-    return tuple(ComparedResult(result, reference) for result in results)
+    return tuple(ComparedResult(result, reference_result) for result in mlperf_results)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import figure_style_context
-from analysis.mlperf.chapters import CHAPTER_NEEDS, CHAPTERS, Chapter, unanswered_questions_chapter
+from analysis.mlperf.chapters import CHAPTER_NEEDS, CHAPTERS, Chapter, make_unanswered_chapter
 from analysis.mlperf.reading.results import write_results_csv
 from analysis.mlperf.study import MlperfStudy
 from analysis.reading.parallel import ProcessPool
-from analysis.report.report import load_template, write_figure_panel
+from analysis.report.report import load_template, write_figure_for_html_page
 
 
 def make_chapters(mlperf_study: MlperfStudy) -> Iterator[Chapter]:
@@ -25,7 +25,7 @@ def make_chapters(mlperf_study: MlperfStudy) -> Iterator[Chapter]:
         if chapter is None:
             need_by_title |= [CHAPTER_NEEDS[write_chapter]]
         is_last = write_chapter is CHAPTERS[-1]  # the chapter on sources stays at the end of the page
-        unanswered = unanswered_questions_chapter(need_by_title) if is_last else None
+        unanswered = make_unanswered_chapter(need_by_title) if is_last else None
         yield from filter(None, (unanswered, chapter))
 
 
@@ -39,8 +39,8 @@ def write_mlperf_report(
     """
     out_folder.mkdir(parents=True, exist_ok=True)
     collected: list[Chapter] = []
-    save = partial(write_figure_panel, folder=out_folder / "figures")
-    panels = (process_pool or ProcessPool(single_process=True)).map(save, _chapter_figures(chapters, collected))
+    save = partial(write_figure_for_html_page, figures_folder=out_folder / "figures")
+    panels = (process_pool or ProcessPool(single_process=True)).map(save, _yield_chapter_figures(chapters, collected))
     _write_chapter_tables(mlperf_study, collected, out_folder)
     page = out_folder / "report.html"
     panel_by_name = {each.name: each for each in panels}
@@ -50,10 +50,10 @@ def write_mlperf_report(
     return page
 
 
-def _chapter_figures(chapters: Iterable[Chapter], collected_chapters: list[Chapter]) -> Iterator[Drawing]:
+def _yield_chapter_figures(chapters: Iterable[Chapter], visited_chapters: list[Chapter]) -> Iterator[CaptionedFigure]:
     """Yield the figures of all chapters, and append each chapter to the given list before its first figure."""
     for chapter in chapters:
-        collected_chapters.append(chapter)
+        visited_chapters.append(chapter)
         yield from chapter.figures
 
 

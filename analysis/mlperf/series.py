@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from analysis.laws import SeriesColumns
-from analysis.laws.training_time import add_local_batch_and_step_s
+from analysis.laws.training_time import add_local_batch_and_step_s_columns
 from analysis.mlperf.reading.results import NonEmptyText, PositiveCount, PositiveNumber
 from analysis.mlperf.study import WORKLOAD_NAMES, MlperfStudy
 from analysis.statistics.bootstrap import BOOTSTRAP_DRAWS
 from analysis.statistics.centre import Floats, olympic_mean
-from analysis.statistics.efficiency import ScalingEfficiency, split_efficiency
+from analysis.statistics.efficiency import ScalingEfficiency, compute_efficiency
 from services.schema.component import FrozenRecord
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
@@ -80,13 +80,13 @@ class ScalingSeries:
             column: np.array([getattr(size, field) for size in self.points], dtype=float)
             for column, field in field_by_column.items()
         }
-        return add_local_batch_and_step_s(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
+        return add_local_batch_and_step_s_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
-    def efficiency_per_system(self) -> tuple[ScalingEfficiency, ...]:
+    def compute_efficiencies(self) -> tuple[ScalingEfficiency, ...]:
         """Return speedup, efficiency and the factors of efficiency for each size, relative to the smallest size."""
         base = self.points[0]
         return tuple(
-            split_efficiency(
+            compute_efficiency(
                 each.accelerators / base.accelerators, base.minutes / each.minutes, base.samples / each.samples
             )
             for each in self.points

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
-from analysis.mlperf.references import ComparedResult, choose_reference_result, compare_with_reference
+from analysis.mlperf.references import ComparedResult, pair_with_reference, pick_smallest_reference
 
 # Names of workloads in tables and figures. A workload that is not listed keeps the name of its folder.
 WORKLOAD_NAMES = {
@@ -27,7 +27,7 @@ WORKLOAD_NAMES = {
 
 
 @dataclass(frozen=True)
-class WorkloadResults:
+class WorkloadComparison:
     """All systems with a result for one workload, compared with the reference system of the workload."""
 
     benchmark: str
@@ -45,15 +45,17 @@ class MlperfStudy:
     """MLPerf Training results grouped by workload, from which every chapter of the report is computed."""
 
     results: MlperfResults
-    workloads: tuple[WorkloadResults, ...]
+    workloads: tuple[WorkloadComparison, ...]
 
 
-def make_study(results: MlperfResults) -> MlperfStudy:
+def make_mlperf_study(mlperf_results: MlperfResults) -> MlperfStudy:
     """Return a study of MLPerf results, in which every result is compared with the reference result of its workload."""
-    return MlperfStudy(results, tuple(_make_workload(results, benchmark) for benchmark in results.benchmarks))
+    return MlperfStudy(
+        mlperf_results, tuple(_make_workload(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
+    )
 
 
-def _make_workload(mlperf_results: MlperfResults, benchmark: str) -> WorkloadResults:
+def _make_workload(mlperf_results: MlperfResults, benchmark: str) -> WorkloadComparison:
     rows = mlperf_results.results_of(benchmark)
-    reference = choose_reference_result(rows)
-    return WorkloadResults(benchmark, reference, compare_with_reference(rows, reference))
+    reference = pick_smallest_reference(rows)
+    return WorkloadComparison(benchmark, reference, pair_with_reference(rows, reference))

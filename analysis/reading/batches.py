@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reading.mllog import LogEvent, LoggedRows, NodeLog, UnusableLogLine, decode_logged_rows
+from analysis.reading.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogLine, decode_logged_table_rows
 from analysis.statistics.centre import Floats
 
 INTEGER_COLUMNS = frozenset(
@@ -34,7 +34,7 @@ def read_logged_rows(
         for number, problem in decoded.items()
         if isinstance(problem, str)
     )
-    usable = [batch for batch in decoded.values() if isinstance(batch, LoggedRows)]
+    usable = [batch for batch in decoded.values() if isinstance(batch, MllogTable)]
     runs = groupby(usable, key=lambda batch: batch.columns)
     parts = [_select_columns(names, np.vstack([batch.rows for batch in run]), wanted_columns) for names, run in runs]
     return np.vstack(parts) if parts else np.empty((0, len(wanted_columns))), unusable
@@ -47,10 +47,10 @@ def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFram
     return pd.DataFrame(table)
 
 
-def _decode_event_rows(event: LogEvent, required_columns: Sequence[str]) -> LoggedRows | str:
+def _decode_event_rows(event: MllogEvent, required_columns: Sequence[str]) -> MllogTable | str:
     """Return the row batch of a log event, or a text that states why the batch cannot be used."""
     try:
-        batch = event.value if isinstance(event.value, LoggedRows) else decode_logged_rows(event.value)
+        batch = event.value if isinstance(event.value, MllogTable) else decode_logged_table_rows(event.value)
     except ValueError as error:
         return str(error)
     missing = [name for name in required_columns if name not in batch.columns]

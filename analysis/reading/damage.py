@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from analysis.reading.mllog import LogEvent, LoggedRows, NodeLog, UnusableLogLine
+from analysis.reading.mllog import MllogEvent, MllogTable, NodeLog, UnusableLogLine
 from analysis.reading.plan_view import PlannedNode, TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
 
@@ -40,15 +40,15 @@ class FileProblem:
         return f"trials/{self.trial_name}/{place}: {self.problem}" if self.trial_name else f"{place}: {self.problem}"
 
 
-def read_or_report_damage(
-    trial_folder: TrialFolder, read_function: Callable[[TrialFolder], ReadResult]
+def read_trial_or_damage(
+    trial_folder: TrialFolder, trial_reader: Callable[[TrialFolder], ReadResult]
 ) -> ReadResult | FileProblem:
     """Return the result of a function that reads a trial folder, or the file damage that made the function fail.
 
     The function must only read files: an error in code that computes with the tables is a bug of Ensayo, not damage.
     """
     try:
-        return read_function(trial_folder)
+        return trial_reader(trial_folder)
     except ValidationError as error:
         path = trial_folder.plan_path if error.title == TrialPlan.__name__ else trial_folder.status_path
         return FileProblem(trial_folder.path.name, path.name, None, _describe_validation_error(error))
@@ -83,13 +83,13 @@ def find_run_file_damage(run_folder: RunFolder) -> tuple[FileProblem, ...]:
     absent = [name for name, _ in problems if not (run_folder.path / name).is_file()]
     damaged = [FileProblem("", name, None, "missing" if name in absent else text) for name, text in problems if text]
     without_plan = (FileProblem(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan)
-    return (*damaged, *_published_speedups_damage(run_folder), *without_plan)
+    return (*damaged, *_check_published_speedups(run_folder), *without_plan)
 
 
-def _published_speedups_damage(run_folder: RunFolder) -> Iterator[FileProblem]:
+def _check_published_speedups(run_folder: RunFolder) -> Iterator[FileProblem]:
     """Yield damage in the section `published` of scenario.yaml; a file that was cut off is often still valid YAML."""
     try:
-        run_folder.parse_published_speedups()
+        run_folder.read_published_speedups()
     except ValidationError as error:
         yield FileProblem("", "scenario.yaml", None, _describe_validation_error(error, "published"))
 
@@ -140,14 +140,14 @@ def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, No
     if log is None:
         return "missing"
     if planned_node.role == "coordinator":
-        return _describe_lost_strategy_switch(log, node_logs)
+        return _describe_unlogged_strategy_switch(log, node_logs)
     stop_event = log.last_event("node_stop")
     if stop_event is None:
         return "no node_stop event: the last lines are lost"
     return _describe_lost_steps(log, stop_event) if planned_node.role == "worker" else ""
 
 
-def _describe_lost_steps(worker_log: NodeLog, stop_event: LogEvent) -> str:
+def _describe_lost_steps(worker_log: NodeLog, stop_event: MllogEvent) -> str:
     """Return how many steps are missing in the log of a worker; an empty text if none is missing.
 
     A worker logs the number of its steps in `node_stop`. Workers of older versions do not, but log at least one step.
@@ -159,12 +159,12 @@ def _describe_lost_steps(worker_log: NodeLog, stop_event: LogEvent) -> str:
     return "" if logged == counted else f"node_steps has {logged} steps, but node_stop counts {counted}: lines are lost"
 
 
-def _step_rows_of_event(step_event: LogEvent) -> Sized:
-    rows: Sized = step_event.value.rows if isinstance(step_event.value, LoggedRows) else step_event.value["rows"]
+def _step_rows_of_event(step_event: MllogEvent) -> Sized:
+    rows: Sized = step_event.value.rows if isinstance(step_event.value, MllogTable) else step_event.value["rows"]
     return rows
 
 
-def _describe_lost_strategy_switch(coordinator_log: NodeLog, node_logs: Mapping[str, NodeLog]) -> str:
+def _describe_unlogged_strategy_switch(coordinator_log: NodeLog, node_logs: Mapping[str, NodeLog]) -> str:
     """Return a text if other nodes logged a switch between strategies that is missing in the coordinator's log."""
     switched_nodes = [node_name for node_name, log in node_logs.items() if log.events_with_key("node_switch")]
     outcomes = coordinator_log.events_with_key("switch_committed") + coordinator_log.events_with_key("switch_aborted")
@@ -181,7 +181,7 @@ def _find_non_finite_values(node_log: NodeLog) -> Iterator[UnusableLogLine]:
         yield from [UnusableLogLine(line_number, problem) for line_number, problem in problems if problem][:1]
 
 
-def _describe_non_finite_step(step_event: LogEvent) -> str:
+def _describe_non_finite_step(step_event: MllogEvent) -> str:
     value = step_event.value
     if step_event.is_finite:  # testing every number would take as long as reading it
         return ""
@@ -191,20 +191,20 @@ def _describe_non_finite_step(step_event: LogEvent) -> str:
         named = dict(zip(value["columns"], row, strict=False))
         for column in (*STEP_TIME_COLUMNS, "loss"):
             if _is_non_finite(named.get(column)):
-                return f"{column} of step {named.get('step')} is {named[column]}{_diverged_loss_suffix(column)}"
+                return f"{column} of step {named.get('step')} is {named[column]}{_format_diverged_suffix(column)}"
     return ""
 
 
-def _describe_non_finite_metric(evaluation_event: LogEvent) -> str:
+def _describe_non_finite_metric(evaluation_event: MllogEvent) -> str:
     if not isinstance(evaluation_event.value, dict):
         return ""
     metric = next((name for name, value in evaluation_event.value.items() if _is_non_finite(value)), None)
-    return f"{metric} is {evaluation_event.value[metric]}{_diverged_loss_suffix('loss')}" if metric else ""
+    return f"{metric} is {evaluation_event.value[metric]}{_format_diverged_suffix('loss')}" if metric else ""
 
 
 def _is_non_finite(value: object) -> bool:
     return isinstance(value, float) and not isfinite(value)
 
 
-def _diverged_loss_suffix(metric_name: str) -> str:
+def _format_diverged_suffix(metric_name: str) -> str:
     return DIVERGED_SUFFIX if metric_name == "loss" else ""

@@ -2,7 +2,7 @@
 
 A log line is `:::MLLOG ` and one JSON object (mlcommons/logging, `mlp_parser`). Text before `:::MLLOG ` is dropped,
 such as the service prefix of `docker compose logs`. A node logs many rows in one line, for example its training steps;
-the value of such a line becomes `LoggedRows`.
+the value of such a line becomes `MllogTable`.
 """
 
 import json
@@ -24,7 +24,7 @@ BATCH_KEYS = {"columns", "rows"}
 
 
 @dataclass(frozen=True, eq=False)
-class LoggedRows:
+class MllogTable:
     """Rows of numbers that a node logged in one line, with the names of their columns.
 
     An array needs a fifth of the memory of lists of numbers. Each line is converted right after it is parsed, while its
@@ -36,14 +36,14 @@ class LoggedRows:
 
     def __eq__(self, other: object) -> bool:
         """Return whether column names and numbers are equal; NaN equals NaN."""
-        if not isinstance(other, LoggedRows):
+        if not isinstance(other, MllogTable):
             return NotImplemented
         return self.columns == other.columns and np.array_equal(self.rows, other.rows, equal_nan=True)
 
     __hash__ = None  # type: ignore[assignment] # a batch is not hashable, like a list
 
 
-def decode_logged_rows(json_data: Any) -> LoggedRows:
+def decode_logged_table_rows(parsed_json: Any) -> MllogTable:
     """Decode a value logged as `{"columns": [name, ...], "rows": [[number or null, ...], ...]}`.
 
     Every entry that NumPy converts to a float counts as a number.
@@ -51,7 +51,9 @@ def decode_logged_rows(json_data: Any) -> LoggedRows:
     Raises:
         ValueError: the value is not a batch. The message continues a sentence that begins with the event's key.
     """
-    columns, rows = (json_data.get("columns"), json_data.get("rows")) if isinstance(json_data, dict) else (None, None)
+    columns, rows = (
+        (parsed_json.get("columns"), parsed_json.get("rows")) if isinstance(parsed_json, dict) else (None, None)
+    )
     if not isinstance(columns, list) or not isinstance(rows, list):
         raise ValueError("has no lists `columns` and `rows`")  # noqa: TRY004 - wrong content of a log, not a wrong argument
     names = tuple(map(str, columns))
@@ -63,14 +65,14 @@ def decode_logged_rows(json_data: Any) -> LoggedRows:
         raise ValueError("has a value that is not a number") from error
     if rows and numbers.shape != (len(rows), len(names)):
         raise ValueError("has a value that is not a number")
-    return LoggedRows(names, numbers.reshape(len(rows), len(names)))
+    return MllogTable(names, numbers.reshape(len(rows), len(names)))
 
 
 @dataclass(frozen=True)
-class LogEvent:
+class MllogEvent:
     """Event of one log line. The difference of two `time_ms` is in milliseconds of virtual time.
 
-    A `value` of columns and rows is `LoggedRows`, unless `is_finite` is false or the value cannot be decoded.
+    A `value` of columns and rows is `MllogTable`, unless `is_finite` is false or the value cannot be decoded.
     """
 
     namespace: str
@@ -101,7 +103,7 @@ class UnusableLogLine:
 class NodeLog:
     """Events of one log file in their order, and the log lines that cannot be used."""
 
-    events: tuple[LogEvent, ...]
+    events: tuple[MllogEvent, ...]
     unusable_lines: tuple[UnusableLogLine, ...] = ()
 
     @property
@@ -109,11 +111,11 @@ class NodeLog:
         """Number of log lines that contain `:::MLLOG ` but cannot be used."""
         return len(self.unusable_lines)
 
-    def events_with_key(self, key: str) -> list[LogEvent]:
+    def events_with_key(self, key: str) -> list[MllogEvent]:
         """Return all events that have this key, in their order."""
         return [event for event in self.events if event.key == key]
 
-    def last_event(self, key: str) -> LogEvent | None:
+    def last_event(self, key: str) -> MllogEvent | None:
         """Return the last event that has this key; None if no event has it."""
         return next((event for event in reversed(self.events) if event.key == key), None)
 
@@ -121,25 +123,25 @@ class NodeLog:
 def parse_log_lines(lines: Iterable[str]) -> NodeLog:
     """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
-    events = tuple(each for each in parsed if isinstance(each, LogEvent))
+    events = tuple(each for each in parsed if isinstance(each, MllogEvent))
     return NodeLog(events, tuple(each for each in parsed if isinstance(each, UnusableLogLine)))
 
 
-def _parse_event(line_number: int, line: str) -> LogEvent | UnusableLogLine:
+def _parse_event(line_number: int, line: str) -> MllogEvent | UnusableLogLine:
     json_text = line.rpartition(LOG_LINE_PREFIX)[2].strip()
     try:
-        fields, is_finite = _parse_json_and_finiteness(json_text)
+        fields, is_finite = _parse_json_check_finite(json_text)
     except ValueError as error:
         problem = "cut off in the middle" if _is_cut_off(json_text) else f"not valid JSON: {error}"
         return UnusableLogLine(line_number, problem)
     try:
         metadata, value = fields.get("metadata"), fields.get("value")
-        event = LogEvent(
+        event = MllogEvent(
             namespace=str(fields.get("namespace") or ""),
             time_ms=float(fields["time_ms"]),
             event_type=str(fields.get("event_type", "")),
             key=str(fields["key"]),
-            value=_decode_logged_value(value) if is_finite else value,  # LoggedRows cannot distinguish null from NaN
+            value=_decode_logged_value(value) if is_finite else value,  # MllogTable cannot distinguish null from NaN
             metadata={} if metadata is None else metadata,
             line_number=line_number,
             json_text=json_text,
@@ -160,14 +162,14 @@ def _is_cut_off(json_text: str) -> bool:
 
 
 def _decode_logged_value(value: Any) -> Any:
-    """Return the logged value, as LoggedRows if it is a valid batch of rows."""
+    """Return the logged value, as MllogTable if it is a valid batch of rows."""
     if isinstance(value, dict) and value.keys() == BATCH_KEYS:
         with suppress(ValueError):  # `read_logged_rows` reports what is wrong with a batch that it needs
-            return decode_logged_rows(value)
+            return decode_logged_table_rows(value)
     return value
 
 
-def _parse_json_and_finiteness(json_text: str) -> tuple[Any, bool]:
+def _parse_json_check_finite(json_text: str) -> tuple[Any, bool]:
     """Return the decoded JSON, and whether all its numbers are finite.
 
     orjson is many times as fast as other parsers, which matters for long logs.
@@ -178,7 +180,7 @@ def _parse_json_and_finiteness(json_text: str) -> tuple[Any, bool]:
         return from_json(json_text), False  # accepts NaN and infinity, and names the place of an error
 
 
-def _check_event_fields(event: LogEvent) -> LogEvent | UnusableLogLine:
+def _check_event_fields(event: MllogEvent) -> MllogEvent | UnusableLogLine:
     """Return the event, or an unusable line if its time is not finite or its metadata is not a JSON object."""
     if not math.isfinite(event.time_ms):
         problem = f"not an event: time_ms should be a finite number, not {event.time_ms}"

@@ -88,18 +88,18 @@ def _import_in_helper_process(module_name: str) -> None:
     import_module(module_name)
 
 
-def _set_up_helper_exit(parent_pid: int) -> None:
+def _set_up_helper_exit(parent_process_id: int) -> None:
     """Make a helper process end together with its parent, and end quickly.
 
     A helper whose parent was killed would wait for tasks for ever, so it checks whether its parent is alive. When a
     helper ends by itself, it has sent all results, so it skips the half second in which Python frees memory.
     """
-    Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
+    Thread(target=_exit_when_parent_ends, args=(parent_process_id,), daemon=True).start()
     atexit.register(os._exit, 0)
 
 
-def _exit_with_parent(parent_pid: int) -> None:
-    while os.getppid() == parent_pid:
+def _exit_when_parent_ends(parent_process_id: int) -> None:
+    while os.getppid() == parent_process_id:
         time.sleep(PARENT_POLL_S)
     os._exit(1)
 

@@ -19,13 +19,13 @@ from services.strategies.cost_model import StepTimePrediction
 NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
-class PlanJsonRecord(BaseModel):
+class PlanJsonSection(BaseModel):
     """Frozen record of one section of plan.json; keys that the analysis does not need are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
-class PlannedNode(PlanJsonRecord):
+class PlannedNode(PlanJsonSection):
     """Properties that the scenario declares for one node; None where it declares nothing."""
 
     name: str
@@ -44,7 +44,7 @@ class PlannedNode(PlanJsonRecord):
         return self.role == "worker" and self.throughput is None and self.cpus < 1
 
 
-class PlanAfterStrategySwitch(PlanJsonRecord):
+class PlanAfterStrategySwitch(PlanJsonSection):
     """Parts of a trial's plan that apply after training has switched to its second strategy."""
 
     planned_step: int | None = None  # step of a planned switch; None where a rule decides, or training never switches
@@ -57,12 +57,12 @@ class PlanAfterStrategySwitch(PlanJsonRecord):
     model_transfer_bytes: dict[str, int] = {}
 
     @property
-    def workers_turned_servers(self) -> tuple[str, ...]:
+    def new_server_names(self) -> tuple[str, ...]:
         """Names of the workers that only act as servers after the strategy switch."""
         return tuple(f"worker-{rank}" for rank, share in enumerate(self.worker_weights) if not share)
 
 
-class TrialPlan(PlanJsonRecord):
+class TrialPlan(PlanJsonSection):
     """Plan of one trial, as far as the analysis reads it."""
 
     run: str = ""
@@ -93,9 +93,8 @@ class TrialPlan(PlanJsonRecord):
     reply_bytes_per_step: dict[str, float] = {}
     predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
-    saturation_workers: float | None = (
-        None  # number of workers that saturate the servers' links in asynchronous training
-    )
+    # number of workers that saturate the servers' links in asynchronous training
+    saturation_workers: float | None = None
     second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
     vector_bytes: int = 0
     alpha_s: float = 0.0  # latency of a message in the closed form; 0 if it has not been measured
@@ -131,10 +130,10 @@ class TrialPlan(PlanJsonRecord):
     @property
     def critical_path_message_count(self) -> float:
         """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
-        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.rank_pairs, 1.0))
+        return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.sending_rank_pairs, 1.0))
 
     @property
-    def exchange_without_latency_s(self) -> float:
+    def predicted_exchange_without_latency_s(self) -> float:
         """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
         return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 

@@ -44,7 +44,7 @@ class TrialFolder:
     path: Path
 
     @property
-    def run_folder(self) -> "RunFolder":
+    def parent_run_folder(self) -> "RunFolder":
         """Folder of the run that the trial belongs to."""
         return RunFolder(self.path.parent.parent)
 
@@ -160,7 +160,7 @@ class RunFolder:
     def published_speedups(self) -> tuple[PublishedCurve, ...]:
         """Published speedups of other studies that the scenario quotes; empty if they cannot be read."""
         try:
-            return self.parse_published_speedups()
+            return self.read_published_speedups()
         except ValidationError:
             return ()
 
@@ -175,7 +175,7 @@ class RunFolder:
                 break
         return " ".join(comment)
 
-    def parse_published_speedups(self) -> tuple[PublishedCurve, ...]:
+    def read_published_speedups(self) -> tuple[PublishedCurve, ...]:
         """Read the speedups of other studies that the scenario quotes in its section `published`.
 
         Raises:

@@ -20,7 +20,7 @@ from analysis.reading.plan_view import TrialPlan, read_plan
 from analysis.reading.run_folder import RunFolder, TrialFolder, parse_json_object, read_json
 from analysis.reading.switch_record import StrategySwitchRecord, read_strategy_switch
 from analysis.reading.trial_status import validate_trial_status
-from analysis.reading.waiting import split_wait_from_exchange
+from analysis.reading.waiting import separate_straggler_wait
 from services.runtime.run_log import STEP_COLUMNS, UPDATE_COLUMNS
 
 STEP_PHASES = ("data", "compute", "exchange", "wait", "update")
@@ -34,7 +34,7 @@ EVAL_COLUMNS = ("time_s", "epoch", "samples", "step", "metric", "value")
 
 
 @dataclass(frozen=True)
-class TrialTables:
+class TrialLogTables:
     """Data of one trial: its plan, its status, and data frames read from the logs of its nodes.
 
     - `status`: content of status.json, how the trial ended as the engine reports it.
@@ -72,11 +72,11 @@ class TrialTables:
 
 
 @dataclass(frozen=True)
-class RunTables:
+class RunLogTables:
     """Data of all trials of a run; its data frames are those of the trials with an additional column `trial`."""
 
     folder: RunFolder
-    trials: tuple[TrialTables, ...]
+    trials: tuple[TrialLogTables, ...]
     unread_trial_damage: tuple[FileProblem, ...] = ()  # of the trials that could not be read and are not in `trials`
 
     @property
@@ -106,39 +106,41 @@ def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
     return {path.stem: mllog.read_log(path) for path in trial_folder.log_paths}
 
 
-def read_trial(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog] | None = None) -> TrialTables:
+def read_trial_tables(
+    trial_folder: TrialFolder, log_by_node_name: Mapping[str, NodeLog] | None = None
+) -> TrialLogTables:
     """Read one trial from its folder, and its logs unless they are given. Tables without logged rows are empty."""
     plan, status = read_plan(trial_folder.plan_path), validate_trial_status(read_json(trial_folder.status_path))
-    node_logs = read_node_logs(trial_folder) if node_logs is None else node_logs
-    coordinator_log = node_logs.get("coordinator", NodeLog(()))
+    log_by_node_name = read_node_logs(trial_folder) if log_by_node_name is None else log_by_node_name
+    coordinator_log = log_by_node_name.get("coordinator", NodeLog(()))
     start_s, end_s = (_last_event_time_s(coordinator_log, key) for key in ("run_start", "run_stop"))
     zero_s = start_s or 0.0
-    switch_record = read_strategy_switch(node_logs, zero_s) if plan.second_phase else None
+    switch_record = read_strategy_switch(log_by_node_name, zero_s) if plan.second_phase else None
     run_stop, sha256 = coordinator_log.last_event("run_stop"), coordinator_log.last_event("params_sha256")
-    steps, unusable_batches = _build_step_table(plan, switch_record, node_logs, zero_s)
+    steps, unusable_batches = _build_step_table(plan, switch_record, log_by_node_name, zero_s)
     first_owner = next(iter(plan.shard_owners), "")
-    first_owner_log = node_logs.get(first_owner, NodeLog(()))
+    first_owner_log = log_by_node_name.get(first_owner, NodeLog(()))
     rows, unusable_updates = read_logged_rows(first_owner_log, "shard_updates", UPDATE_COLUMNS, UPDATE_COLUMNS)
     if unusable_updates:
         unusable_batches |= {first_owner: unusable_updates}
     updates = rows_to_data_frame(rows, UPDATE_COLUMNS)
     evals = _build_evaluation_table(coordinator_log, zero_s)
-    return TrialTables(
+    return TrialLogTables(
         plan=plan,
         status=status,
         steps=steps,
         evals=evals,
         updates=updates.assign(time_s=updates["time_s"].astype(float) - zero_s),
-        parameter_hashes=_build_parameter_hash_table(node_logs),
-        nodes=_build_node_table(node_logs),
-        events=_build_event_table(node_logs, trial_folder.link_events_path),
+        parameter_hashes=_make_param_hash_table(log_by_node_name),
+        nodes=_build_node_table(log_by_node_name),
+        events=_build_event_table(log_by_node_name, trial_folder.link_events_path),
         seconds=end_s - start_s if start_s is not None and end_s is not None else None,
         run_stop=dict(run_stop.metadata) if run_stop else {},
         params_sha256=str(sha256.value) if sha256 else None,
-        unusable_line_count=sum(log.unusable_line_count for log in node_logs.values()),
-        capacity_check=trial_folder.run_folder.manifest.get("admission") or {},
+        unusable_line_count=sum(log.unusable_line_count for log in log_by_node_name.values()),
+        capacity_check=trial_folder.parent_run_folder.manifest.get("admission") or {},
         switch_record=switch_record,
-        damage=find_trial_file_damage(trial_folder, plan, status, node_logs, unusable_batches),
+        damage=find_trial_file_damage(trial_folder, plan, status, log_by_node_name, unusable_batches),
     )
 
 
@@ -167,17 +169,19 @@ def _build_step_table(
     steps.insert(1, "rank", np.repeat([ranks.get(name) for name in names], row_counts))
     wait_s = steps["wait_s"].astype(float).fillna(0.0)  # other versions did not log `wait_s`
     steps = steps.assign(start_s=steps["start_s"].astype(float) - start_s, wait_s=wait_s)
-    return (_recompute_wait(plan, strategy_switch, steps) if len(steps) else steps), unusable
+    return (_recompute_wait_times(plan, strategy_switch, steps) if len(steps) else steps), unusable
 
 
-def _recompute_wait(plan: TrialPlan, strategy_switch: StrategySwitchRecord | None, steps: pd.DataFrame) -> pd.DataFrame:
+def _recompute_wait_times(
+    plan: TrialPlan, strategy_switch: StrategySwitchRecord | None, step_table: pd.DataFrame
+) -> pd.DataFrame:
     """Return the step table with waiting times computed anew for training phases with synchronous workers."""
-    no_step = pd.Series(data=False, index=steps.index)
-    is_after = steps["start_s"] >= strategy_switch.second_strategy_start_s if strategy_switch else no_step
-    phases = [(steps[~is_after], plan.sync_or_async == "synchronous")]
+    no_step = pd.Series(data=False, index=step_table.index)
+    is_after = step_table["start_s"] >= strategy_switch.second_strategy_start_s if strategy_switch else no_step
+    phases = [(step_table[~is_after], plan.sync_or_async == "synchronous")]
     if plan.second_phase:
-        phases.append((steps[is_after], plan.second_phase.is_synchronous))
-    split = [split_wait_from_exchange(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]
+        phases.append((step_table[is_after], plan.second_phase.is_synchronous))
+    split = [separate_straggler_wait(rows) if is_synchronous else rows for rows, is_synchronous in phases if len(rows)]
     return pd.concat(split).sort_index() if len(split) > 1 else split[0]
 
 
@@ -201,10 +205,10 @@ def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.Data
     return _convert_to_numbers(pd.DataFrame(rows, columns=list(EVAL_COLUMNS)), ("samples", "value"))
 
 
-def _build_parameter_hash_table(node_logs: Mapping[str, NodeLog]) -> pd.DataFrame:
+def _make_param_hash_table(log_by_node_name: Mapping[str, NodeLog]) -> pd.DataFrame:
     rows = [
         (node_name, event.metadata.get("step"), event.value)
-        for node_name, log in node_logs.items()
+        for node_name, log in log_by_node_name.items()
         for event in log.events_with_key("node_hash")
     ]
     if not_text := next((value for _, _, value in rows if not isinstance(value, str)), None):
@@ -212,10 +216,10 @@ def _build_parameter_hash_table(node_logs: Mapping[str, NodeLog]) -> pd.DataFram
     return _convert_to_numbers(pd.DataFrame(rows, columns=["node", "step", "sha256"]), ("step",))
 
 
-def _build_node_table(node_logs: Mapping[str, NodeLog]) -> pd.DataFrame:
+def _build_node_table(log_by_node_name: Mapping[str, NodeLog]) -> pd.DataFrame:
     rows = [
         {"node": node_name, **(start.value if (start := log.last_event("node_start")) else {}), **stop.value}
-        for node_name, log in node_logs.items()
+        for node_name, log in log_by_node_name.items()
         if (stop := log.last_event("node_stop")) and isinstance(stop.value, dict)
     ]
     columns = dict.fromkeys(["node", *NODE_COUNTERS, *(key for row in rows for key in row)])
@@ -228,11 +232,11 @@ def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataF
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
 
 
-def _build_event_table(node_logs: Mapping[str, NodeLog], link_events_path: Path) -> pd.DataFrame:
+def _build_event_table(log_by_node_name: Mapping[str, NodeLog], link_events_path: Path) -> pd.DataFrame:
     """Return the table of applied events: first those that nodes applied themselves, then the engine's link changes."""
     by_nodes = [
         {"nodes": (node_name,), **event.value}
-        for node_name, log in node_logs.items()
+        for node_name, log in log_by_node_name.items()
         for event in log.events_with_key("event_applied")
     ]
     by_engine = [parse_json_object(line) for line in _read_lines(link_events_path)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from analysis.reading.mllog import LogEvent, NodeLog
+from analysis.reading.mllog import MllogEvent, NodeLog
 
 NEVER_SWITCHED = "never switched"
 COMMIT_NUMBERS = {"step": int, "samples": int, "seconds": float}  # numbers of a committed switch that are computed with
@@ -51,7 +51,7 @@ def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -
     return StrategySwitchRecord(points, _parse_strategy_switch(committed), committed.time_ms / 1000 - run_start_s)
 
 
-def _parse_strategy_switch(commit_event: LogEvent) -> dict[str, Any]:
+def _parse_strategy_switch(commit_event: MllogEvent) -> dict[str, Any]:
     """Return the value of a log event; raise LookupError, TypeError or ValueError if a number is missing or invalid."""
     numbers = {name: convert(commit_event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
     return {**commit_event.value, **numbers, "loaded": bool(commit_event.value["loaded"])}
@@ -63,7 +63,7 @@ def _state_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
-def _parse_strategy_switch_rule(rule_event: LogEvent) -> dict[str, Any]:
+def _parse_strategy_switch_rule(rule_event: MllogEvent) -> dict[str, Any]:
     """Return an evaluation of the switch rule; raise LookupError or TypeError if a value is missing or not a number."""
     known = [rule_event.value[name] for name in ("value", "threshold") if rule_event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):

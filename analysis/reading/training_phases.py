@@ -6,7 +6,7 @@ from typing import Literal
 import pandas as pd
 
 from analysis.reading.plan_view import TrialPlan
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from services.strategies.cost_model import StepTimePrediction
 
 
@@ -21,7 +21,7 @@ class TrainingPhase:
     reply_bytes_per_step: dict[str, float]
     sync_or_async: Literal["synchronous", "asynchronous"]
     seconds: float  # virtual, from the phase's first step to its end
-    workers_turned_servers: tuple[str, ...] = ()  # workers that act only as servers
+    new_server_names: tuple[str, ...] = ()  # workers that act only as servers
 
     @property
     def trained_sample_count(self) -> int:
@@ -29,15 +29,15 @@ class TrainingPhase:
         return int(self.steps["samples"].sum())
 
 
-def training_phases(trial_table: TrialTables) -> tuple[TrainingPhase, ...]:
+def training_phases(trial_table: TrialLogTables) -> tuple[TrainingPhase, ...]:
     """Return the training phases of a trial in which at least one step was done, in their order."""
     plan, record = trial_table.plan, trial_table.switch_record
     seconds = trial_table.seconds or 0.0
     if plan.second_phase is None or record is None or not record.committed:
-        return (_first_phase(plan, "", trial_table.steps, seconds),)
+        return (_make_first_training_phase(plan, "", trial_table.steps, seconds),)
     is_after = trial_table.steps["start_s"] >= record.second_strategy_start_s
     first_end_s = record.committed_s - float(record.committed["seconds"])
-    first = _first_phase(plan, "before", trial_table.steps[~is_after], first_end_s)
+    first = _make_first_training_phase(plan, "before", trial_table.steps[~is_after], first_end_s)
     second = TrainingPhase(
         name="after",
         steps=trial_table.steps[is_after],
@@ -46,13 +46,15 @@ def training_phases(trial_table: TrialTables) -> tuple[TrainingPhase, ...]:
         reply_bytes_per_step=plan.second_phase.reply_bytes_per_step,
         sync_or_async="synchronous" if plan.second_phase.is_synchronous else "asynchronous",
         seconds=seconds - record.committed_s,
-        workers_turned_servers=plan.second_phase.workers_turned_servers,
+        new_server_names=plan.second_phase.new_server_names,
     )
     return tuple(phase for phase in (first, second) if len(phase.steps))
 
 
-def _first_phase(plan: TrialPlan, name: Literal["", "before"], steps: pd.DataFrame, duration_s: float) -> TrainingPhase:
+def _make_first_training_phase(
+    plan: TrialPlan, name: Literal["", "before"], step_table: pd.DataFrame, duration_s: float
+) -> TrainingPhase:
     """Return the phase of the strategy that the trial starts with."""
     return TrainingPhase(
-        name, steps, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.sync_or_async, duration_s
+        name, step_table, plan.predicted, plan.bytes_per_step, plan.reply_bytes_per_step, plan.sync_or_async, duration_s
     )

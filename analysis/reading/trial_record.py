@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTables, read_node_logs
+from analysis.reading.run_table import TrialLogTables, read_node_logs
 
 SIGNIFICANT_DIGITS = 9
 PLAIN_RANGE = (1e-4, 1e8)  # absolute values that `%.9g` writes without an exponent, also after rounding
@@ -21,13 +21,15 @@ POWERS_OF_TEN = np.array([float(f"1e{place}") for place in range(SIGNIFICANT_DIG
 TIE_TOLERANCE = 1e-6  # in units of the last digit; products of this size are exact within 6e-8
 
 
-def write_log_and_steps(folder: TrialFolder, trial: TrialTables, logs: Mapping[str, NodeLog] | None = None) -> None:
+def write_log_and_step_table(
+    trial_folder: TrialFolder, trial_tables: TrialLogTables, node_logs: Mapping[str, NodeLog] | None = None
+) -> None:
     """Write result.txt and steps.csv of one trial; read the logs if they are not given.
 
     Writing the same trial again gives the same bytes.
     """
-    write_merged_log(folder, read_node_logs(folder) if logs is None else logs)
-    write_step_csv(folder, trial)
+    write_merged_log(trial_folder, read_node_logs(trial_folder) if node_logs is None else node_logs)
+    write_step_csv(trial_folder, trial_tables)
 
 
 def write_merged_log(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog]) -> Path:
@@ -48,9 +50,9 @@ def merge_log_lines(node_logs: Mapping[str, NodeLog]) -> Iterator[str]:
     return (f"{event.format_line()}\n" for event in events)
 
 
-def write_step_csv(trial_folder: TrialFolder, trial_table: TrialTables) -> Path:
+def write_step_csv(trial_folder: TrialFolder, trial_tables: TrialLogTables) -> Path:
     """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds; return its path."""
-    steps = trial_table.steps.sort_values(["rank", "step"], kind="stable")
+    steps = trial_tables.steps.sort_values(["rank", "step"], kind="stable")
     with trial_folder.step_csv_path.open("wb") as file:
         file.write(",".join(steps.columns).encode() + b"\n")
         file.writelines(_format_csv_rows(steps))
@@ -65,7 +67,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
     """
     node_columns = [name for name in ("node", "rank") if name in step_table]
     columns = [_format_csv_column(step_table[name].to_numpy()) for name in step_table.columns.drop(node_columns)]
-    rows = list(zip(*_merge_constant_columns(columns, len(step_table)), strict=True))
+    rows = list(zip(*_join_constant_columns(columns, len(step_table)), strict=True))
     begins = np.flatnonzero(step_table["node"].ne(step_table["node"].shift())).tolist()
     for begin, end in pairwise([*begins, len(step_table)]):
         prefix = "".join(f"{step_table[name].iloc[begin]}," for name in node_columns).encode()
@@ -73,10 +75,10 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
         yield prefix + text.translate(None, b'"') + b"\n"
 
 
-def _merge_constant_columns(csv_columns: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
+def _join_constant_columns(csv_columns_or_constants: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
     """Yield the columns; neighbouring columns that are each constant are joined into a single column of text."""
     constants: list[str] = []
-    for cells in csv_columns:
+    for cells in csv_columns_or_constants:
         if isinstance(cells, str):
             constants.append(cells)
             continue

@@ -8,7 +8,7 @@ tables show when the last worker of a step began its exchange. Until then, an ea
 import pandas as pd
 
 
-def split_wait_from_exchange(step_table: pd.DataFrame) -> pd.DataFrame:
+def separate_straggler_wait(step_table: pd.DataFrame) -> pd.DataFrame:
     """Return the step table of a synchronous trial with exchange time split anew into `exchange_s` and `wait_s`.
 
     Both are in virtual seconds. Their sum stays as it was logged.

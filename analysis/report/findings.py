@@ -11,14 +11,14 @@ import numpy as np
 
 from analysis.metrics.speedup import ONE_WORKER, SpeedupCurve, SpeedupPoint
 from analysis.metrics.strategy_switch import (
-    describe_chosen_repeat,
+    describe_reported_repeat,
     describe_strategy_switch,
     describe_switch_outcomes,
-    median_saving_switch,
+    find_median_saving_switch,
 )
 from analysis.report.wording import format_number, format_percentage, format_worker_count, join_names
 from analysis.results.summary import RunSummary
-from analysis.results.swept_values import groups_by_swept_values, omit_shared_swept_key, seconds_per_sample
+from analysis.results.swept_values import groups_by_swept_values, omit_repeated_keys, seconds_per_sample
 from analysis.results.trial_result import TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from analysis.statistics.holm import holm_adjust
@@ -34,7 +34,7 @@ NEGLIGIBLE_LOSS = 0.01  # share of the efficiency whose loss is not reported
 FindingFunction = Callable[[RunSummary], str]
 
 
-def main_finding(summary: RunSummary) -> str:
+def describe_main_finding(summary: RunSummary) -> str:
     """Return the main finding of a run as a sentence without full stop; empty where no kind of finding applies."""
     return next((sentence for finding in FINDING_FUNCTIONS if (sentence := finding(summary))), "")
 
@@ -50,7 +50,7 @@ def strategy_switch_finding(summary: RunSummary) -> str:
         return ""
     largest = max(reversed(switched), key=lambda group: group.workers)  # the last one of equally large groups
     rivals = [group for group in summary.trial_groups if group.workers == largest.workers and not group.is_baseline]
-    return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_strategy_times(rivals, summary.target)]))
+    return "; ".join(filter(None, [switch_outcome_sentence(largest), _describe_training_times(rivals, summary.target)]))
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
@@ -64,11 +64,11 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
     groups = [group for group in by_strategy[0] if all(ACCURACY_METRIC in trial.final for trial in group.trials)]
     if len(groups) < len(by_strategy[0]) or not all(group.trials[1:] and seconds_per_sample(group) for group in groups):
         return ""
-    best = max(groups, key=_mean_accuracy)
+    best = max(groups, key=_average_final_accuracy)
     as_accurate = _equally_accurate_groups(best, groups)
-    others = join_names(omit_shared_swept_key(group.condition for group in as_accurate if group is not best))
+    others = join_names(omit_repeated_keys(group.condition for group in as_accurate if group is not best))
     fastest = min(as_accurate, key=seconds_per_sample)
-    accuracy = format_number(_mean_accuracy(best))
+    accuracy = format_number(_average_final_accuracy(best))
     best_text = f"{best.strategy} ends at its best {ACCURACY_METRIC}, {accuracy}, with {best.condition}"
     if fastest is best:
         reason = "no other condition takes less time"
@@ -77,7 +77,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
         return f"{best_text}; {reason}"
     repeats = min(len(group.trials) for group in as_accurate)
     equal_text = f"over {repeats} repeats there is no significant difference to {others} (p ≥ {SIGNIFICANCE_LEVEL:g})"
-    fastest_text = f"{fastest.condition} ({format_number(_mean_accuracy(fastest))})"
+    fastest_text = f"{fastest.condition} ({format_number(_average_final_accuracy(fastest))})"
     share = format_percentage(seconds_per_sample(fastest) / seconds_per_sample(best))
     time_text = f"the same samples take {share} of the time"
     return f"{best_text}; {equal_text}, and with {fastest_text} {time_text}"
@@ -94,7 +94,7 @@ def time_to_target_finding(summary: RunSummary) -> str:
     groups = by_strategy[0]
     if len(groups) < MIN_CURVE_POINTS or not any(group.has_reached_target for group in groups):
         return ""
-    conditions = omit_shared_swept_key(group.condition for group in groups)
+    conditions = omit_repeated_keys(group.condition for group in groups)
     parts = [
         f"{_describe_duration(group.time_to_target_s)} with {condition}"
         for condition, group in zip(conditions, groups, strict=True)
@@ -139,7 +139,7 @@ def scaling_efficiency_finding(summary: RunSummary) -> str:
         where = f"on {format_worker_count(*worker_counts)}"
     else:
         where = "on the most workers that ran under each condition"
-    parts = "; ".join(_efficiency_at_max_workers(curve, worker_counts, summary.target) for curve in curves)
+    parts = "; ".join(_describe_efficiency(curve, worker_counts, summary.target) for curve in curves)
     return f"{where}, the efficiency of {curves[0].strategy} is {parts}"
 
 
@@ -161,7 +161,7 @@ def fastest_strategies_finding(summary: RunSummary) -> str:
     fastest_everywhere = set.intersection(*(_strategies_near_fastest(groups) for groups in cases))
     names = [name for name in summary.strategies if name in fastest_everywhere]
     subject = f"{join_names(names) or 'no strategy'} {'are' if len(names) > 1 else 'is'}"
-    slowest = max((_slowest_trial_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
+    slowest = max((_find_slowest_group(groups) for groups in cases), key=lambda group_and_ratio: group_and_ratio[1])
     within = f"within {format_percentage(TIE_RATIO - 1)} of the fastest in all {len(cases)} cases"
     return f"{subject} {within}; {_describe_slowest_trial_group(slowest)}"
 
@@ -243,8 +243,9 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 def switch_outcome_sentence(group: TrialGroup) -> str:
     """Return as a sentence whether a strategy switch took place and saved time, in the repeat of median saving."""
     switches = [trial.switch for trial in group.trials if trial.switch]
-    repeats = "; ".join(filter(None, (describe_chosen_repeat(switches), describe_switch_outcomes(switches))))
-    return f"{group.description}: {describe_strategy_switch(median_saving_switch(switches), group.workers)} ({repeats})"
+    repeats = "; ".join(filter(None, (describe_reported_repeat(switches), describe_switch_outcomes(switches))))
+    median_switch = find_median_saving_switch(switches)
+    return f"{group.description}: {describe_strategy_switch(median_switch, group.workers)} ({repeats})"
 
 
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
@@ -293,9 +294,9 @@ def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
     9.40".
     """
     largest = max(speedup_curves, key=lambda curve: curve.points[-1].rate_speedup)
-    worst_predicted = max(speedup_curves, key=_prediction_error_ratio)
+    worst_predicted = max(speedup_curves, key=_find_misprediction_factor)
     shown = [largest] if largest is worst_predicted else [largest, worst_predicted]
-    return "; ".join(_compare_speedup_with_prediction(curve) for curve in shown)
+    return "; ".join(_describe_vs_prediction(curve) for curve in shown)
 
 
 def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
@@ -308,7 +309,7 @@ def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
     return f"mostly lost in learning ({format_percentage(statistical)}; hardware {format_percentage(hardware)})"
 
 
-def _compare_speedup_with_prediction(speedup_curve: SpeedupCurve) -> str:
+def _describe_vs_prediction(speedup_curve: SpeedupCurve) -> str:
     """Return a strategy's measured and predicted speedup on its most workers, as a clause."""
     last = speedup_curve.points[-1]
     measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
@@ -317,19 +318,21 @@ def _compare_speedup_with_prediction(speedup_curve: SpeedupCurve) -> str:
     return f"{where}: {speedup}, the closed form predicts {predicted}"
 
 
-def _prediction_error_ratio(speedup_curve: SpeedupCurve) -> float:
+def _find_misprediction_factor(speedup_curve: SpeedupCurve) -> float:
     """Return the factor (at least 1) by which predicted and measured speedup differ on the most workers."""
     ratio = speedup_curve.points[-1].rate_speedup / (speedup_curve.points[-1].predicted_speedup or np.nan)
     return float(max(ratio, 1 / ratio))
 
 
-def _describe_strategy_times(trial_groups: Sequence[TrialGroup], target: str | None) -> str:
+def _describe_training_times(trial_groups: Sequence[TrialGroup], quality_target: str | None) -> str:
     """Return the time that each strategy takes, the fastest first; strategies that missed the target come last."""
     if len(trial_groups) == 1:
         return ""
     time_metric = choose_time_metric(trial_groups)
     ranked = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))
-    task, factor = (f"to reach {target}", 1.0) if time_metric == "time_to_target" else ("for 1,000 samples", 1e3)
+    task, factor = (
+        (f"to reach {quality_target}", 1.0) if time_metric == "time_to_target" else ("for 1,000 samples", 1e3)
+    )
     durations = (f"{group.strategy} {_describe_duration(factor * group.mean_time_s(time_metric))}" for group in ranked)
     return f"{task}, {', '.join(durations)}"
 
@@ -338,7 +341,7 @@ def _describe_duration(seconds: float) -> str:
     return f"takes {format_number(seconds)} s" if np.isfinite(seconds) else "misses it"
 
 
-def _mean_accuracy(trial_group: TrialGroup) -> float:
+def _average_final_accuracy(trial_group: TrialGroup) -> float:
     return float(np.mean([trial.final[ACCURACY_METRIC] for trial in trial_group.trials]))
 
 
@@ -361,16 +364,18 @@ def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
     return paired_t_test_p_value(np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared_seeds]))
 
 
-def _efficiency_at_max_workers(speedup_curve: SpeedupCurve, worker_counts: Collection[int], target: str | None) -> str:
+def _describe_efficiency(
+    speedup_curve: SpeedupCurve, max_worker_counts: Collection[int], quality_target: str | None
+) -> str:
     """Return a strategy's efficiency on the most workers: "26% with batch fixed, all of the loss in hardware".
 
     The number of workers is named where it differs between speedup curves. Where the target was missed on some number
     of workers, the loss is not split into hardware and learning.
     """
     last = speedup_curve.points[-1]
-    workers = f" ({format_worker_count(last.workers)})" if len(worker_counts) > 1 else ""
+    workers = f" ({format_worker_count(last.workers)})" if len(max_worker_counts) > 1 else ""
     efficiency = f"{format_percentage(last.efficiency)} with {speedup_curve.condition}{workers}"
-    if target and speedup_curve.of == "time_to_samples":
+    if quality_target and speedup_curve.of == "time_to_samples":
         return f"{efficiency} by samples only, since not every number of workers reaches the target"
     is_whole = last.efficiency >= 1 - NEGLIGIBLE_LOSS
     return efficiency if is_whole else f"{efficiency}, {describe_efficiency_loss(last)}"
@@ -383,7 +388,7 @@ def _strategies_near_fastest(trial_groups: Sequence[TrialGroup]) -> set[str]:
     return {group.strategy for group in trial_groups if group.mean_time_s(time_metric) <= TIE_RATIO * fastest_s}
 
 
-def _slowest_trial_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
+def _find_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
     """Return the slowest group of trials, and the ratio of its time to that of the fastest group."""
     time_metric = choose_time_metric(trial_groups)
     ranked = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))
@@ -391,8 +396,8 @@ def _slowest_trial_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup
     return ranked[-1], slowest_s / fastest_s if fastest_s else np.nan
 
 
-def _describe_slowest_trial_group(group_and_time_ratio: tuple[TrialGroup, float]) -> str:
-    group, ratio = group_and_time_ratio
+def _describe_slowest_trial_group(group_and_slowdown: tuple[TrialGroup, float]) -> str:
+    group, ratio = group_and_slowdown
     if not np.isfinite(ratio):
         return f"{group.description} never reaches the target"
     return f"{group.description} takes {format_number(ratio)} times as long as the fastest there"

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import SpeedupPoint
-from analysis.metrics.strategy_comparison import StrategyTimeGap, find_strategy_time_gap
+from analysis.metrics.strategy_comparison import StrategyTimeGap, find_group_time_gap
 from analysis.report import findings
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import count_planned_trials, count_unreadable_trials
 from analysis.results.summary import RunSummary
-from analysis.results.swept_values import describe_swept_effects, groups_by_swept_values, sweep_slowdowns
+from analysis.results.swept_values import compute_sweep_slowdowns, describe_sweep_slowdown, groups_by_swept_values
 from analysis.results.trial_result import TimeMetric, TrialGroup, choose_time_metric
 from analysis.statistics.convergence_check import SIGNIFICANCE_LEVEL
 from services.scenario.published_curves import PublishedCurve
@@ -35,7 +35,7 @@ class TwoFastestStrategies:
     difference: StrategyTimeGap | None  # over their shared seeds; None where they cannot be paired
 
     @property
-    def time_ratio(self) -> float:
+    def second_to_first_ratio(self) -> float:
         """Time of the second fastest strategy (rival) / time of the fastest (winner).
 
         Infinite if the rival missed the target, NaN if the time of the winner is 0.
@@ -52,25 +52,25 @@ class TwoFastestStrategies:
         The paired test decides where there is one (as in the summary text), else by whether the ranges of their
         repeats overlap; for single runs by whether the ratio is below TIE_RATIO.
         """
-        if self.rival is None or not math.isfinite(self.time_ratio):
+        if self.rival is None or not math.isfinite(self.second_to_first_ratio):
             return False
         if self.difference:
             return self.difference.p_adjusted >= SIGNIFICANCE_LEVEL
         if 1 in (len(self.winner.trials), len(self.rival.trials)):
-            return self.time_ratio < findings.TIE_RATIO
+            return self.second_to_first_ratio < findings.TIE_RATIO
         return _repeat_times_overlap(self.winner, self.rival, self.time_metric)
 
     @property
     def description(self) -> str:
         """Sentence that states which strategy wins, on how many workers, and by how much."""
         text = f"{self.winner.description} {self._winner_time_clause}"
-        if self.rival is None or math.isnan(self.time_ratio):
+        if self.rival is None or math.isnan(self.second_to_first_ratio):
             return text
-        if not math.isfinite(self.time_ratio):
+        if not math.isfinite(self.second_to_first_ratio):
             return f"{text}; no other strategy does"
         if self.is_tied:
             return f"{text}, too close to call against {self.rival.description}"
-        return f"{text}, {format_number(self.time_ratio)} times as fast as {self.rival.description}"
+        return f"{text}, {format_number(self.second_to_first_ratio)} times as fast as {self.rival.description}"
 
     @property
     def _winner_time_clause(self) -> str:
@@ -97,18 +97,20 @@ def _compare_two_fastest_groups(trial_groups: Sequence[TrialGroup], summary: Run
     if not ranked:
         return None
     winner = ranked[0]
-    rival = next(iter(_rival_groups(winner, ranked)), None)
-    difference = find_strategy_time_gap(winner, rival, summary.time_differences) if rival else None
+    rival = next(iter(_find_rival_groups(winner, ranked)), None)
+    difference = find_group_time_gap(winner, rival, summary.strategy_time_gaps) if rival else None
     return TwoFastestStrategies(winner, rival, time_metric, summary.target, difference)
 
 
-def _rival_groups(winner: TrialGroup, groups: Sequence[TrialGroup]) -> list[TrialGroup]:
+def _find_rival_groups(winner: TrialGroup, trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
     """Return the groups of trials of other strategies that ran with the winner's swept values.
 
     The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
     groups of several workers where there are any.
     """
-    others = [group for group in groups if group.strategy != winner.strategy and group.condition == winner.condition]
+    others = [
+        group for group in trial_groups if group.strategy != winner.strategy and group.condition == winner.condition
+    ]
     sharing = [group for group in others if group.workers > 1] if winner.workers == 1 else []
     return sharing or [group for group in others if not group.is_baseline] or others
 
@@ -119,8 +121,8 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     if comparison is None:
         return ["No trial finished, so there is nothing to compare."]
     candidates = [
-        findings.main_finding(summary),
-        *_winner_sentences(summary, comparison),
+        findings.describe_main_finding(summary),
+        *_make_winner_sentences(summary, comparison),
         *_strategy_switch_sentences(summary),
         _speedup_sentence(summary, comparison.winner),
     ]
@@ -136,18 +138,22 @@ def headline_sentences(summary: RunSummary) -> list[str]:
     return [f"{capitalise_first_letter(sentence).removesuffix('.')}." for sentence in sentences if sentence]
 
 
-def _winner_sentences(summary: RunSummary, comparison: TwoFastestStrategies) -> list[str]:
+def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> list[str]:
     """Return the sentences on the fastest strategy, the cause, and the effect of swept values, most relevant first."""
-    is_missed = comparison.target and comparison.time_metric == "time_to_samples"
-    missed = f"No strategy reached {comparison.target}; " if is_missed else ""
-    winner_sentence = f"{missed}{comparison.description}"
-    if describe_swept_effects(summary):
-        worst = _two_fastest_at_slowest_values(summary)
-        return [_sweep_effect_sentence(summary, worst), _why_winner_wins(summary, worst or comparison), winner_sentence]
-    cause = _why_winner_wins(summary, comparison)
+    is_missed = fastest_pair.target and fastest_pair.time_metric == "time_to_samples"
+    missed = f"No strategy reached {fastest_pair.target}; " if is_missed else ""
+    winner_sentence = f"{missed}{fastest_pair.description}"
+    if describe_sweep_slowdown(summary):
+        worst = _find_two_fastest_at_slowest_sweep(summary)
+        return [
+            _describe_sweep_effect(summary, worst),
+            _why_winner_wins(summary, worst or fastest_pair),
+            winner_sentence,
+        ]
+    cause = _why_winner_wins(summary, fastest_pair)
     if len(summary.strategies) == 1 and len(summary.curves) == 1:
         return [findings.describe_gain_of_more_workers(summary.curves[0]), winner_sentence, cause]
-    return [winner_sentence, findings.describe_step_time_growth(summary, comparison.winner.condition), cause]
+    return [winner_sentence, findings.describe_step_time_growth(summary, fastest_pair.winner.condition), cause]
 
 
 def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
@@ -158,9 +164,9 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
     return [findings.switch_outcome_sentence(group) for group in groups]
 
 
-def _two_fastest_at_slowest_values(summary: RunSummary) -> TwoFastestStrategies | None:
+def _find_two_fastest_at_slowest_sweep(summary: RunSummary) -> TwoFastestStrategies | None:
     """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
-    worst_effect = sweep_slowdowns(groups_by_swept_values(summary))[0]
+    worst_effect = compute_sweep_slowdowns(groups_by_swept_values(summary))[0]
     comparison = _two_fastest_strategies_at(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
@@ -171,27 +177,30 @@ def _two_fastest_strategies_at(summary: RunSummary, swept_values: str) -> TwoFas
     return _compare_two_fastest_groups(groups, summary)
 
 
-def _sweep_effect_sentence(summary: RunSummary, comparison_at_worst_values: TwoFastestStrategies | None) -> str:
+def _describe_sweep_effect(summary: RunSummary, two_fastest_at_slowest_values: TwoFastestStrategies | None) -> str:
     """Return how much swept values slow down training, and the fastest strategy at the best and worst values."""
-    effect = describe_swept_effects(summary)
-    if comparison_at_worst_values is None or comparison_at_worst_values.rival is None:
+    effect = describe_sweep_slowdown(summary)
+    if two_fastest_at_slowest_values is None or two_fastest_at_slowest_values.rival is None:
         return effect
-    worst_effect = sweep_slowdowns(groups_by_swept_values(summary))[0]
+    worst_effect = compute_sweep_slowdowns(groups_by_swept_values(summary))[0]
     least = _two_fastest_strategies_at(summary, worst_effect.before.condition)
-    compared = [comparison_at_worst_values, least] if least and least.rival else [comparison_at_worst_values]
+    compared = [two_fastest_at_slowest_values, least] if least and least.rival else [two_fastest_at_slowest_values]
     return "; ".join([effect, *(_fastest_strategy_clause(comparison) for comparison in compared)])
 
 
-def _fastest_strategy_clause(comparison: TwoFastestStrategies) -> str:
+def _fastest_strategy_clause(fastest_pair: TwoFastestStrategies) -> str:
     """Return a clause such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
-    condition, winner = f"with {comparison.winner.condition}", comparison.winner.strategy
-    rival = comparison.rival.strategy if comparison.rival else ""
-    if comparison.is_tied:
+    condition, winner = f"with {fastest_pair.winner.condition}", fastest_pair.winner.strategy
+    rival = fastest_pair.rival.strategy if fastest_pair.rival else ""
+    if fastest_pair.is_tied:
         return f"{condition}, {winner} and {rival} are too close to call"
-    achievement = f"reaches {comparison.target} first" if comparison.time_metric == "time_to_target" else "is fastest"
-    if not math.isfinite(comparison.time_ratio):
+    achievement = (
+        f"reaches {fastest_pair.target} first" if fastest_pair.time_metric == "time_to_target" else "is fastest"
+    )
+    if not math.isfinite(fastest_pair.second_to_first_ratio):
         return f"{condition}, {winner} {achievement}"
-    return f"{condition}, {winner} {achievement}, {format_number(comparison.time_ratio)} times as fast as {rival}"
+    ratio = format_number(fastest_pair.second_to_first_ratio)
+    return f"{condition}, {winner} {achievement}, {ratio} times as fast as {rival}"
 
 
 def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSummary) -> str:
@@ -200,7 +209,7 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
     For example: "ring: others published a speedup of 2.20 on 16 workers (a report), where their own model predicts
     9.40; here it is 9.13, and our closed form predicts 9.30".
     """
-    last, own_point = published_curve.points[-1], _find_measured_speedup(published_curve, summary)
+    last, own_point = published_curve.points[-1], _find_measured_speedup_at_curve_end(published_curve, summary)
     speedup = f"a speedup of {format_number(last.measured)}" if last.measured else "no measured speedup"
     where = f"on {format_worker_count(last.workers)} ({published_curve.source})"
     model = f", where their own model predicts {format_number(last.predicted)}" if last.predicted else ""
@@ -211,20 +220,20 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
     return f"{sentence}; here it is {measured}, and our closed form predicts {predicted}."
 
 
-def _find_measured_speedup(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
+def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
     """Return the measured speedup on the largest published number of workers; None if that number was not measured."""
     points = (point for curve in summary.curves if curve.strategy == published_curve.strategy for point in curve.points)
     return next((point for point in points if point.workers == published_curve.points[-1].workers), None)
 
 
-def _why_winner_wins(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> str:
+def _why_winner_wins(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> str:
     """Return why the winner is faster than strategies on as many workers: a shorter step phase, or fewer samples."""
-    peers = _same_worker_count_rivals(summary, winner_comparison)
+    peers = _find_same_worker_count_rivals(summary, fastest_pair)
     if not peers:
         return ""
-    winner = winner_comparison.winner
-    causes = [_compare_step_phases(winner, peers)]
-    if winner_comparison.time_metric == "time_to_target":
+    winner = fastest_pair.winner
+    causes = [_describe_step_phase_saving(winner, peers)]
+    if fastest_pair.time_metric == "time_to_target":
         causes += _samples_to_target_clauses(winner, peers)
     text = "; ".join(cause for cause in causes if cause)
     condition = f"with {winner.condition} " if winner.condition else ""
@@ -232,47 +241,47 @@ def _why_winner_wins(summary: RunSummary, winner_comparison: TwoFastestStrategie
     return f"Why: {where}{text}." if text else ""
 
 
-def _same_worker_count_rivals(summary: RunSummary, winner_comparison: TwoFastestStrategies) -> list[TrialGroup]:
+def _find_same_worker_count_rivals(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> list[TrialGroup]:
     """Return the groups of trials of other strategies that ran on as many workers as the fastest strategy.
 
     If there is no such group, or the fastest (winner) is a single worker, return the winner's rival only.
     """
-    winner = winner_comparison.winner
+    winner = fastest_pair.winner
     peers = [
         group
         for group in summary.trial_groups
         if group.strategy != winner.strategy and not group.is_baseline and winner.workers > 1
         if (group.condition, group.workers) == (winner.condition, winner.workers)
     ]
-    return peers or ([winner_comparison.rival] if winner_comparison.rival else [])
+    return peers or ([fastest_pair.rival] if fastest_pair.rival else [])
 
 
-def _compare_step_phases(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> str:
+def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> str:
     """Return a clause on the step phase, such as compute, in which the fastest strategy saves most time.
 
     For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms". Empty if it saves little in every phase.
     """
     saved_s = {
-        phase: max(peer.step_phase_s.get(phase, 0.0) for peer in peer_groups)
-        - winner_group.step_phase_s.get(phase, 0.0)
+        phase: max(peer.mean_s_by_step_phase.get(phase, 0.0) for peer in peer_groups)
+        - winner_group.mean_s_by_step_phase.get(phase, 0.0)
         for phase in PHASE_VERBS
     }
     phase = max(saved_s, key=lambda name: saved_s[name])
-    if saved_s[phase] <= (findings.MIN_CAUSE_RATIO - 1) * winner_group.step_phase_s.get(phase, 0.0):
+    if saved_s[phase] <= (findings.MIN_CAUSE_RATIO - 1) * winner_group.mean_s_by_step_phase.get(phase, 0.0):
         return ""
-    ranked = sorted(peer_groups, key=lambda peer: peer.step_phase_s.get(phase, 0.0))
+    ranked = sorted(peer_groups, key=lambda peer: peer.mean_s_by_step_phase.get(phase, 0.0))
     shown = peer_groups if len(peer_groups) <= findings.MAX_LISTED else [ranked[0], ranked[-1]]
     others = ", ".join(
-        f"{_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
+        f"{_format_short_group_name(peer, winner_group)} for {_format_step_phase_ms(peer, phase)} ms" for peer in shown
     )
     rest = "" if len(peer_groups) <= findings.MAX_LISTED else ", the others for times in between"
-    winner_name = _short_group_name(winner_group, winner_group)
+    winner_name = _format_short_group_name(winner_group, winner_group)
     own = f"{winner_name} {PHASE_VERBS[phase]} {_format_step_phase_ms(winner_group, phase)} ms per step"
     return f"{own}, {others}{rest}"
 
 
 def _format_step_phase_ms(trial_group: TrialGroup, phase_name: str) -> str:
-    return format_number(1000 * trial_group.step_phase_s.get(phase_name, 0.0))
+    return format_number(1000 * trial_group.mean_s_by_step_phase.get(phase_name, 0.0))
 
 
 def _samples_to_target_clauses(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> list[str]:
@@ -283,23 +292,23 @@ def _samples_to_target_clauses(winner_group: TrialGroup, peer_groups: Sequence[T
     if len(peer_groups) <= findings.MAX_LISTED:
         return [_compare_samples_to_target(winner_group, peer) for peer in peer_groups]
     reached = [peer for peer in peer_groups if peer.has_reached_target]
-    missed = [_short_group_name(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
-    with_most_samples = sorted(reached, key=lambda peer: -peer.samples_to_target)[:1]
+    missed = [_format_short_group_name(peer, winner_group) for peer in peer_groups if not peer.has_reached_target]
+    with_most_samples = sorted(reached, key=lambda peer: -peer.mean_samples_to_target)[:1]
     missed_text = f"{', '.join(missed)} miss{'es' * (len(missed) == 1)} the target" if missed else ""
     return [*(_compare_samples_to_target(winner_group, peer) for peer in with_most_samples), missed_text]
 
 
 def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup) -> str:
     """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
-    factor = peer_group.samples_to_target / winner_group.samples_to_target
+    factor = peer_group.mean_samples_to_target / winner_group.mean_samples_to_target
     if not math.isfinite(factor):
-        return f"{_short_group_name(peer_group, winner_group)} misses the target"
+        return f"{_format_short_group_name(peer_group, winner_group)} misses the target"
     if 1 / findings.MIN_CAUSE_RATIO <= factor <= findings.MIN_CAUSE_RATIO:
         return ""
     more, fewer = (peer_group, winner_group) if factor > 1 else (winner_group, peer_group)
     times = format_number(max(factor, 1 / factor))
     staleness = _describe_mean_staleness(more)
-    more_name, fewer_name = (_short_group_name(group, winner_group) for group in (more, fewer))
+    more_name, fewer_name = (_format_short_group_name(group, winner_group) for group in (more, fewer))
     return f"{more_name} needs {times} times the samples of {fewer_name}{staleness}"
 
 
@@ -308,7 +317,7 @@ def _describe_mean_staleness(trial_group: TrialGroup) -> str:
     return f" (its gradients are {sum(means) / len(means):.1f} updates old)" if means and max(means) > 0 else ""
 
 
-def _short_group_name(group: TrialGroup, winner: TrialGroup) -> str:
+def _format_short_group_name(group: TrialGroup, winner: TrialGroup) -> str:
     """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
     if group.is_baseline:
         return "one worker alone"

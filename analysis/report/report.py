@@ -10,8 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from analysis.figures import FIGURES, AnalysedRun, Drawing
-from analysis.figures.drawing.balance import format_worker_count_rule
+from analysis.figures import FIGURES, AnalysedRun, CaptionedFigure
+from analysis.figures.drawing.balance import format_balance_rule
 from analysis.figures.drawing.save import save_drawing_files
 from analysis.figures.drawing.style import BACKGROUND, DARK_PAGE_COLOURS, FAINT_GREY, FOREGROUND, figure_style_context
 from analysis.reading.parallel import ProcessPool, create_process_pool
@@ -30,7 +30,7 @@ PAGE_COLOURS = {FOREGROUND: "var(--ink)", BACKGROUND: "var(--paper)", FAINT_GREY
 
 
 TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {  # name in templates -> function
-    "balance_rule": format_worker_count_rule,
+    "balance_rule": format_balance_rule,
     "difference": wording.format_signed_percentage,
     "milliseconds": wording.format_milliseconds,
     "number": wording.format_number,
@@ -54,8 +54,8 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
 
     Args:
         run_folder: folder of the run.
-        pool: processes that share the work; None starts some for this report only. A pool that was started before this
-            module was imported has its processes ready earlier.
+        pool: processes that share the work; None starts some for this report only. A pool that was
+            started before this module was imported has its processes ready earlier.
 
     Raises:
         UserError: `run_folder` is not the folder of a run.
@@ -66,15 +66,16 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
             own_pool.preload_module("analysis.results.analyse_trial")
             return write_report(run_folder, own_pool)
     table, run_summary = analyse_run(folder, pool, write=True)
-    pool.preload_module(__name__)  # helper processes import this module while this process draws the first figures
+    # The pool's processes import this module while this process draws the first figures.
+    pool.preload_module(__name__)
     summary.write_summary(folder, run_summary)
-    save = partial(write_figure_panel, folder=folder.figures_folder_path)
+    save = partial(write_figure_for_html_page, figures_folder=folder.figures_folder_path)
     panels = pool.map(save, draw_report_figures(AnalysedRun(table, run_summary)))
     folder.report_path.write_text(render_report_page(folder, run_summary, panels), encoding="utf-8")
     return folder.report_path
 
 
-def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[Drawing]:
+def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
     """Draw all kinds of figures that apply to a run, such as the speedup, and yield them."""
     for figure in FIGURES.values():
         with figure_style_context():
@@ -140,20 +141,20 @@ def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
     return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
 
 
-def write_figure_panel(drawing: Drawing, folder: Path) -> FigurePanel:
+def write_figure_for_html_page(figure_drawing: CaptionedFigure, figures_folder: Path) -> FigurePanel:
     """Write the image and data files of a figure into a folder, and return the figure for an HTML page."""
-    svg = save_drawing_files(drawing, folder).read_text(encoding="utf-8")
-    title = wording.capitalise_first_letter(drawing.title)
-    return FigurePanel(drawing.name, title, drawing.caption, _inline_svg(svg, drawing))
+    svg = save_drawing_files(figure_drawing, figures_folder).read_text(encoding="utf-8")
+    title = wording.capitalise_first_letter(figure_drawing.title)
+    return FigurePanel(figure_drawing.name, title, figure_drawing.caption, _convert_svg_to_html(svg, figure_drawing))
 
 
-def _inline_svg(svg_text: str, drawing: Drawing) -> Markup:
+def _convert_svg_to_html(svg_text: str, drawn_figure: CaptionedFigure) -> Markup:
     """Return an SVG image as an element of an HTML page: no fixed size, unique ids, and colours of the page."""
     body = svg_text[svg_text.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
-    body = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{drawing.name}-", body)
+    body = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{drawn_figure.name}-", body)
     for colour, variable in PAGE_COLOURS.items():
         body = body.replace(colour, variable)
     return Markup(body.replace("<svg", '<svg role="img" aria-hidden="true"', 1))  # noqa: S704 -- our own drawing

@@ -13,9 +13,9 @@ import numpy as np
 from analysis.metrics.speedup import SpeedupCurve
 from analysis.metrics.strategy_comparison import (
     StrategyTimeGap,
-    check_samples_to_target,
-    explain_missing_baselines,
-    find_strategy_time_gap,
+    compare_samples_needed,
+    explain_unchecked_samples,
+    find_group_time_gap,
 )
 from analysis.report.wording import capitalise_first_letter, format_number, format_percentage, format_worker_count
 from analysis.results.excluded_trials import describe_excluded_trials
@@ -42,7 +42,7 @@ class FastestStrategy:
     time_metric: TimeMetric
 
     @property
-    def p_value(self) -> float | None:
+    def p_value_vs_second_fastest(self) -> float | None:
         """p-value of no difference between the fastest and the second strategy (Holm); None without a test."""
         return self.difference.p_adjusted if self.difference else None
 
@@ -52,18 +52,18 @@ class FastestStrategy:
 
         The interval cannot decide this: the pair was chosen because it lies far apart.
         """
-        return self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
+        return self.p_value_vs_second_fastest is not None and self.p_value_vs_second_fastest < SIGNIFICANCE_LEVEL
 
 
 def summary_sentences(summary: RunSummary) -> list[str]:
     """Return the sentences of a run's summary: the fastest strategies, their efficiencies, and excluded trials."""
-    fastest = {condition: fastest_strategies(summary, condition) for condition in summary.swept_values}
+    fastest = {condition: find_fastest_strategies(summary, condition) for condition in summary.swept_values}
     winners = [_describe_fastest_strategies(*each, summary.target) for each in fastest.items()]
     falls = [describe_efficiency_drop(curve, summary.target) for curve in summary.curves if len(curve.points) > 1]
     sentences = [
         *list(filter(None, winners))[:MAX_SENTENCES_PER_KIND],
         *list(filter(None, falls))[:MAX_SENTENCES_PER_KIND],
-        _describe_time_differences(summary),
+        _describe_time_gaps(summary),
         _fast_convergence_warning(summary),
         _describe_missing_baselines(summary),
         *describe_excluded_trials(summary),
@@ -71,21 +71,21 @@ def summary_sentences(summary: RunSummary) -> list[str]:
     return [capitalise_first_letter(sentence) for sentence in sentences if sentence]
 
 
-def fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestStrategy]:
+def find_fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestStrategy]:
     """Return the fastest strategy on each number of workers that at least two strategies ran on."""
     members = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
-    candidates = (_fastest_strategy(groups, summary.time_differences) for groups in by_size if len(groups) > 1)
+    candidates = (_find_fastest_strategy(groups, summary.strategy_time_gaps) for groups in by_size if len(groups) > 1)
     return [fastest for fastest in candidates if fastest is not None]
 
 
-def describe_efficiency_drop(speedup_curve: SpeedupCurve, target: str | None = None) -> str:
+def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | None = None) -> str:
     """Return the number of workers from which a strategy's efficiency is below EXPECTED_EFFICIENCY, as text.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """
-    name = f"{speedup_curve.description}{_describe_time_metric(speedup_curve.of, target)}"
+    name = f"{speedup_curve.description}{_describe_time_fallback(speedup_curve.of, quality_target)}"
     sufficient = list(takewhile(lambda point: point.efficiency >= EXPECTED_EFFICIENCY, speedup_curve.points))
     if len(sufficient) == len(speedup_curve.points):
         last = speedup_curve.points[-1]
@@ -100,10 +100,12 @@ def describe_efficiency_drop(speedup_curve: SpeedupCurve, target: str | None = N
     return f"{fall}, to {format_percentage(first_below.efficiency)}{interval}{before}"
 
 
-def _fastest_strategy(groups: Sequence[TrialGroup], pair_tests: Sequence[StrategyTimeGap]) -> FastestStrategy | None:
+def _find_fastest_strategy(
+    trial_groups: Sequence[TrialGroup], strategy_time_gaps: Sequence[StrategyTimeGap]
+) -> FastestStrategy | None:
     """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
-    time_metric = choose_time_metric(groups)
-    fastest, second = sorted(groups, key=lambda group: group.mean_time_s(time_metric))[:2]
+    time_metric = choose_time_metric(trial_groups)
+    fastest, second = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))[:2]
     fastest_times, second_times = fastest.trial_times_s(time_metric), second.trial_times_s(time_metric)
     fastest_s, second_s = fastest.mean_time_s(time_metric), second.mean_time_s(time_metric)
     if not np.isfinite(fastest_s) or not (fastest_times > 0).all() or not (second_times > 0).all():
@@ -113,23 +115,25 @@ def _fastest_strategy(groups: Sequence[TrialGroup], pair_tests: Sequence[Strateg
         winner=fastest.strategy,
         time_ratio=second_s / fastest_s,
         interval=ratio_interval(second_times, fastest_times, paired=have_same_seeds((fastest, second))),
-        difference=find_strategy_time_gap(fastest, second, pair_tests),
+        difference=find_group_time_gap(fastest, second, strategy_time_gaps),
         shared_seeds=len(fastest.seeds & second.seeds),
         time_metric=time_metric,
     )
 
 
-def _describe_fastest_strategies(swept_values: str, fastest: Sequence[FastestStrategy], target: str | None) -> str:
+def _describe_fastest_strategies(
+    swept_values: str, fastest_strategies: Sequence[FastestStrategy], quality_target: str | None
+) -> str:
     """Return which strategy is fastest on which numbers of workers, and by how much on the most workers.
 
     For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50] (p = 0.003) on 16; ps wins up to 2 workers". A
     strategy "wins" where it differs significantly from the second; otherwise it "is fastest", and the reason follows.
     """
-    if not fastest:
+    if not fastest_strategies:
         return ""
-    last = fastest[-1]
-    winning = [*takewhile(lambda one: one.winner == last.winner and one.is_significant, reversed(fastest))]
-    earlier = fastest[: len(fastest) - len(winning)]
+    last = fastest_strategies[-1]
+    winning = [*takewhile(lambda one: one.winner == last.winner and one.is_significant, reversed(fastest_strategies))]
+    earlier = fastest_strategies[: len(fastest_strategies) - len(winning)]
     earlier_winners = {one.winner: one.workers for one in earlier if one.is_significant}
     up_to = "".join(
         f"; {name} wins up to {format_worker_count(workers)}"
@@ -137,30 +141,30 @@ def _describe_fastest_strategies(swept_values: str, fastest: Sequence[FastestStr
         if name != last.winner
     )
     where = f" ({swept_values})" if swept_values else ""
-    time_metric = _describe_time_metric(last.time_metric, target)
-    margin = f"{_describe_winning_margin(last)}{_format_p_value(last.difference)}{time_metric}"
+    time_metric = _describe_time_fallback(last.time_metric, quality_target)
+    margin = f"{_describe_winning_factor(last)}{_format_p_value(last.difference)}{time_metric}"
     if not winning:
         workers = format_worker_count(last.workers)
-        return f"{last.winner} is fastest on {workers}{where}, {margin}; {_reason_for_no_winner(last)}{up_to}"
+        return f"{last.winner} is fastest on {workers}{where}, {margin}; {_explain_no_significance(last)}{up_to}"
     if len(winning) == 1:
         return f"{last.winner} wins on {format_worker_count(last.workers)}{where}, {margin}{up_to}"
     first_workers = format_worker_count(winning[-1].workers)
     return f"{last.winner} wins from {first_workers} on{where}, {margin} on {last.workers}{up_to}"
 
 
-def _describe_winning_margin(fastest_strategy: FastestStrategy) -> str:
+def _describe_winning_factor(fastest_strategy: FastestStrategy) -> str:
     """Return by which factor the fastest strategy beats the second, or that no other strategy reaches the target."""
     if not np.isfinite(fastest_strategy.time_ratio):
         return "as no other reaches the target"
     return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{_format_interval(fastest_strategy.interval)}"
 
 
-def _describe_time_metric(time_metric: TimeMetric, target: str | None) -> str:
+def _describe_time_fallback(time_metric: TimeMetric, quality_target: str | None) -> str:
     """Return a note if times per sample are compared although there is a training target; else an empty text."""
-    return " by time for the same samples" if target and time_metric == "time_to_samples" else ""
+    return " by time for the same samples" if quality_target and time_metric == "time_to_samples" else ""
 
 
-def _reason_for_no_winner(fastest_strategy: FastestStrategy) -> str:
+def _explain_no_significance(fastest_strategy: FastestStrategy) -> str:
     """Return why the fastest strategy does not count as significantly faster than the second."""
     if fastest_strategy.interval is None:
         return "each ran once: no interval"
@@ -169,12 +173,12 @@ def _reason_for_no_winner(fastest_strategy: FastestStrategy) -> str:
     return "repeats do not differ significantly from the next strategy's"
 
 
-def _format_p_value(difference: StrategyTimeGap | None) -> str:
+def _format_p_value(strategy_time_gap: StrategyTimeGap | None) -> str:
     """Return the p-value of a comparison as text, with the number of shared seeds if some repeats lack a partner."""
-    if difference is None:
+    if strategy_time_gap is None:
         return ""
-    seeds = f" over {difference.comparison.pairs} shared seeds" if difference.has_unpaired_repeats else ""
-    p_value = difference.p_adjusted
+    seeds = f" over {strategy_time_gap.comparison.pairs} shared seeds" if strategy_time_gap.has_unpaired_repeats else ""
+    p_value = strategy_time_gap.p_adjusted
     return f" (p = {p_value:.2g}{seeds})" if p_value >= MIN_SHOWN_P_VALUE else f" (p < {MIN_SHOWN_P_VALUE:g}{seeds})"
 
 
@@ -189,9 +193,9 @@ def _format_efficiency_interval(speedup_interval: Interval | None, worker_count_
     return f" [{low}, {high}]"
 
 
-def _describe_time_differences(summary: RunSummary) -> str:
+def _describe_time_gaps(summary: RunSummary) -> str:
     """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
-    differences = summary.time_differences
+    differences = summary.strategy_time_gaps
     if not differences:
         return ""
     significant = sum(difference.p_adjusted < SIGNIFICANCE_LEVEL for difference in differences)
@@ -204,7 +208,7 @@ def _describe_time_differences(summary: RunSummary) -> str:
 
 def _fast_convergence_warning(summary: RunSummary) -> str:
     """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
-    names = [name for name, check in check_samples_to_target(summary.trial_groups).items() if check.is_too_fast]
+    names = [name for name, check in compare_samples_needed(summary.trial_groups).items() if check.converges_too_fast]
     if not names:
         return ""
     need = "needs" if len(names) == 1 else "need"
@@ -213,6 +217,6 @@ def _fast_convergence_warning(summary: RunSummary) -> str:
 
 def _describe_missing_baselines(summary: RunSummary) -> str:
     """Return why some strategies' samples to target could not be compared with those of one worker alone."""
-    reason = explain_missing_baselines(summary.trial_groups)
-    some = " for some strategies" if check_samples_to_target(summary.trial_groups) else ""
+    reason = explain_unchecked_samples(summary.trial_groups)
+    some = " for some strategies" if compare_samples_needed(summary.trial_groups) else ""
     return f"samples to target not compared with a baseline{some}: {reason}" if reason else ""

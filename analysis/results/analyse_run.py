@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from analysis.metrics.achieved_properties import merge_properties_over_trials
+from analysis.metrics.achieved_properties import merge_over_trials
 from analysis.reading.damage import FileProblem
 from analysis.reading.parallel import ProcessPool, create_process_pool
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTables
+from analysis.reading.run_table import RunLogTables
 from analysis.results import summary
 from analysis.results.analyse_trial import AnalysedTrial, analyse_trial
 from analysis.results.summary import RunSummary
@@ -14,7 +14,7 @@ from analysis.results.summary import RunSummary
 
 def analyse_run(
     run_folder: RunFolder, pool: ProcessPool | None = None, *, write: bool = False
-) -> tuple[RunTables, RunSummary]:
+) -> tuple[RunLogTables, RunSummary]:
     """Analyse all trials of a run: return the tables of the trials that can be read, and the summary of the run.
 
     The tables have only those columns of steps that figures need.
@@ -34,6 +34,6 @@ def analyse_run(
     analysed = pool.map(partial(analyse_trial, write=write), run_folder.trial_folders)
     trials = [each for each in analysed if isinstance(each, AnalysedTrial)]
     unread_damage = tuple(each for each in analysed if isinstance(each, FileProblem))
-    table = RunTables(run_folder, tuple(trial.table for trial in trials), unread_damage)
-    proofs = merge_properties_over_trials(proof for trial in trials for proof in trial.proofs)
+    table = RunLogTables(run_folder, tuple(trial.table for trial in trials), unread_damage)
+    proofs = merge_over_trials(proof for trial in trials for proof in trial.proofs)
     return table, summary.build_run_summary(table, [trial.result for trial in trials], proofs)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from analysis.checks import fidelity
-from analysis.metrics.achieved_properties import ClusterProperty, cluster_properties
+from analysis.metrics.achieved_properties import DeclaredVsAchieved, list_achieved_properties
 from analysis.reading import trial_record as record
-from analysis.reading.damage import FileProblem, read_or_report_damage
+from analysis.reading.damage import FileProblem, read_trial_or_damage
 from analysis.reading.mllog import NodeLog
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTables, read_node_logs, read_trial
+from analysis.reading.run_table import TrialLogTables, read_node_logs, read_trial_tables
 from analysis.results.trial_result import TrialResult, measure_trial
 
 FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of steps that figures read
@@ -29,9 +29,9 @@ class AnalysedTrial:
     time, and most of them are copied from a helper process.
     """
 
-    table: TrialTables
+    table: TrialLogTables
     result: TrialResult
-    proofs: tuple[ClusterProperty, ...]  # declared and achieved properties
+    proofs: tuple[DeclaredVsAchieved, ...]  # declared and achieved properties
 
 
 def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileProblem:
@@ -45,21 +45,21 @@ def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> Analysed
 
 def _read_and_measure_trial(trial_folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileProblem:
     """Analyse one trial. The memory of its logs is freed when the function returns, without garbage collection."""
-    read = read_or_report_damage(trial_folder, _read_logs_and_table)
+    read = read_trial_or_damage(trial_folder, _read_logs_and_tables)
     return read if isinstance(read, FileProblem) else _measure_and_save_trial(trial_folder, *read, write=write)
 
 
-def _read_logs_and_table(trial_folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialTables]:
+def _read_logs_and_tables(trial_folder: TrialFolder) -> tuple[Mapping[str, NodeLog], TrialLogTables]:
     logs = read_node_logs(trial_folder)
-    return logs, read_trial(trial_folder, logs)
+    return logs, read_trial_tables(trial_folder, logs)
 
 
 def _measure_and_save_trial(
-    trial_folder: TrialFolder, logs: Mapping[str, NodeLog], trial_tables: TrialTables, *, write: bool
+    trial_folder: TrialFolder, logs: Mapping[str, NodeLog], trial_tables: TrialLogTables, *, write: bool
 ) -> AnalysedTrial:
-    verdicts, proofs = fidelity.run_trial_checks(trial_tables), cluster_properties(trial_tables)
+    verdicts, proofs = fidelity.run_trial_checks(trial_tables), list_achieved_properties(trial_tables)
     if write:
-        record.write_log_and_steps(trial_folder, trial_tables, logs)
+        record.write_log_and_step_table(trial_folder, trial_tables, logs)
         fidelity.write_fidelity_json(trial_folder, trial_tables, verdicts, proofs)
     table = replace(trial_tables, steps=trial_tables.steps[FIGURE_STEP_COLUMNS])
     return AnalysedTrial(table, measure_trial(trial_tables, verdicts.values()), proofs)

@@ -27,7 +27,7 @@ def _describe_trials_not_run(summary: RunSummary) -> str:
     if not count:
         return ""
     reason = "the run was interrupted" if _interrupted_trial_ids(summary) else "the run ended early or is still running"
-    return f"{_format_trial_count(count, summary)} {'has' if count == 1 else 'have'} not run: {reason}"
+    return f"{_format_count_of_planned(count, summary)} {'has' if count == 1 else 'have'} not run: {reason}"
 
 
 def _describe_unusable_trials(summary: RunSummary) -> str:
@@ -36,7 +36,8 @@ def _describe_unusable_trials(summary: RunSummary) -> str:
     if not count:
         return ""
     counts = ", ".join(f"{reason_count} {reason}" for reason, reason_count in reasons.items() if reason_count)
-    return f"{_format_trial_count(count, summary)} {'is' if count == 1 else 'are'} excluded from comparisons: {counts}"
+    subject = f"{_format_count_of_planned(count, summary)} {'is' if count == 1 else 'are'}"
+    return f"{subject} excluded from comparisons: {counts}"
 
 
 def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
@@ -67,5 +68,5 @@ def _unreadable_trial_ids(summary: RunSummary) -> set[str]:
     return _damaged_trial_ids(summary) - {trial.id for trial in summary.trials}
 
 
-def _format_trial_count(trial_count: int, summary: RunSummary) -> str:
+def _format_count_of_planned(trial_count: int, summary: RunSummary) -> str:
     return f"{trial_count} of {count_planned_trials(summary)} trials"

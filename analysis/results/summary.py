@@ -9,15 +9,15 @@ from typing import Any
 
 from analysis.checks.network.mechanisms import declared_link_properties, shaping_mechanism_name
 from analysis.checks.verdict import VerdictLevel, worst_level
-from analysis.metrics.achieved_properties import ClusterProperty
+from analysis.metrics.achieved_properties import DeclaredVsAchieved
 from analysis.metrics.speedup import SpeedupCurve, speedup_curves
 from analysis.metrics.strategy_comparison import StrategyTimeGap, compare_strategies
-from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s
-from analysis.metrics.strategy_switch_verdict import judge_strategy_switch, trial_pair_qualities
-from analysis.metrics.worker_choice import WorkerCountChoice, choose_worker_counts_of_curve
+from analysis.metrics.strategy_switch import StrategySwitchResult, staleness_cost_s_per_batch
+from analysis.metrics.strategy_switch_verdict import find_final_model_qualities, judge_strategy_switch
+from analysis.metrics.worker_choice import RuleAndWorkerCount, choose_worker_counts_of_curve
 from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder, write_json
-from analysis.reading.run_table import RunTables
+from analysis.reading.run_table import RunLogTables
 from analysis.reading.switch_record import NEVER_SWITCHED
 from analysis.results.trial_result import SweepLabels, TrialGroup, TrialResult, TrialStatus, group_trials
 from services.scenario.published_curves import PublishedCurve
@@ -39,12 +39,12 @@ class RunSummary:
     status: TrialStatus
     trials: list[TrialResult]
     curves: list[SpeedupCurve]
-    balance: list[WorkerCountChoice]
+    balance: list[RuleAndWorkerCount]
     # Keys that were added later:
     run: str
     question: str
     rungs: dict[str, list[str]]  # property of links -> mechanisms that enforced it, over all trials
-    proofs: list[ClusterProperty]
+    proofs: list[DeclaredVsAchieved]
     published: tuple[PublishedCurve, ...] = ()  # published results that the scenario quotes
     damage: list[str] = field(default_factory=list)  # problems of the run's files: "file:line: problem"
     not_run: list[str] = field(default_factory=list)  # planned trials that have not run
@@ -55,7 +55,7 @@ class RunSummary:
         return group_trials(self.trials)
 
     @cached_property
-    def time_differences(self) -> tuple[StrategyTimeGap, ...]:
+    def strategy_time_gaps(self) -> tuple[StrategyTimeGap, ...]:
         """Differences in time between all pairs of strategies that share at least two seeds."""
         return compare_strategies(self.trial_groups)
 
@@ -88,7 +88,7 @@ class RunSummary:
 
 
 def build_run_summary(
-    run_tables: RunTables, trial_results: list[TrialResult], cluster_properties: tuple[ClusterProperty, ...]
+    run_tables: RunLogTables, trial_results: list[TrialResult], achieved_properties: tuple[DeclaredVsAchieved, ...]
 ) -> RunSummary:
     """Compare the measured trials of a run and return its summary."""
     trial_results = _judge_time_saved_by_switch(trial_results, run_tables)
@@ -111,69 +111,81 @@ def build_run_summary(
         run=run_tables.folder.path.resolve().name,
         question=run_tables.folder.first_scenario_comment,
         rungs=_collect_shaping_mechanisms(run_tables),
-        proofs=list(cluster_properties),
+        proofs=list(achieved_properties),
         published=run_tables.folder.published_speedups,
-        damage=_merge_equal_damage(run_tables.file_damage),
+        damage=_merge_file_problems(run_tables.file_damage),
         not_run=list(run_tables.folder.trials_not_run),
     )
 
 
-def _merge_equal_damage(file_damages: Sequence[FileProblem]) -> list[str]:
+def _merge_file_problems(file_problems: Sequence[FileProblem]) -> list[str]:
     """Return one text per file and problem, such as "… (and 12 more lines)", for all damaged lines of a run."""
     same: dict[tuple[str, str, str], list[FileProblem]] = {}
-    for damage in file_damages:
+    for damage in file_problems:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
     return [f"{first}{f' (and {len(rest)} more lines)' if rest else ''}" for first, *rest in same.values()]
 
 
-def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunTables) -> list[TrialResult]:
+def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTables) -> list[TrialResult]:
     """Return the trials, with a verdict on each strategy switch, by comparison with a trial that did not switch."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
 
-    def uses_only_first_strategy(unswitched: TrialResult, switched: TrialResult) -> bool:
-        """Return whether `unswitched` trained with the first strategy of `switched` only, as it never switched."""
-        if unswitched.switch and unswitched.switch.outcome == NEVER_SWITCHED:
-            return _drop_switch_keys(unswitched, strategies) == _drop_switch_keys(switched, strategies)
-        has_same_labels = unswitched.labels.items() <= switched.labels.items()
-        return has_same_labels and strategies[unswitched.id] == strategies[switched.id].get("before")
+    def keeps_initial_strategy(unswitched_trial: TrialResult, switched_trial: TrialResult) -> bool:
+        """Return whether `unswitched_trial` trained only with the first strategy of `switched_trial`."""
+        if unswitched_trial.switch and unswitched_trial.switch.outcome == NEVER_SWITCHED:
+            return _drop_switch_time_keys(unswitched_trial, strategies) == _drop_switch_time_keys(
+                switched_trial, strategies
+            )
+        has_same_labels = unswitched_trial.labels.items() <= switched_trial.labels.items()
+        return has_same_labels and strategies[unswitched_trial.id] == strategies[switched_trial.id].get("before")
 
-    def find_same_seed_unswitched(trial: TrialResult) -> TrialResult | None:
+    def find_unswitched_trial(switched_trial: TrialResult) -> TrialResult | None:
         """Return a finished trial with the same seed and workers that did not switch strategies."""
-        finished = (other for other in trials if other.is_finished and other.id != trial.id)
-        same_seed = (other for other in finished if (other.seed, other.workers) == (trial.seed, trial.workers))
-        return next((other for other in same_seed if uses_only_first_strategy(other, trial)), None)
+        finished = (other for other in trials if other.is_finished and other.id != switched_trial.id)
+        same_seed = (
+            other for other in finished if (other.seed, other.workers) == (switched_trial.seed, switched_trial.workers)
+        )
+        return next((other for other in same_seed if keeps_initial_strategy(other, switched_trial)), None)
 
-    pairs = [(trial, find_same_seed_unswitched(trial)) for trial in trials if trial.is_finished and trial.switch]
-    return [_add_strategy_switch_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
+    pairs = [(trial, find_unswitched_trial(trial)) for trial in trials if trial.is_finished and trial.switch]
+    return [_add_time_saved_verdict(trial, trial.switch, pairs) if trial.switch else trial for trial in trials]
 
 
-def _drop_switch_keys(trial: TrialResult, settings: Mapping[str, dict[str, Any]]) -> tuple[dict[str, Any], SweepLabels]:
+def _drop_switch_time_keys(
+    trial_result: TrialResult, settings_by_trial: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Any], SweepLabels]:
     """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
-    time_paths = tuple(f"strategies.{trial.strategy}.{key}" for key in SWITCH_TIME_KEYS)
-    strategy = {key: value for key, value in settings[trial.id].items() if key not in SWITCH_TIME_KEYS}
-    return strategy, {key: value for key, value in trial.labels.items() if not key.startswith(time_paths)}
+    time_paths = tuple(f"strategies.{trial_result.strategy}.{key}" for key in SWITCH_TIME_KEYS)
+    strategy = {key: value for key, value in settings_by_trial[trial_result.id].items() if key not in SWITCH_TIME_KEYS}
+    return strategy, {key: value for key, value in trial_result.labels.items() if not key.startswith(time_paths)}
 
 
-def _add_strategy_switch_verdict(
-    trial: TrialResult, switch: StrategySwitchResult, switch_pairs: Sequence[tuple[TrialResult, TrialResult | None]]
+def _add_time_saved_verdict(
+    trial: TrialResult,
+    switch_result: StrategySwitchResult,
+    switch_trial_pairs: Sequence[tuple[TrialResult, TrialResult | None]],
 ) -> TrialResult:
     """Return a trial with the verdict on whether its strategy switch saved time.
 
-    `switch_pairs` are trials that switched, each with one of the same seed that did not. The verdict compares the
+    The pairs are trials that switched, each with one of the same seed that did not. The verdict compares the
     times of the trial's own pair, and the model quality of the pairs of all repeats.
     """
-    if switch.gain is None:
+    if switch_result.gain is None:
         return trial
-    repeats = [pair for pair in switch_pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)]
+    repeats = [
+        pair for pair in switch_trial_pairs if (pair[0].strategy, pair[0].labels) == (trial.strategy, trial.labels)
+    ]
     unswitched = next((other for switched, other in repeats if switched.id == trial.id), None)
-    qualities = trial_pair_qualities([(switched, other) for switched, other in repeats if other])
+    qualities = find_final_model_qualities([(switched, other) for switched, other in repeats if other])
     judged = judge_strategy_switch(trial, unswitched, qualities)
     needed, needed_unswitched = trial.samples_to_target, unswitched.samples_to_target if unswitched else None
-    stale = staleness_cost_s(switch, needed, needed_unswitched) if needed and needed_unswitched else None
-    return replace(trial, switch=replace(switch, verdict=judged.verdict, quality=judged.quality, stale_s=stale))
+    stale = (
+        staleness_cost_s_per_batch(switch_result, needed, needed_unswitched) if needed and needed_unswitched else None
+    )
+    return replace(trial, switch=replace(switch_result, verdict=judged.verdict, quality=judged.quality, stale_s=stale))
 
 
-def _collect_shaping_mechanisms(run_tables: RunTables) -> dict[str, list[str]]:
+def _collect_shaping_mechanisms(run_tables: RunLogTables) -> dict[str, list[str]]:
     """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial.
 
     A mechanism that was not recorded is `unknown`.

@@ -24,7 +24,7 @@ class SweepSlowdown:
         return self.before.strategy
 
     @property
-    def time_ratio(self) -> float:
+    def slowdown_ratio(self) -> float:
         """Time for the same number of samples with the second swept values / time with the first."""
         return seconds_per_sample(self.after) / seconds_per_sample(self.before)
 
@@ -44,34 +44,34 @@ def groups_by_swept_values(summary: RunSummary) -> list[list[TrialGroup]]:
     return group_lists
 
 
-def sweep_slowdowns(groups_by_strategy: Sequence[Sequence[TrialGroup]]) -> list[SweepSlowdown]:
+def compute_sweep_slowdowns(strategy_groups: Sequence[Sequence[TrialGroup]]) -> list[SweepSlowdown]:
     """Return how much the swept values slow down each strategy, the smallest effect first.
 
     All effects are between the same two combinations: those with the largest ratio of times for any strategy.
     """
-    timed = (groups for groups in groups_by_strategy if all(seconds_per_sample(group) for group in groups))
-    pairs = [_fastest_and_slowest_group(groups) for groups in timed]
+    timed = (groups for groups in strategy_groups if all(seconds_per_sample(group) for group in groups))
+    pairs = [_find_fastest_and_slowest(groups) for groups in timed]
     if not pairs:
         return []
-    fastest, slowest = max(pairs, key=lambda pair: SweepSlowdown(*pair).time_ratio)
-    effects = _slowdowns_between_values(groups_by_strategy, fastest.condition, slowest.condition)
-    return sorted(effects, key=lambda effect: effect.time_ratio)
+    fastest, slowest = max(pairs, key=lambda pair: SweepSlowdown(*pair).slowdown_ratio)
+    effects = _find_sweep_slowdowns(strategy_groups, fastest.condition, slowest.condition)
+    return sorted(effects, key=lambda effect: effect.slowdown_ratio)
 
 
-def describe_swept_effects(summary: RunSummary) -> str:
+def describe_sweep_slowdown(summary: RunSummary) -> str:
     """Return a clause on how much the swept values slow down training; empty if nothing can be compared.
 
     Example: "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat".
     """
-    effects = sweep_slowdowns(groups_by_swept_values(summary))
+    effects = compute_sweep_slowdowns(groups_by_swept_values(summary))
     if not effects:
         return ""
     if len(effects) == 1 and len(groups := _sweep_with_most_values(summary)) > COMPARED_CONDITION_COUNT:
         return _describe_all_swept_values(groups)
     smallest, *larger = effects
-    parts = [f"{format_number(smallest.time_ratio)} times as long with {smallest.strategy}"]
+    parts = [f"{format_number(smallest.slowdown_ratio)} times as long with {smallest.strategy}"]
     listed_effects, rest = (larger, "") if len(larger) < MAX_LISTED_STRATEGIES else (larger[-1:], ", others in between")
-    parts += [f"{format_number(effect.time_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
+    parts += [f"{format_number(effect.slowdown_ratio)} with {effect.strategy}{rest}" for effect in listed_effects]
     return f"from {smallest.before.condition} to {smallest.after.condition}, the same samples take {', '.join(parts)}"
 
 
@@ -83,11 +83,11 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
     """Return a clause that compares the times of one strategy for all swept values with those for the first."""
     first, *others = trial_groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
-    conditions = join_names(omit_shared_swept_key(group.condition for group in others))
+    conditions = join_names(omit_repeated_keys(group.condition for group in others))
     return f"with {conditions} the same samples take {first.strategy} {ratios} times as long as with {first.condition}"
 
 
-def omit_shared_swept_key(swept_values: Iterable[str]) -> list[str]:
+def omit_repeated_keys(swept_values: Iterable[str]) -> list[str]:
     """Shorten swept values for a list: if all have the same key, only the first keeps it: "fraction 0.0", "0.125"."""
     names = list(swept_values)
     keys = {name.rpartition(" ")[0] for name in names}
@@ -99,18 +99,18 @@ def seconds_per_sample(trial_group: TrialGroup) -> float:
     return trial_group.mean_time_s("time_to_samples")
 
 
-def _fastest_and_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, TrialGroup]:
+def _find_fastest_and_slowest(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, TrialGroup]:
     ranked = sorted(trial_groups, key=seconds_per_sample)
     return ranked[0], ranked[-1]
 
 
-def _slowdowns_between_values(
-    groups_by_strategy: Sequence[Sequence[TrialGroup]], first_values: str, last_values: str
+def _find_sweep_slowdowns(
+    strategy_groups: Sequence[Sequence[TrialGroup]], first_swept_values: str, last_swept_values: str
 ) -> Iterator[SweepSlowdown]:
     """Yield the effect of changing between two combinations of swept values on each strategy that ran with both."""
-    for groups in groups_by_strategy:
+    for groups in strategy_groups:
         by_condition = {group.condition: group for group in groups}
-        if not {first_values, last_values} <= by_condition.keys():
+        if not {first_swept_values, last_swept_values} <= by_condition.keys():
             continue
-        if seconds_per_sample(by_condition[first_values]):
-            yield SweepSlowdown(by_condition[first_values], by_condition[last_values])
+        if seconds_per_sample(by_condition[first_swept_values]):
+            yield SweepSlowdown(by_condition[first_swept_values], by_condition[last_swept_values])

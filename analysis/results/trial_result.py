@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.metrics.event_outcomes import PlannedEventTimes, planned_event_times
+from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
 from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_median_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.staleness import staleness_statistics
@@ -19,9 +19,9 @@ from analysis.metrics.step_seconds import (
     step_time_statistics,
     typical_step_s,
 )
-from analysis.metrics.strategy_switch import StrategySwitchResult, measure_strategy_switch
+from analysis.metrics.strategy_switch import StrategySwitchResult, measure_switch_times
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.statistics.centre import Floats, olympic_mean
 
 TrialStatus = Literal["success", "missed_target", "failed", "aborted"]
@@ -68,7 +68,7 @@ class TrialResult:
     declared_samples_per_second: float | None  # sum over the workers
     target: str | None
     status_reason: str
-    events: list[PlannedEventTimes]
+    events: list[PlannedVsActualTimes]
     typical_step_seconds: float | None  # measured counterpart of the predicted step: see `typical_of`
     predicted_samples_per_second: float | None  # of all workers, dropped gradients included
     switch: StrategySwitchResult | None = None  # of a strategy that switches
@@ -90,7 +90,7 @@ class TrialResult:
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
 
     @property
-    def step_statistic_name(self) -> StepStatistic:
+    def step_time_mean_or_median_name(self) -> StepStatistic:
         """Whether a mean or a median of the measured step times is compared with the predicted step time.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
@@ -112,7 +112,7 @@ class TrialResult:
         return self.measured_step_seconds / self.predicted_step_seconds - 1
 
 
-def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict]) -> TrialResult:
+def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdict]) -> TrialResult:
     """Return all metrics of one trial, given the verdicts of its checks."""
     plan, fidelity_verdicts = trial.plan, tuple(fidelity_verdicts)
     status, reason = _determine_trial_status(trial)
@@ -148,10 +148,10 @@ def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict])
         declared_samples_per_second=plan.declared_samples_per_second,
         target=str(plan.target) if plan.target else None,
         status_reason=reason,
-        events=planned_event_times(trial),
+        events=find_event_times(trial),
         typical_step_seconds=typical_step_s(trial),
         predicted_samples_per_second=plan.predicted_samples_per_second,
-        switch=measure_strategy_switch(trial),
+        switch=measure_switch_times(trial),
         evaluation_samples=evaluation_interval_samples(trial),
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
@@ -159,7 +159,7 @@ def measure_trial(trial: TrialTables, fidelity_verdicts: Iterable[CheckVerdict])
     )
 
 
-def _determine_trial_status(trial: TrialTables) -> tuple[TrialStatus, str]:
+def _determine_trial_status(trial: TrialLogTables) -> tuple[TrialStatus, str]:
     """Return whether a trial succeeded, missed its target, failed or was aborted, and the reason.
 
     The engine's status decides first, then the coordinator's final log event, then whether the target was reached.
@@ -176,7 +176,7 @@ def _determine_trial_status(trial: TrialTables) -> tuple[TrialStatus, str]:
     return _status_of_unsuccessful_training(trial) or ("success", reason)
 
 
-def _status_of_unsuccessful_training(trial: TrialTables) -> tuple[TrialStatus, str] | None:
+def _status_of_unsuccessful_training(trial: TrialLogTables) -> tuple[TrialStatus, str] | None:
     """Return status and reason if training was aborted, diverged or missed its target; None if it succeeded."""
     reason = str(trial.run_stop.get("reason", ""))
     if trial.plan.target is None and trial.run_stop.get("status") == "aborted":
@@ -253,12 +253,12 @@ class TrialGroup:
         return np.array([_infinite_if_none(trial.samples_to_target) for trial in self.trials_by_seed])
 
     @property
-    def samples_to_target(self) -> float:
+    def mean_samples_to_target(self) -> float:
         """Mean samples to the target without the extreme trials (olympic mean); infinite if too many missed it."""
         return float(olympic_mean(self.samples_to_target_by_seed))
 
     @property
-    def evaluation_interval_samples(self) -> float:
+    def max_eval_gap_samples(self) -> float:
         """Most samples between evaluations, by which samples to target are rounded up; 0 if the target was missed."""
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
@@ -277,7 +277,7 @@ class TrialGroup:
         return _mean_or_none([trial.step_seconds["p50"] for trial in self.trials if trial.step_seconds])
 
     @property
-    def typical_measured_step_s(self) -> float | None:
+    def measured_step_s(self) -> float | None:
         """Measured step time to compare with predictions, in seconds, averaged over the repeated trials."""
         return _mean_or_none([trial.typical_step_seconds for trial in self.trials if trial.typical_step_seconds])
 
@@ -288,7 +288,7 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean step time in seconds, comparable with the sum of `step_phase_s`; averaged over the trials."""
+        """Predicted mean step time, comparable with the sum of `mean_s_by_step_phase`; averaged over the trials."""
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
@@ -299,7 +299,7 @@ class TrialGroup:
         return _mean_or_none([1 / rate for rate in rates if rate])
 
     @property
-    def step_phase_s(self) -> dict[str, float]:
+    def mean_s_by_step_phase(self) -> dict[str, float]:
         """Seconds in each phase of a step, such as compute, averaged over the repeated trials; empty if unlogged."""
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}

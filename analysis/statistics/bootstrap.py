@@ -74,13 +74,13 @@ def _bca_interval(sample_arrays: SampleArrays, statistic_function: StatisticFunc
     """
     from scipy.stats import bootstrap  # noqa: PLC0415 -- its import takes half a second, and only repeated runs need it
 
-    def resampled_statistic(*resampled: Floats, axis: int) -> Floats:  # noqa: ARG001 -- it is always the last one
+    def compute_statistic(*resampled: Floats, axis: int) -> Floats:  # noqa: ARG001 -- it is always the last one
         return statistic_function(*resampled)
 
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # warnings of undefined intervals
         result = bootstrap(
             sample_arrays,
-            resampled_statistic,
+            compute_statistic,
             n_resamples=BOOTSTRAP_DRAWS,
             confidence_level=LEVEL_PERCENT / 100,
             method="BCa",

@@ -23,43 +23,53 @@ class ConvergenceCheck:
     p_value: float  # one-sided, of needing no fewer samples; `holm_adjust` adjusts several
 
     @property
-    def is_too_fast(self) -> bool:
+    def converges_too_fast(self) -> bool:
         """Whether the strategy needs significantly fewer samples than the reference, which hints at a bug."""
         return self.p_value < SIGNIFICANCE_LEVEL
 
 
-def compare_samples_with_reference(
-    samples_to_target: Floats, reference_samples: Floats, evaluation_intervals: tuple[float, float] = (0.0, 0.0)
+def compare_convergence(
+    samples_to_target_by_run: Floats,
+    reference_samples_by_run: Floats,
+    evaluation_intervals: tuple[float, float] = (0.0, 0.0),
 ) -> ConvergenceCheck:
     """Test whether a strategy needs fewer samples to the target than a reference, by Welch's t-test (1947).
 
     Runs that missed the target are infinite; a strategy with such a run is never suspicious.
 
     Args:
-        samples_to_target: samples to target of each run.
-        reference_samples: samples to target of each run of the reference.
-        evaluation_intervals: samples between evaluations, for both sides: samples to target are rounded up to these.
+        samples_to_target_by_run: samples to target of each run.
+        reference_samples_by_run: samples to target of each run of the reference.
+        evaluation_intervals: samples between evaluations, for both sides: sample counts are rounded up to these.
             Equal runs are as uncertain as their rounding; with 0 they count as exact.
 
     Raises:
         ValueError: the reference did not converge, or either side has a single run, whose spread is unknown.
     """
-    if not np.isfinite(reference_samples).all():
+    if not np.isfinite(reference_samples_by_run).all():
         raise ValueError("a run of the reference missed its target; use a reference whose runs all reached it")
-    if min(samples_to_target.size, reference_samples.size) == 1:
+    if min(samples_to_target_by_run.size, reference_samples_by_run.size) == 1:
         raise ValueError("a single run has no spread to test by; give two runs or more on both sides")
-    if not np.isfinite(samples_to_target).all():
+    if not np.isfinite(samples_to_target_by_run).all():
         return ConvergenceCheck(np.inf, 1.0)
-    mean_difference = float(samples_to_target.mean() - reference_samples.mean())
-    p_value = _welch_p_value(mean_difference, (samples_to_target, reference_samples), evaluation_intervals)
-    return ConvergenceCheck(float(samples_to_target.mean() / reference_samples.mean()), p_value)
+    mean_difference = float(samples_to_target_by_run.mean() - reference_samples_by_run.mean())
+    p_value = _compute_welch_p_value(
+        mean_difference, (samples_to_target_by_run, reference_samples_by_run), evaluation_intervals
+    )
+    return ConvergenceCheck(float(samples_to_target_by_run.mean() / reference_samples_by_run.mean()), p_value)
 
 
-def _welch_p_value(mean_gap: float, samples: tuple[Floats, Floats], evaluation_intervals: tuple[float, float]) -> float:
+def _compute_welch_p_value(
+    mean_difference: float, samples_to_target: tuple[Floats, Floats], evaluation_intervals: tuple[float, float]
+) -> float:
     """Return the one-sided p-value of Welch's t-test; each mean's variance is at least that caused by rounding."""
-    rounding = [rounding_variance(sample, step) for sample, step in zip(samples, evaluation_intervals, strict=True)]
-    mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples], rounding)
+    rounding = [
+        rounding_variance(sample, step) for sample, step in zip(samples_to_target, evaluation_intervals, strict=True)
+    ]
+    mean_variances = np.maximum([sample.var(ddof=1) / sample.size for sample in samples_to_target], rounding)
     if mean_variances.sum() == 0:
-        return float(mean_gap >= 0)
-    degrees_of_freedom = mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in samples]).sum()
-    return float(stdtr(degrees_of_freedom, mean_gap / np.sqrt(mean_variances.sum())))
+        return float(mean_difference >= 0)
+    degrees_of_freedom = (
+        mean_variances.sum() ** 2 / (mean_variances**2 / [sample.size - 1 for sample in samples_to_target]).sum()
+    )
+    return float(stdtr(degrees_of_freedom, mean_difference / np.sqrt(mean_variances.sum())))

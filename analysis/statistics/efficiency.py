@@ -29,10 +29,12 @@ def speedup(base_time: float, time: float) -> float:
     return base_time / time
 
 
-def split_efficiency(worker_ratio: float, speedup: float, statistical_efficiency: float | None) -> ScalingEfficiency:
+def compute_efficiency(
+    worker_count_ratio: float, speedup: float, statistical_efficiency: float | None
+) -> ScalingEfficiency:
     """Return the efficiency of a speedup, split into hardware and statistical efficiency.
 
-    `worker_ratio` is the number of workers / number of workers of the base.
+    `worker_count_ratio` is the number of workers / number of workers of the base.
     """
-    efficiency = speedup / worker_ratio
+    efficiency = speedup / worker_count_ratio
     return ScalingEfficiency(speedup, efficiency, efficiency / (statistical_efficiency or 1), statistical_efficiency)

@@ -26,8 +26,8 @@ class PairedComparison:
     missed_runs: tuple[int, int]  # runs of the first and of the second that did not reach the target
 
 
-def compare_paired_times(
-    first_times: Floats, second_times: Floats, evaluation_intervals: tuple[float, float] = (0.0, 0.0)
+def compare_times_by_seed(
+    first_times: Floats, second_times: Floats, times_between_evaluations: tuple[float, float] = (0.0, 0.0)
 ) -> PairedComparison:
     """Compare the times of two strategies that ran the same seeds: ratio, confidence interval and p-value.
 
@@ -39,7 +39,7 @@ def compare_paired_times(
     Args:
         first_times: times of the first strategy, shape (seeds,).
         second_times: times of the second strategy, shape (seeds,).
-        evaluation_intervals: time between evaluations of both strategies: times are rounded up to these. The mean log
+        times_between_evaluations: of both strategies; their times are rounded up to these. The mean log
             ratio is at least as uncertain as this rounding.
 
     Raises:
@@ -51,9 +51,9 @@ def compare_paired_times(
         raise ValueError(f"times must be positive; the smallest is {np.minimum(first_times, second_times).min():g}")
     with np.errstate(invalid="ignore"):
         ratio = float(olympic_mean(second_times) / olympic_mean(first_times))
-    log_ratios = _log_ratios(first_times, second_times)
+    log_ratios = _compute_log_time_ratios(first_times, second_times)
     if np.isfinite([first_times, second_times]).all():
-        first_step, second_step = evaluation_intervals
+        first_step, second_step = times_between_evaluations
         min_mean_variance = _rounding_variance(first_times, first_step) + _rounding_variance(second_times, second_step)
         p_value = paired_t_test_p_value(log_ratios, min_mean_variance)
     else:
@@ -63,7 +63,7 @@ def compare_paired_times(
     return PairedComparison(ratio, interval, p_value, first_times.size, missed_runs)
 
 
-def _log_ratios(first_times: Floats, second_times: Floats) -> Floats:
+def _compute_log_time_ratios(first_times: Floats, second_times: Floats) -> Floats:
     """Return ln(second time / first time) for each seed; 0 where both runs of a seed missed the target."""
     both_missed = np.isinf(first_times) & np.isinf(second_times)
     with np.errstate(invalid="ignore"):

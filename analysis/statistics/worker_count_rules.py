@@ -26,46 +26,46 @@ class ChosenWorkerCount:
     interval: tuple[int, int] | None  # 95 %; None where nothing was repeated
 
 
-def max_efficient_workers_index(worker_ratios: Floats, speedups: Floats) -> int | None:
+def find_last_efficient_index(workers_vs_base: Floats, speedups: Floats) -> int | None:
     """Return the index of the most workers before efficiency first falls below MIN_EFFICIENCY.
 
     None where the first number of workers is already below.
     """
-    below = np.flatnonzero(speedups / worker_ratios < MIN_EFFICIENCY)
-    last = (int(below[0]) if below.size else worker_ratios.size) - 1
+    below = np.flatnonzero(speedups / workers_vs_base < MIN_EFFICIENCY)
+    last = (int(below[0]) if below.size else workers_vs_base.size) - 1
     return last if last >= 0 else None
 
 
-def speedup_knee_index(worker_ratios: Floats, speedups: Floats) -> int | None:
+def find_speedup_knee_index(workers_vs_base: Floats, speedups: Floats) -> int | None:
     """Return the index of the knee of a speedup curve: the point farthest above its chord on log axes.
 
     The chord joins the first and the last point. None where there are fewer than three points, or no point lies above
     the chord.
     """
-    x, y = np.log(worker_ratios), np.log(speedups)
+    x, y = np.log(workers_vs_base), np.log(speedups)
     if x.size < 3:  # noqa: PLR2004 -- a bend needs three points
         return None
     above = y - (y[0] + (y[-1] - y[0]) * (x - x[0]) / (x[-1] - x[0]))
     return int(np.argmax(above)) if above.max() > np.finfo(float).eps * x.size else None
 
 
-def least_cost_index(worker_ratios: Floats, speedups: Floats) -> int:
+def find_index_of_min_workers_time_squared(workers_vs_base: Floats, speedups: Floats) -> int:
     """Return the index of the number of workers N that makes T^2 N smallest, where T is the training time.
 
     By this rule, twice the workers are worth their cost where they shorten the time T to less than T/sqrt(2).
     """
-    return int(np.argmin(worker_ratios / speedups**TIME_EXPONENT))
+    return int(np.argmin(workers_vs_base / speedups**TIME_EXPONENT))
 
 
 WORKER_COUNT_RULES: dict[str, WorkerCountRule] = {
-    f"efficiency >= {MIN_EFFICIENCY:g}": max_efficient_workers_index,
-    "knee": speedup_knee_index,
-    f"least T^{TIME_EXPONENT} N": least_cost_index,
+    f"efficiency >= {MIN_EFFICIENCY:g}": find_last_efficient_index,
+    "knee": find_speedup_knee_index,
+    f"least T^{TIME_EXPONENT} N": find_index_of_min_workers_time_squared,
 }
 
 
-def worker_counts_by_rule(
-    worker_counts: Sequence[int], base_workers: int, speedups: Floats, resampled_speedups: Floats | None
+def choose_worker_counts(
+    worker_counts: Sequence[int], base_worker_count: int, speedups: Floats, resampled_speedups: Floats | None
 ) -> tuple[ChosenWorkerCount, ...]:
     """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
 
@@ -73,27 +73,27 @@ def worker_counts_by_rule(
 
     Args:
         worker_counts: measured numbers of workers, in ascending order.
-        base_workers: workers of the base of the speedups.
+        base_worker_count: workers of the base of the speedups.
         speedups: speedup for each number of workers, shape (counts,).
         resampled_speedups: speedups of resampled runs for the intervals, shape (draws, counts); None without repeats.
     """
     if len(worker_counts) == 1:
         return ()
-    relative_workers = np.array(worker_counts) / base_workers
+    relative_workers = np.array(worker_counts) / base_worker_count
     chosen = {name: rule(relative_workers, speedups) for name, rule in WORKER_COUNT_RULES.items()}
     return tuple(
         ChosenWorkerCount(
             name,
             worker_counts[index],
-            _chosen_count_interval(WORKER_COUNT_RULES[name], relative_workers, resampled_speedups, worker_counts),
+            _worker_count_interval(WORKER_COUNT_RULES[name], relative_workers, resampled_speedups, worker_counts),
         )
         for name, index in chosen.items()
         if index is not None
     )
 
 
-def _chosen_count_interval(
-    rule: WorkerCountRule, worker_ratios: Floats, resampled_speedups: Floats | None, worker_counts: Sequence[int]
+def _worker_count_interval(
+    rule: WorkerCountRule, workers_vs_base: Floats, resampled_speedups: Floats | None, worker_counts: Sequence[int]
 ) -> tuple[int, int] | None:
     """Return the 95 % confidence interval of the number of workers that a rule chooses from a speedup curve.
 
@@ -102,7 +102,7 @@ def _chosen_count_interval(
     """
     if resampled_speedups is None:
         return None
-    indices = [float(index) for speedup in resampled_speedups if (index := rule(worker_ratios, speedup)) is not None]
+    indices = [float(index) for speedup in resampled_speedups if (index := rule(workers_vs_base, speedup)) is not None]
     if 2 * len(indices) < len(resampled_speedups):
         return None
     low, high = np.percentile(indices, [2.5, 97.5], method="nearest").tolist()

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from analysis.exports.trial_verdict import TrialVerdict
+from analysis.exports.trial_verdict import TrialValidityVerdict
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import read_node_logs, read_trial
+from analysis.reading.run_table import read_node_logs, read_trial_tables
 from benchmarks.fidelity.bench import main
 
 
@@ -15,7 +15,7 @@ def read_verdict_reasons(trial_path: Path) -> str:
     Capacity is not checked: these trials belong to no run, and their rows choose dilations that this host can carry.
     """
     trial = TrialFolder(trial_path)
-    return "; ".join(TrialVerdict.from_checks(read_trial(trial, read_node_logs(trial))).reasons)
+    return "; ".join(TrialValidityVerdict.from_checking_trial(read_trial_tables(trial, read_node_logs(trial))).reasons)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def _needs_measurement(known_outcome: RowOutcome | None, current: MeasurementOri
 class PreparationReporter:
     """Observer that prints what the engine prepares."""
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         """Print what the engine prepares, for example the image that it builds."""
         sys.stderr.write(f"{description}\n")
 

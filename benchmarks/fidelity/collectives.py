@@ -210,7 +210,7 @@ def _measure_collective(
     check = check_host_capacity(trial.scenario, engine)
     (demand,) = check.demands  # one demand, since there is one strategy
     dilation = _choose_dilation(demand, vector_size.overhead_factor, rate)
-    plan = make_trial_plan(trial, engine, dilation, check.message_latency_s)
+    plan = make_trial_plan(trial, engine, dilation, check.calibrated_alpha_s)
     with run_trial(engine, plan) as folder:
         ratio = synchronous_step_s(folder, plan) / plan.predicted.step_s
         return CollectiveMeasurement(kind, rank_count, plan.predicted.step_s, (ratio,), read_verdict_reasons(folder))

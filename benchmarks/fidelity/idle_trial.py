@@ -15,7 +15,7 @@ import docker
 from docker.models.containers import Container
 
 from benchmarks.fidelity import node_program
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
 from compose.runs.certificates import issue_certificates
@@ -56,7 +56,7 @@ def make_trial(cluster: Mapping[str, Any], **other_keys: Any) -> TrialSpec:
     return trial
 
 
-def make_trial_plan(trial: TrialSpec, engine: Engine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
+def make_trial_plan(trial: TrialSpec, engine: TrialEngine, dilation: float = 1.0, alpha_s: float = 0.0) -> Plan:
     """Return the plan of a trial under a unique run name; `dilation` and `alpha_s` as in `make_plan`."""
     run_name = f"fidelity-{time.time_ns():x}"
     node_count = 1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers

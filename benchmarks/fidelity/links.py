@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.fidelity.idle_trial import IdleTrial, make_trial, make_trial_plan
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from compose.engines.containers.engine import DockerEngine
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.schema.units import Rate
 
 RowFunction = Callable[[DockerEngine, int], list[FidelityMeasurement]]  # engine, rounds -> measurements
@@ -62,7 +62,7 @@ def measure_messages(engine: DockerEngine, rounds: int) -> list[FidelityMeasurem
 
 def _message_measurement(label: str, times_ms: list[float]) -> FidelityMeasurement:
     size, _, _, rate = label.split()
-    ideal_ms = 1e3 * (int(size) << 20) / goodput_bytes_per_s(Rate(rate))
+    ideal_ms = 1e3 * (int(size) << 20) / to_goodput_bytes_per_s(Rate(rate))
     gate = FidelityGate(median_off=0.10 if int(size) >= 16 else 0.05)  # noqa: PLR2004 - large messages have a wider gate
     return FidelityMeasurement(
         what=f"one message, {label}", unit="ms", declared=ideal_ms, samples=tuple(times_ms), gate=gate
@@ -173,6 +173,6 @@ def _total_rate_measurement(description: str, rate: str, rates_mbit: list[float]
 def _goodput_measurement(
     description: str, rate: str, rates_mbit: list[float], gate: FidelityGate
 ) -> FidelityMeasurement:
-    declared_mbit = goodput_bytes_per_s(Rate(rate)) / BYTES_PER_MBIT
+    declared_mbit = to_goodput_bytes_per_s(Rate(rate)) / BYTES_PER_MBIT
     samples = tuple(rates_mbit)
     return FidelityMeasurement(what=description, unit="Mbit/s", declared=declared_mbit, samples=samples, gate=gate)

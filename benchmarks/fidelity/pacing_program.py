@@ -16,8 +16,8 @@ from typing import Self
 
 import numpy as np
 
-from services.runtime.clock import WallClock, precise_event_loop
-from services.runtime.pacing import DeclaredSpeedPacer, is_deadline_missed
+from services.runtime.clock import WallClock, make_precise_event_loop
+from services.runtime.pacing import DeclaredSpeedPacer, is_phase_deadline_missed
 
 MATRIX_SIZE = 64  # compute is a number of products of square matrices of this size
 CALIBRATION_PRODUCTS = 1000  # products from which the time of one product is measured
@@ -48,7 +48,7 @@ class PacingResult:
 
 def run_pacing_worker(task: PacingTask) -> str:
     """Run one worker and return its `PacingResult` as JSON."""
-    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         result = runner.run(_run_worker(task))
     return json.dumps(asdict(result))
 
@@ -61,7 +61,7 @@ async def _run_worker(task: PacingTask) -> PacingResult:
     clock, work, result = WallClock(), _compute_of(task.compute_s), PacingResult()
     pace = DeclaredSpeedPacer(clock, 1 / task.step_s, task.rank / task.workers)
     for _ in range(WARM_UP_STEPS):
-        await pace.measure_compute_time(work)
+        await pace.premeasure_compute_time(work)
         await barrier.wait()
     started = clock.now()
     for _ in range(task.steps):
@@ -69,14 +69,14 @@ async def _run_worker(task: PacingTask) -> PacingResult:
     result.barrier_s = (clock.now() - started) / task.steps
     for step in range(WARM_UP_STEPS + task.steps):
         started = clock.now()
-        computed = await pace.compute(step, 1, work)
+        computed = await pace.run_paced(step, 1, work)
         phase_s, late_s = clock.now() - started, computed.late_s or 0.0
         await barrier.wait()
         step_s = clock.now() - started
         if step >= WARM_UP_STEPS:
             result.steps_s.append(step_s)
             result.late_s.append(late_s)
-            result.missed_deadlines += is_deadline_missed(clock, late_s, phase_s, step_s)
+            result.missed_deadlines += is_phase_deadline_missed(clock, late_s, phase_s, step_s)
     await barrier.leave()
     if task.rank == 0:
         await barrier_server.close()

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostFingerprint, host_fingerprint
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.runs.run import git_commit_of_checkout
 from services.schema.component import FrozenRecord
 
@@ -27,7 +27,7 @@ class MeasurementOrigin(FrozenRecord):
         return self.commit == other.commit and not self.commit.endswith(DIRTY_SUFFIX)
 
 
-def current_origin(engine: Engine) -> MeasurementOrigin:
+def current_origin(engine: TrialEngine) -> MeasurementOrigin:
     """Return the origin of measurements that are made now with this engine."""
     head = git_commit_of_checkout()
     short = head["id"][:SHORT_COMMIT_DIGITS] + (DIRTY_SUFFIX if head["dirty"] else "") if head else "no checkout"

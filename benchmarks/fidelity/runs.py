@@ -60,7 +60,7 @@ def _measure_start_time(
         check = check_host_capacity(trial.scenario, engine)
         engine.prepare(SilentObserver())
         with IdleTrial(
-            make_trial_plan(trial, engine, check.dilation, check.message_latency_s), engine, runs_link_probes=True
+            make_trial_plan(trial, engine, check.dilation, check.calibrated_alpha_s), engine, runs_link_probes=True
         ):
             start_times_s.append(time.monotonic() - started)
     gate = FidelityGate(at_most=MAX_START_S)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from benchmarks.fidelity.idle_trial import make_trial, make_trial_plan
 from benchmarks.fidelity.row import FidelityGate, FidelityMeasurement
 from benchmarks.fidelity.training import median_step_s, run_trial, slowest_worker_step_s
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.local import LocalEngine
 from compose.host.capacity_check import CapacityCheck
@@ -61,7 +61,7 @@ def measure_fast_ring(engine: DockerEngine, rounds: int) -> list[FidelityMeasure
     check = check_host_capacity(trial.scenario, engine)
     ratios = []
     for _ in range(rounds):
-        plan = make_trial_plan(trial, engine, check.dilation, check.message_latency_s)
+        plan = make_trial_plan(trial, engine, check.dilation, check.calibrated_alpha_s)
         with run_trial(engine, plan) as folder:
             ratios.append(median_step_s(folder, plan) / plan.predicted.step_s)
     what = f"ring of 8 at 25 Gbit/s, dilation auto ({check.dilation:g}): step over {CLOSED_FORM}"
@@ -87,18 +87,18 @@ def _compare_engines(scenario_name: str, engine: DockerEngine) -> Iterator[Fidel
         yield FidelityMeasurement(what=what, unit="ratio", declared=1.0, samples=tuple(ratios), gate=gate)
 
 
-def _measure_trial_steps(scenario: Scenario, engine: Engine) -> list[TrialStep]:
+def _measure_trial_steps(scenario: Scenario, engine: TrialEngine) -> list[TrialStep]:
     """Run all trials of a scenario except baselines, which send nothing, and return their step times."""
     check, scenario = _check_scenario_capacity(scenario, engine)
     steps = []
     for trial in (trial for trial in scenario.trials() if not trial.baseline):
-        plan = make_trial_plan(trial, engine, check.dilation, check.message_latency_s)
+        plan = make_trial_plan(trial, engine, check.dilation, check.calibrated_alpha_s)
         with run_trial(engine, plan) as folder:
             steps.append(TrialStep(slowest_worker_step_s(folder, plan), plan.predicted.step_s))
     return steps
 
 
-def _check_scenario_capacity(scenario: Scenario, engine: Engine) -> tuple[CapacityCheck, Scenario]:
+def _check_scenario_capacity(scenario: Scenario, engine: TrialEngine) -> tuple[CapacityCheck, Scenario]:
     """Return a scenario with its capacity check. If this host is too slow for its dilation, change that to `auto`."""
     try:
         return check_host_capacity(scenario, engine), scenario

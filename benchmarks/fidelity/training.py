@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.runs.supervisor import LogTail
 from services.plan import Plan
 from services.schema.errors import HostError
@@ -23,15 +23,15 @@ VerdictReader: TypeAlias = Callable[
 class SilentObserver:
     """Observer that ignores all notifications of an engine."""
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
         """Ignore a log event of the coordinator."""
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         """Ignore that the engine prepares something."""
 
 
 @contextmanager
-def run_trial(engine: Engine, plan: Plan) -> Iterator[Path]:
+def run_trial(engine: TrialEngine, plan: Plan) -> Iterator[Path]:
     """Run a trial in a temporary folder and yield the folder once the trial has finished.
 
     Raises:

@@ -18,7 +18,7 @@ from benchmarks.transport.jobs import RankJob, serve_jobs
 from services.cluster.addresses import Address
 from services.collectives import RecursiveDoubling, Ring, TransferSchedule
 from services.collectives.execution.executor import all_reduce
-from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import send_vector
@@ -42,7 +42,7 @@ class RankTask(TypedDict):
 
 def main() -> None:
     """Run one rank until its standard input ends."""
-    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         runner.run(_run_rank(json.loads(sys.argv[1])))
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from compose.calibration.capacity import HostCapacity, host_fingerprint
 from compose.calibration.node_pair import CalibrationNodePair, create_calibration_nodes
-from compose.engines.base import Engine, PreparationObserver
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from compose.engines.base import EnginePreparationObserver, TrialEngine
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.scenario.scenario import TransportName
 from services.schema.errors import HostError
 
@@ -17,35 +17,38 @@ MAX_GOODPUT_ERROR = 0.03  # relative to the goodput that a rate should give
 LinePrinter = Callable[[str], None]
 
 
-def calibrate_host(
-    engine: Engine, transport: TransportName, preparation_observer: PreparationObserver, print_line: LinePrinter
+def measure_capacity(
+    engine: TrialEngine,
+    transport: TransportName,
+    engine_observer: EnginePreparationObserver,
+    print_result: LinePrinter,
 ) -> HostCapacity:
     """Measure which link rates this host carries and what a message costs, in less than a minute once images are built.
 
     Args:
         engine: docker or local, able to run on this host.
         transport: carries the measured messages.
-        preparation_observer: receives what the engine prepares.
-        print_line: receives one line per result.
+        engine_observer: receives what the engine prepares.
+        print_result: receives one line per result.
 
     Raises:
         HostError: the engine can't measure on this host, or no link keeps even the smallest rate.
     """
-    engine.prepare(preparation_observer)
+    engine.prepare(engine_observer)
     pair = create_calibration_nodes(engine, transport)
-    unshaped = pair.measure_message_performance(None)
+    unshaped = pair.measure_message_timing(None)
     one_way_ms, cpu_ms = 1e3 * unshaped.round_trip_s / 2, 1e3 * unshaped.message_cpu_s
-    print_line(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
+    print_result(f"message      {one_way_ms:.3f} ms one way, {cpu_ms:.3f} ms of CPU time")
     total_bps = max(unshaped.rate_bps, unshaped.both_bps or 0.0)
-    print_line(f"all links    {total_bps / 1e9:.1f} Gbit/s, {1e9 * unshaped.byte_cpu_s:.2f} s of CPU time per GB")
-    print_line(f"vector sum   {1e9 * unshaped.sum_s:.3f} s of CPU time per GB")
+    print_result(f"all links    {total_bps / 1e9:.1f} Gbit/s, {1e9 * unshaped.byte_cpu_s:.2f} s of CPU time per GB")
+    print_result(f"vector sum   {1e9 * unshaped.sum_s:.3f} s of CPU time per GB")
     return HostCapacity(
         engine=engine.name,
         transport=transport,
         fingerprint=host_fingerprint(engine),
         calibrated=datetime.now(UTC).isoformat(timespec="seconds"),
         alpha_s=unshaped.round_trip_s / 2,
-        shaped_bps=_largest_shaped_rate_bps(pair, total_bps, print_line),
+        shaped_bps=_largest_shaped_rate_bps(pair, total_bps, print_result),
         total_bps=total_bps,
         message_cpu_s=unshaped.message_cpu_s,
         byte_cpu_s=unshaped.byte_cpu_s,
@@ -60,10 +63,10 @@ def _largest_shaped_rate_bps(node_pair: CalibrationNodePair, unshaped_bps: float
         HostError: the smallest rate fails.
     """
     largest_bps = 0.0
-    for rate_bps in (rate for rate in LINK_RATES_BPS if goodput_bytes_per_s(rate) * 8 <= unshaped_bps):
-        ratios = [_goodput_vs_expected(node_pair, rate_bps, print_line)]
+    for rate_bps in (rate for rate in LINK_RATES_BPS if to_goodput_bytes_per_s(rate) * 8 <= unshaped_bps):
+        ratios = [_measure_goodput_ratio(node_pair, rate_bps, print_line)]
         while abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR and len(ratios) < TRIES_PER_RATE:
-            ratios.append(_goodput_vs_expected(node_pair, rate_bps, print_line))
+            ratios.append(_measure_goodput_ratio(node_pair, rate_bps, print_line))
         if abs(ratios[-1] - 1) > MAX_GOODPUT_ERROR:
             break
         largest_bps = rate_bps
@@ -75,8 +78,8 @@ def _largest_shaped_rate_bps(node_pair: CalibrationNodePair, unshaped_bps: float
     return largest_bps
 
 
-def _goodput_vs_expected(node_pair: CalibrationNodePair, rate_bps: float, print_line: LinePrinter) -> float:
+def _measure_goodput_ratio(node_pair: CalibrationNodePair, link_rate_bps: float, print_line: LinePrinter) -> float:
     """Return the measured goodput of a shaped link, divided by the goodput that its rate should give."""
-    ratio = node_pair.measure_message_performance(rate_bps).rate_bps / (8 * goodput_bytes_per_s(rate_bps))
-    print_line(f"shaped link  {rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
+    ratio = node_pair.measure_message_timing(link_rate_bps).rate_bps / (8 * to_goodput_bytes_per_s(link_rate_bps))
+    print_line(f"shaped link  {link_rate_bps / 1e9:g} Gbit/s: {ratio:.1%} of the goodput that this rate should give")
     return ratio

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.host.host_facts import available_core_count, processor_model
 from services.scenario.scenario import EngineName, TransportName
 from services.schema.component import FrozenRecord
@@ -43,7 +43,7 @@ class HostCapacity(FrozenRecord):
     sum_s: float  # CPU time of adding one vector to another, per byte
 
     @property
-    def provenance(self) -> str:
+    def calibration_status_text(self) -> str:
         """Text for messages that states when the capacity was measured, or why it is assumed."""
         return f"calibrated {self.calibrated}" if self.calibrated else f"not calibrated: {self.note}"
 
@@ -55,63 +55,73 @@ ASSUMED_COSTS = {"alpha_s": 0.0003, "shaped_bps": 2.5e9, "message_cpu_s": 0.0004
 ASSUMED_BPS_PER_CORE = 4e9
 
 
-def host_fingerprint(engine: Engine) -> HostFingerprint:
+def host_fingerprint(engine: TrialEngine) -> HostFingerprint:
     """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
-    release = str(engine.version_facts().get("version") or f"grpcio {version('grpcio')}")
+    release = str(engine.describe_engine_versions().get("version") or f"grpcio {version('grpcio')}")
     return HostFingerprint(
         cpu=processor_model(), cores=available_core_count(), kernel=platform.release(), engine=release
     )
 
 
-def load_capacity(engine: Engine, transport: TransportName = "grpc") -> HostCapacity:
+def find_host_capacity(engine: TrialEngine, transport_name: TransportName = "grpc") -> HostCapacity:
     """Return the capacity of this host for an engine and a transport: measured by `ensayo calibrate`, else assumed."""
     fingerprint = host_fingerprint(engine)
     try:
-        stored = HostCapacity.model_validate(_read_stored_capacities()[_capacity_key(engine.name, transport)])
+        stored = HostCapacity.model_validate(_read_stored_capacities()[_make_cache_key(engine.name, transport_name)])
     except (KeyError, ValidationError):
-        return assumed_capacity(engine.name, fingerprint, "run `ensayo calibrate` to measure this host", transport)
+        return assume_host_capacity(
+            engine.name, fingerprint, "run `ensayo calibrate` to measure this host", transport_name
+        )
     differences = [name for name, value in fingerprint if value != getattr(stored.fingerprint, name)]
     if differences:
         reason = f"the stored measurement was made with another {' and '.join(differences)}"
-        return assumed_capacity(engine.name, fingerprint, reason, transport)
+        return assume_host_capacity(engine.name, fingerprint, reason, transport_name)
     return stored
 
 
-def assumed_capacity(
-    engine: EngineName, fingerprint: HostFingerprint, reason: str, transport: TransportName = "grpc"
+def assume_host_capacity(
+    engine_name: EngineName,
+    fingerprint_of_host: HostFingerprint,
+    why_uncalibrated: str,
+    transport_name: TransportName = "grpc",
 ) -> HostCapacity:
     """Return a conservative capacity for an uncalibrated host, from its number of cores and the costs of gRPC."""
-    total_bps = ASSUMED_BPS_PER_CORE * fingerprint.cores
+    total_bps = ASSUMED_BPS_PER_CORE * fingerprint_of_host.cores
     return HostCapacity(
-        engine=engine, transport=transport, fingerprint=fingerprint, note=reason, total_bps=total_bps, **ASSUMED_COSTS
+        engine=engine_name,
+        transport=transport_name,
+        fingerprint=fingerprint_of_host,
+        note=why_uncalibrated,
+        total_bps=total_bps,
+        **ASSUMED_COSTS,
     )
 
 
 def save_capacity(capacity: HostCapacity) -> Path:
     """Store a measured capacity in the capacity file, beside those of other engines and transports; return its path."""
-    path = capacity_file_path()
+    path = locate_host_capacity_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_suffix(f".{os.getpid()}")
-    stored = _read_stored_capacities() | {_capacity_key(capacity.engine, capacity.transport): capacity.model_dump()}
+    stored = _read_stored_capacities() | {_make_cache_key(capacity.engine, capacity.transport): capacity.model_dump()}
     new_file.write_text(json.dumps(stored, indent=1), encoding="utf-8")
     new_file.replace(path)
     return path
 
 
-def capacity_file_path() -> Path:
+def locate_host_capacity_file() -> Path:
     """Return the path of the file with all measured capacities, in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensayo" / "capacity.json"
 
 
-def _capacity_key(engine_name: EngineName, transport: TransportName) -> str:
+def _make_cache_key(engine_name: EngineName, transport_name: TransportName) -> str:
     """Return the key under which the capacity file stores the capacity of an engine and a transport."""
-    return f"{engine_name} {transport}"
+    return f"{engine_name} {transport_name}"
 
 
 def _read_stored_capacities() -> dict[str, Any]:
     """Return all capacities in the capacity file: key -> capacity; empty when the file is absent or invalid."""
     try:
-        document = json.loads(capacity_file_path().read_text(encoding="utf-8"))
+        document = json.loads(locate_host_capacity_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

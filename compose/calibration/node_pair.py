@@ -16,17 +16,17 @@ import docker
 from docker.errors import DockerException
 from docker.models.containers import Container
 
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.engines.containers.compose_file import NODE_SYSCTLS
 from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
 from compose.engines.local import NODE_ENVIRONMENT
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX, TRIAL_LABEL
 from compose.shaping import tc_output as reading
-from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.node_link import NodeLinkScripts
 from services.cluster.addresses import Address, NodeAddresses
-from services.node.message_probe import REQUESTER, RESPONDER, MessageCost
+from services.node.message_probe import REQUESTER, RESPONDER, MessageTimesAndRates
 from services.plan import Plan, make_plan
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.scenario.scenario import Scenario, TransportName
@@ -43,8 +43,8 @@ class CalibrationNodePair(ABC):
     """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
 
     @abstractmethod
-    def measure_message_performance(self, rate_bps: float | None) -> MessageCost:
-        """Measure messages over a link of `rate_bps`, in bit/s, and return the results; None leaves the link unshaped.
+    def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
+        """Measure messages over a link of `link_rate_bps`, in bit/s, and return the results; None leaves it unshaped.
 
         Raises:
             HostError: a node can't be started on this host, or has failed.
@@ -55,11 +55,11 @@ class ProcessPair(CalibrationNodePair):
     """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
 
     def __init__(self, transport: TransportName) -> None:
-        """Store the transport to measure; `measure_message_performance` starts the two processes."""
+        """Store the transport to measure; `measure_message_timing` starts the two processes."""
         self._transport = transport
 
-    def measure_message_performance(self, rate_bps: float | None) -> MessageCost:
-        """Start two processes and return their measurement; see `CalibrationNodePair.measure_message_performance`."""
+    def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
+        """Start two processes and return their measurement; see `CalibrationNodePair.measure_message_timing`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
@@ -67,10 +67,10 @@ class ProcessPair(CalibrationNodePair):
             addresses = _free_loopback_addresses()
             environment = os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: run_name}
             options = ["--transport", self._transport]
-            options += [] if rate_bps is None else ["--rate", str(rate_bps), "--by-transport"]
+            options += [] if link_rate_bps is None else ["--rate", str(link_rate_bps), "--by-transport"]
             requester, _ = (
                 stack.enter_context(
-                    _start_measuring_process([name, *addresses, "--secrets", str(folder / name), *options], environment)
+                    _start_probe_process([name, *addresses, "--secrets", str(folder / name), *options], environment)
                 )
                 for name in NODE_NAMES
             )
@@ -78,7 +78,7 @@ class ProcessPair(CalibrationNodePair):
             if requester.stdout.readline().strip() == READY_LINE:
                 requester.send_signal(OPEN_START_GATE_SIGNAL)
             stdout, stderr = requester.communicate(timeout=MEASUREMENT_TIMEOUT_S)
-        return _parse_message_cost(stdout, stderr)
+        return _parse_probe_output(stdout, stderr)
 
 
 class ContainerPair(CalibrationNodePair):
@@ -88,12 +88,12 @@ class ContainerPair(CalibrationNodePair):
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Store the images (device -> image tag) and the transport; `measure_message_performance` starts containers."""
+        """Store the images (by device) and the transport; `measure_message_timing` starts containers."""
         self._images = images
         self._transport = transport
 
-    def measure_message_performance(self, rate_bps: float | None) -> MessageCost:
-        """Start two containers and return their measurement; see `CalibrationNodePair.measure_message_performance`."""
+    def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
+        """Start two containers and return their measurement; see `CalibrationNodePair.measure_message_timing`."""
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
@@ -103,29 +103,29 @@ class ContainerPair(CalibrationNodePair):
             issue_certificates(run_name, NODE_NAMES, folder)
             set_secrets_owner(folder, host.user)
             try:
-                return self._measure_in_containers(client, stack, run_name, folder, host.user, rate_bps)
+                return self._measure_in_network(client, stack, run_name, folder, host.user, link_rate_bps)
             except (DockerException, OSError) as error:
                 raise HostError(
                     f"calibration failed: the two measuring containers could not be started or read: {error}; "
                     "`ensayo doctor` checks Docker"
                 ) from error
 
-    def _measure_in_containers(
+    def _measure_in_network(
         self,
         docker_client: Any,
         exit_stack: ExitStack,
-        run_name: str,
+        calibration_name: str,
         secrets_folder: Path,
         uid_and_gid: str,
-        rate_bps: float | None,
-    ) -> MessageCost:
+        link_rate_bps: float | None,
+    ) -> MessageTimesAndRates:
         """Start a network and two containers and return their measurement; `exit_stack` removes all of them."""
         network = docker_client.networks.create(
-            f"ensayo-{run_name}", internal=True, labels=_docker_labels(run_name, "network")
+            f"ensayo-{calibration_name}", internal=True, labels=_docker_labels(calibration_name, "network")
         )
         exit_stack.callback(network.remove)
         arguments = [*(f"{name}:{MEASUREMENT_PORT}" for name in NODE_NAMES), "--transport", self._transport]
-        arguments += [] if rate_bps is None else ["--rate", str(rate_bps)]
+        arguments += [] if link_rate_bps is None else ["--rate", str(link_rate_bps)]
         containers = []
         for name in NODE_NAMES:
             container = docker_client.containers.create(
@@ -140,28 +140,30 @@ class ContainerPair(CalibrationNodePair):
                 read_only=True,
                 sysctls=NODE_SYSCTLS,
                 volumes={str(secrets_folder / name): {"bind": "/run/secrets", "mode": "ro"}},
-                labels=_docker_labels(run_name, name),
+                labels=_docker_labels(calibration_name, name),
             )
             exit_stack.callback(_remove_container, container)
             container.start()
             containers.append(container)
-        return self._measure_nodes(docker_client, run_name, containers, rate_bps)
+        return self._shape_links_and_measure(docker_client, calibration_name, containers, link_rate_bps)
 
-    def _measure_nodes(self, client: Any, run_name: str, nodes: list[Container], rate_bps: float | None) -> MessageCost:
+    def _shape_links_and_measure(
+        self, client: Any, calibration_name: str, node_containers: list[Container], link_rate_bps: float | None
+    ) -> MessageTimesAndRates:
         """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
-        requester = nodes[0]
+        requester = node_containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY_LINE:
-            if rate_bps is not None:
-                _shape_links(client, self._images["cpu"], run_name, nodes, rate_bps)
+            if link_rate_bps is not None:
+                _shape_links(client, self._images["cpu"], calibration_name, node_containers, link_rate_bps)
             requester.kill(signal=OPEN_START_GATE_SIGNAL.name)
         requester.wait(timeout=MEASUREMENT_TIMEOUT_S)
         stdout = requester.logs(stdout=True, stderr=False).decode(errors="replace")
         stderr = requester.logs(stdout=False, stderr=True).decode(errors="replace")
-        return _parse_message_cost(stdout, stderr)
+        return _parse_probe_output(stdout, stderr)
 
 
-def create_calibration_nodes(engine: Engine, transport: TransportName) -> CalibrationNodePair:
+def create_calibration_nodes(engine: TrialEngine, transport: TransportName) -> CalibrationNodePair:
     """Return two nodes that measure message costs of a transport: containers for engine `docker`, else processes."""
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
@@ -171,25 +173,27 @@ class ContainerPairAddresses(FrozenRecord):
 
     hosts: tuple[str, ...]
 
-    def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the addresses of worker `node_number`, counted from 1; there is no coordinator (number 0) here."""
-        address = Address(host=self.hosts[max(0, node_number - 1)], port=MEASUREMENT_PORT)
+    def node_addresses(self, node_index: int) -> NodeAddresses:
+        """Return the addresses of worker `node_index`, counted from 1; there is no coordinator (number 0) here."""
+        address = Address(host=self.hosts[max(0, node_index - 1)], port=MEASUREMENT_PORT)
         return NodeAddresses(data=address, control=address)
 
 
-def _shape_links(docker_client: Any, image: str, run_name: str, containers: list[Container], rate_bps: float) -> None:
+def _shape_links(
+    docker_client: Any, image: str, calibration_name: str, node_containers: list[Container], link_rate_bps: float
+) -> None:
     """Shape the uplink and the downlink of both containers, from helper containers in their network namespaces.
 
     Raises:
         HostError: the kernel has other rates than those it was given.
     """
-    addresses = ContainerPairAddresses(hosts=tuple(_container_address(container) for container in containers))
-    plan = _two_worker_plan(run_name, addresses, rate_bps)
-    for node, container in zip(plan.node_plans_of_role("worker"), containers, strict=True):
-        link = NodeLinkScripts(plan, node, ShapingMechanisms(rate="tc-htb"), None)
+    addresses = ContainerPairAddresses(hosts=tuple(_container_address(container) for container in node_containers))
+    plan = _two_worker_plan(calibration_name, addresses, link_rate_bps)
+    for node, container in zip(plan.node_plans_of_role("worker"), node_containers, strict=True):
+        link = NodeLinkScripts(plan, node, ChosenMechanisms(rate="tc-htb"), None)
         setup_output = docker_client.containers.run(
             image,
-            [link.setup_script()],
+            [link.make_link_setup_script()],
             entrypoint=["/bin/sh", "-c"],
             network_mode=f"container:{container.id}",
             user="0:0",
@@ -198,18 +202,18 @@ def _shape_links(docker_client: Any, image: str, run_name: str, containers: list
             security_opt=["no-new-privileges:true"],
             read_only=True,
             remove=True,
-            labels=_docker_labels(run_name, "shaper"),
+            labels=_docker_labels(calibration_name, "shaper"),
         )
         if differences := reading.htb_rate_differences(link.expected_rates_bps(), setup_output.decode()):
             raise HostError(
-                f"calibration failed: the kernel did not shape a link to {rate_bps / 1e9:g} Gbit/s: {differences[0]}; "
-                "`ensayo doctor` shows which shaping mechanisms work on this kernel"
+                f"calibration failed: the kernel did not shape a link to {link_rate_bps / 1e9:g} Gbit/s: "
+                f"{differences[0]}; `ensayo doctor` shows which shaping mechanisms work on this kernel"
             )
 
 
-def _two_worker_plan(run_name: str, addresses: ContainerPairAddresses, rate_bps: float) -> Plan:
-    """Return a plan with two workers and links of `rate_bps`, used only to shape links; no training starts."""
-    rate = f"{rate_bps:.0f}bit"
+def _two_worker_plan(run_name: str, addresses: ContainerPairAddresses, link_rate_bps: float) -> Plan:
+    """Return a plan with two workers and links of `link_rate_bps`, used only to shape links; no training starts."""
+    rate = f"{link_rate_bps:.0f}bit"
     document = {
         "name": "calibrate",
         "workload": {
@@ -256,11 +260,13 @@ def _free_loopback_addresses() -> list[str]:
 
 
 @contextmanager
-def _start_measuring_process(arguments: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
+def _start_probe_process(
+    command_line_arguments: list[str], environment_variables: dict[str, str]
+) -> Iterator["subprocess.Popen[str]"]:
     """Run one measuring node as a process inside the `with` block, and kill the process at the block's end."""
-    command = [sys.executable, "-m", "services.node", "measure", *arguments]
+    command = [sys.executable, "-m", "services.node", "measure", *command_line_arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_variables
     ) as process:
         try:
             yield process
@@ -268,16 +274,16 @@ def _start_measuring_process(arguments: list[str], environment: dict[str, str]) 
             process.kill()
 
 
-def _parse_message_cost(stdout: str, stderr: str) -> MessageCost:
+def _parse_probe_output(probe_stdout: str, probe_stderr: str) -> MessageTimesAndRates:
     """Return the measurement that the requesting node printed as its last line of JSON.
 
     Raises:
         HostError: the node printed no measurement.
     """
-    json_lines = [line for line in stdout.splitlines() if line.startswith("{")]
+    json_lines = [line for line in probe_stdout.splitlines() if line.startswith("{")]
     if not json_lines:
-        last_line = (stderr.strip().splitlines() or ["no message"])[-1]
+        last_line = (probe_stderr.strip().splitlines() or ["no message"])[-1]
         raise HostError(
             f"calibration failed: the measuring nodes printed no result; last line of standard error: {last_line}"
         )
-    return MessageCost.model_validate_json(json_lines[-1])
+    return MessageTimesAndRates.model_validate_json(json_lines[-1])

@@ -6,7 +6,7 @@ An engine's module is imported when the engine is chosen, so that a host without
 from importlib import import_module
 from typing import NamedTuple
 
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from services.plan.trial_outcome import TrialOutcome
 from services.schema.errors import UserError
 
@@ -17,14 +17,14 @@ ENGINE_CLASSES = {
 }
 
 
-class ChosenEngine(NamedTuple):
+class EngineChoice(NamedTuple):
     """The engine that runs the trials, and the reason why this engine was chosen."""
 
-    engine: Engine
+    engine: TrialEngine
     reason: str
 
 
-def choose_engine(engine_name: str | None) -> ChosenEngine:
+def choose_engine(engine_name: str | None) -> EngineChoice:
     """Return the engine `engine_name`; if the name is None, `docker` where Docker is running, else `local`.
 
     Raises:
@@ -40,22 +40,22 @@ def choose_engine(engine_name: str | None) -> ChosenEngine:
             f"engine {engine_name} can't run on this host: {problem}; "
             "`ensayo doctor` shows how to install what is missing"
         )
-    return ChosenEngine(engine, "requested")
+    return EngineChoice(engine, "requested")
 
 
-def create_engine(engine_name: str) -> Engine:
+def create_engine(engine_name: str) -> TrialEngine:
     """Return the engine with this name, whether or not this host can run it."""
     module_name, _, class_name = ENGINE_CLASSES[engine_name].partition(":")
-    engine: Engine = getattr(import_module(module_name), class_name)()
+    engine: TrialEngine = getattr(import_module(module_name), class_name)()
     return engine
 
 
-def _choose_available_engine() -> ChosenEngine:
+def _choose_available_engine() -> EngineChoice:
     docker = create_engine("docker")
     problem = docker.missing_software()
     if problem is None:
-        return ChosenEngine(docker, "Docker is running")
-    return ChosenEngine(create_engine("local"), problem)
+        return EngineChoice(docker, "Docker is running")
+    return EngineChoice(create_engine("local"), problem)
 
 
-__all__ = ["ENGINE_CLASSES", "ChosenEngine", "Engine", "TrialOutcome", "choose_engine", "create_engine"]
+__all__ = ["ENGINE_CLASSES", "EngineChoice", "TrialEngine", "TrialOutcome", "choose_engine", "create_engine"]

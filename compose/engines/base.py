@@ -14,18 +14,18 @@ from services.scenario.scenario import EngineName
 class TrialEventObserver(Protocol):
     """Observer that is notified of the events that the coordinator logs while a trial runs."""
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
         """Handle one event from the coordinator's log."""
 
 
-class PreparationObserver(Protocol):
+class EnginePreparationObserver(Protocol):
     """Observer that is notified when an engine starts a preparation, such as building an image."""
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, preparation_description: str) -> None:
         """Handle the start of a preparation, such as building an image."""
 
 
-class Engine(ABC):
+class TrialEngine(ABC):
     """A way to run the nodes of a trial on this host: as containers, as processes, or simulated in virtual time."""
 
     name: ClassVar[EngineName]
@@ -51,11 +51,11 @@ class Engine(ABC):
             HostError: this host can't do what the plan requires.
         """
 
-    def version_facts(self) -> dict[str, Any]:
+    def describe_engine_versions(self) -> dict[str, Any]:
         """Return facts about the engine for the run's manifest, such as versions and image digests."""
         return {}
 
-    def prepare(self, preparation_observer: PreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
+    def prepare(self, preparation_observer: EnginePreparationObserver) -> None:  # noqa: B027 - most engines have nothing to prepare
         """Prepare resources that all trials of a run share, such as container images."""
 
     def close(self) -> None:  # noqa: B027 - most engines keep nothing

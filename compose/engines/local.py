@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, ClassVar
 
-from compose.engines.base import Engine, TrialEventObserver
-from compose.engines.transport_shaping import shaping_record_by_node, unemulated_links_error
+from compose.engines.base import TrialEngine, TrialEventObserver
+from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
 from compose.runs.certificates import issue_certificates
 from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
-from compose.runs.supervisor import LogTail, TrialNodes, TrialSupervisor
+from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
 from services.plan import COORDINATOR, Plan
@@ -47,13 +47,13 @@ class LoopbackPorts(FrozenRecord):
 
     ports: tuple[int, ...]
 
-    def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the data address and the control address, both on loopback, of node `node_number`, counted from 0."""
-        data, control = self.ports[2 * node_number : 2 * node_number + 2]
+    def node_addresses(self, node_index: int) -> NodeAddresses:
+        """Return the data address and the control address, both on loopback, of node `node_index`, counted from 0."""
+        data, control = self.ports[2 * node_index : 2 * node_index + 2]
         return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
 
-class LocalEngine(Engine):
+class LocalEngine(TrialEngine):
     """Engine that runs every node as a process of this host."""
 
     name: ClassVar[EngineName] = "local"
@@ -71,8 +71,8 @@ class LocalEngine(Engine):
             return LoopbackPorts(ports=tuple(listener.getsockname()[1] for listener in sockets))
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
-        """Run the nodes of one trial as processes of this host; see `Engine.run_trial`."""
-        shaping = shaping_record_by_node(plan, "transport")
+        """Run the nodes of one trial as processes of this host; see `TrialEngine.run_trial`."""
+        shaping = make_shaping_records(plan, "transport")
         if reason := unemulated_links_error(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
         with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
@@ -82,7 +82,7 @@ class LocalEngine(Engine):
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
-class NodeProcesses(TrialNodes):
+class NodeProcesses(TrialNodeRunner):
     """Nodes of one trial, each a process of this host."""
 
     def __init__(self, plan: Plan, trial_folder: Path, secrets_folder: Path) -> None:
@@ -99,7 +99,7 @@ class NodeProcesses(TrialNodes):
 
     def shape_links(self) -> dict[str, LinkShapingRecord]:
         """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
-        return shaping_record_by_node(self._plan, "transport")
+        return make_shaping_records(self._plan, "transport")
 
     def start_training(self) -> None:
         """Signal the coordinator's process to start training; until then, all nodes wait."""

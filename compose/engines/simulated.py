@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
+from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
 from compose.engines.local import NODE_ENVIRONMENT
-from compose.engines.transport_shaping import shaping_record_by_node, unemulated_links_error
+from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
 from compose.runs.labels import RUN_ENV_VARIABLE
 from compose.runs.supervisor import LogTail
 from services.cluster.addresses import AddressAllocator, DummyAddresses
@@ -25,7 +25,7 @@ MECHANISM = "fluid"
 SUCCESS_REPLY = "done"  # the simulator's reply after a successful trial; any other reply is an error message
 
 
-class SimulatedEngine(Engine):
+class SimulatedEngine(TrialEngine):
     """Engine that simulates trials in one process, one after the other.
 
     The process has one BLAS thread, like every node of the other engines, so that sums have the same bits.
@@ -40,7 +40,7 @@ class SimulatedEngine(Engine):
         """Return None, since the simulator needs nothing beyond Python."""
         return None
 
-    def prepare(self, preparation_observer: PreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
+    def prepare(self, preparation_observer: EnginePreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
         """Start the simulator's process before the first trial, since its imports take longer than a short trial."""
         self._process = _start_simulator()
 
@@ -49,15 +49,15 @@ class SimulatedEngine(Engine):
         return DummyAddresses()
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
-        """Simulate one trial; see `Engine.run_trial`."""
+        """Simulate one trial; see `TrialEngine.run_trial`."""
         started = time.monotonic()
-        if reason := unemulated_links_error(plan, shaping_record_by_node(plan, MECHANISM)):
+        if reason := unemulated_links_error(plan, make_shaping_records(plan, MECHANISM)):
             return _trial_status(plan, reason, 0.0)
         tail = LogTail(trial_folder / "logs" / f"{COORDINATOR}.log")
         poll_reply = self._submit_trial(trial_folder)
         while not (reply := poll_reply()):
-            self._forward_events(plan, tail, observer)
-        self._forward_events(plan, tail, observer)
+            self._forward_new_log_events(plan, tail, observer)
+        self._forward_new_log_events(plan, tail, observer)
         return _trial_status(plan, reply.strip(), time.monotonic() - started)
 
     def close(self) -> None:
@@ -90,10 +90,12 @@ class SimulatedEngine(Engine):
 
         return poll_simulator_reply
 
-    def _forward_events(self, plan: Plan, coordinator_log: LogTail, event_observer: TrialEventObserver) -> None:
+    def _forward_new_log_events(
+        self, plan: Plan, coordinator_log_tail: LogTail, trial_event_observer: TrialEventObserver
+    ) -> None:
         """Pass to the observer the coordinator's events that were logged since the previous call of this method."""
-        for event in coordinator_log.read_new_events():
-            event_observer.event_logged(plan, event)
+        for event in coordinator_log_tail.read_new_events():
+            trial_event_observer.coordinator_event_logged(plan, event)
 
 
 def _start_simulator() -> "subprocess.Popen[str]":
@@ -116,5 +118,5 @@ def _trial_status(plan: Plan, simulator_reply: str, wall_s: float) -> TrialOutco
         reason=simulator_reply if failed else "",
         timings_s={"run": round(wall_s, 3)},
         exit_codes=dict.fromkeys((node.name for node in plan.nodes), int(failed)),
-        shaping=shaping_record_by_node(plan, MECHANISM),
+        shaping=make_shaping_records(plan, MECHANISM),
     )

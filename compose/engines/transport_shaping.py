@@ -9,7 +9,7 @@ from services.plan.trial_outcome import LinkShapingRecord
 NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that is not emulated
 
 
-def shaping_record_by_node(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
+def make_shaping_records(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
     """Return link records: node on the data network -> declared link properties and how each is emulated.
 
     The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so

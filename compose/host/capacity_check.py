@@ -25,7 +25,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from compose.calibration.capacity import HostCapacity
-from compose.host.compute_speed import ComputeSpeed
+from compose.host.compute_speed import CpuTimeFunctions
 from services.cluster.events import LinkChange
 from services.collectives import TransferSchedule
 from services.learning.data_order import split_proportionally
@@ -104,13 +104,13 @@ class StepHostLoad(NamedTuple):
         return f"a step of {1e3 * self.step_s:.3g} ms"
 
     @property
-    def slowest_worker_text(self) -> str:
+    def worst_slowdown_text(self) -> str:
         """Text on the worker that this host slows down most: `3 ms of compute in 1 ms` (CPU time, declared time)."""
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
-    def min_compute_time_dilation(self, core_count: int) -> float:
+    def find_min_compute_dilation(self, core_count: int) -> float:
         """Return the smallest dilation under which this host finishes the compute of all workers in time.
 
         In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
@@ -129,7 +129,7 @@ class CapacityCheck(FrozenRecord):
     demands: tuple[TrialHostDemand, ...]
 
     @property
-    def message_latency_s(self) -> float:
+    def calibrated_alpha_s(self) -> float:
         """Latency α of a message for predictions, in wall seconds; 0 if this host is not calibrated."""
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
@@ -140,38 +140,40 @@ class CapacityCheck(FrozenRecord):
 
 
 def check_host_can_run(
-    scenario: Scenario, plans: Sequence[Plan], host_capacity: HostCapacity, compute_speed: ComputeSpeed
+    scenario: Scenario, trial_plans: Sequence[Plan], host_capacity: HostCapacity, step_cpu_times: CpuTimeFunctions
 ) -> CapacityCheck:
     """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
 
     Args:
         scenario: scenario to check.
-        plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
+        trial_plans: one plan per trial, made with a dilation of 1 where the scenario has `dilation: auto`.
         host_capacity: messages and rates that this host can carry.
-        compute_speed: CPU seconds of gradients and updates on this host.
+        step_cpu_times: CPU seconds of gradients and updates on this host.
 
     Raises:
         UserError: a trial does not fit; the message names the largest need and the dilation that would be enough.
     """
     is_auto = [trial.scenario.dilation == AUTO for trial in scenario.trials()]
     demands = tuple(
-        host_demand_of_trial(plan, host_capacity, compute_speed, time_dilation=None if auto else plan.dilation)
-        for plan, auto in zip(plans, is_auto, strict=True)
+        compute_host_demand(plan, host_capacity, step_cpu_times, time_dilation=None if auto else plan.dilation)
+        for plan, auto in zip(trial_plans, is_auto, strict=True)
     )
     if impossible := [demand for demand in demands if demand.min_time_dilation == inf]:
-        raise UserError(_host_too_slow_error(impossible[0], host_capacity))
+        raise UserError(_format_slow_host_error(impossible[0], host_capacity))
     if too_low := [demand for demand in demands if demand.exceeds_declared_dilation]:
-        raise UserError(_time_dilation_error(max(too_low, key=lambda demand: demand.min_time_dilation), host_capacity))
+        raise UserError(
+            _format_dilation_error(max(too_low, key=lambda demand: demand.min_time_dilation), host_capacity)
+        )
     auto_dilations = [demand.min_time_dilation for demand in demands if demand.declared is None]
     return CapacityCheck(capacity=host_capacity, dilation=max(auto_dilations, default=1.0), demands=demands)
 
 
-def host_demand_of_trial(
-    plan: Plan, host_capacity: HostCapacity, compute_speed: ComputeSpeed, time_dilation: float | None
+def compute_host_demand(
+    plan: Plan, host_capacity: HostCapacity, step_cpu_times: CpuTimeFunctions, time_dilation: float | None
 ) -> TrialHostDemand:
     """Return the least time dilation that meets each need of a trial, such as a link rate; the plan's is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
-    loads = [_host_load_of_step(plan, phase, host_capacity, compute_speed) for phase in _training_phases(plan)]
+    loads = [_predict_step_load(plan, phase, host_capacity, step_cpu_times) for phase in _training_phases(plan)]
     needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _max_traffic_bps_by_link(plan)}
     if total_bps := _total_payload_bps(plan):
         needs[f"all links together, {_format_rate_gbit(total_bps)}"] = total_bps / host_capacity.total_bps
@@ -179,18 +181,18 @@ def host_demand_of_trial(
     cores = host_capacity.fingerprint.cores
     for load in loads if has_paced_workers else ():
         overhead_s, overhead_limit_s = load.overhead_cpu_s / cores, MAX_OVERHEAD_SHARE * load.step_s
-        _add_host_demand(
+        _raise_min_dilation(
             wishes, f"{load.messages} messages in {load.step_duration_text}", overhead_s / overhead_limit_s
         )
         cpu_limit_s = MAX_CPU_SHARE * cores * load.step_s
         cpu_need = f"{1e3 * load.total_cpu_s:.3g} ms of CPU time in {load.step_duration_text} on {cores} cores"
-        _add_host_demand(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
+        _raise_min_dilation(needs, cpu_need, load.total_cpu_s / cpu_limit_s)
         if load.compute_phases:
-            _add_host_demand(needs, load.slowest_worker_text, load.min_compute_time_dilation(cores))
+            _raise_min_dilation(needs, load.worst_slowdown_text, load.find_min_compute_dilation(cores))
         if load.compute_phases and load.is_asynchronous:
             shortest_s = min(phase.device_s for phase in load.compute_phases)
             compute_need = f"asynchronous workers with {1e3 * shortest_s:.3g} ms of compute per step"
-            _add_host_demand(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
+            _raise_min_dilation(wishes, compute_need, MIN_ASYNC_COMPUTE_S / shortest_s)
     largest_load = max(loads, key=lambda load: load.total_cpu_s)
     return TrialHostDemand(
         trial=plan.trial,
@@ -203,9 +205,9 @@ def host_demand_of_trial(
     )
 
 
-def _add_host_demand(time_dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
+def _raise_min_dilation(dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
     """Add a need of a trial and the least time dilation that meets it; for a known need, keep the larger dilation."""
-    time_dilation_by_demand[demand_text] = max(min_time_dilation, time_dilation_by_demand.get(demand_text, 0.0))
+    dilation_by_demand[demand_text] = max(min_time_dilation, dilation_by_demand.get(demand_text, 0.0))
 
 
 def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
@@ -241,11 +243,11 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
 
 def _flows_of_each_exchange(plan: Plan) -> tuple[list[Flow], ...]:
     """Return sets of flows (sender, receiver) that are active at once: of each collective, all pushes, all replies."""
-    workers = plan.cost_model.workers
+    workers = plan.step_cost_model.workers
     pushes = list(plan.worker_server_push_pairs)
     replies = [(server, worker) for worker, server in pushes]
     collectives = [
-        [(workers[source], workers[target]) for source, target in sorted(schedule.rank_pairs)]
+        [(workers[source], workers[target]) for source, target in sorted(schedule.sending_rank_pairs)]
         for schedule in dict.fromkeys(phase.schedule for phase in _training_phases(plan))
     ]
     return tuple(flow_set for flow_set in (*collectives, pushes, replies) if flow_set)
@@ -261,22 +263,27 @@ def _total_payload_bps(plan: Plan) -> float:
 
     It is 0 when nothing is shaped.
     """
-    transfers = ((flows, plan.cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _flows_of_each_exchange(plan))
+    transfers = (
+        (flows, plan.step_cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _flows_of_each_exchange(plan)
+    )
     return max((8 * len(flows) / transfer_s for flows, transfer_s in transfers if transfer_s), default=0.0)
 
 
-def _host_load_of_step(
-    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, host_capacity: HostCapacity, compute_speed: ComputeSpeed
+def _predict_step_load(
+    plan: Plan,
+    training_phase: Plan | PostSwitchPhasePlan,
+    host_capacity: HostCapacity,
+    step_cpu_times: CpuTimeFunctions,
 ) -> StepHostLoad:
     """Return the number of messages and the CPU time of one step in a training phase."""
-    compute_phases = tuple(_worker_compute_times(plan, training_phase, compute_speed))
+    compute_phases = tuple(_worker_compute_times(plan, training_phase, step_cpu_times))
     size_bytes = sum(training_phase.bytes_per_step.values())
     messages = _messages_per_step(plan, training_phase.schedule, size_bytes)
     messages_s = messages * host_capacity.message_cpu_s + size_bytes * (host_capacity.byte_cpu_s + host_capacity.sum_s)
     updates = _parameter_updates_per_step(plan, training_phase, len(compute_phases))
     update_s = 0.0
     if updates:
-        update_s = compute_speed.update_s(plan.dataset, plan.model, plan.dtype, training_phase.optimiser)
+        update_s = step_cpu_times.update_s(plan.dataset, plan.model, plan.dtype, training_phase.optimiser)
     return StepHostLoad(
         messages=messages,
         compute_phases=compute_phases,
@@ -291,21 +298,21 @@ def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPha
     first, *second = plan.strategy.training_phases()
     strategy = second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
     algorithm = strategy.server_algorithm()
-    if algorithm is None or strategy.exchange_properties().workers_run_optimiser:
+    if algorithm is None or strategy.describe_worker_exchange().workers_run_optimiser:
         return replica_count
-    if algorithm.synchroniser.worker_wait_rules().runs_in_rounds:
+    if algorithm.synchroniser.describe_worker_sync().runs_in_rounds:
         return 1
-    return algorithm.gradient_worker_count(plan.workers) / algorithm.gradients_per_update(plan.workers)
+    return algorithm.count_gradient_workers(plan.workers) / algorithm.gradients_per_update(plan.workers)
 
 
 def _worker_compute_times(
-    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, compute_speed: ComputeSpeed
+    plan: Plan, training_phase: Plan | PostSwitchPhasePlan, step_cpu_times: CpuTimeFunctions
 ) -> Iterator[WorkerComputeTimes]:
     """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
     shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
     for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
-            cpu_s = compute_speed.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
+            cpu_s = step_cpu_times.gradient_s(plan.dataset, plan.model, plan.dtype, samples)
             yield WorkerComputeTimes(cpu_s, samples / node.throughput)
 
 
@@ -323,19 +330,21 @@ def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step:
     return ceil(messages * pieces / plan.exchange_period)
 
 
-def _time_dilation_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
+def _format_dilation_error(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
     return (
-        f"dilation: {demand.declared:g} is too small for this host. Trial {demand.trial} needs "
-        f"{demand.bottleneck_text}, which this host provides from dilation "
-        f"{demand.needs[demand.bottleneck_text]:.2g} on ({capacity.provenance}). "
-        f"Write dilation: {demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
+        f"dilation: {trial_host_demand.declared:g} is too small for this host. Trial {trial_host_demand.trial} needs "
+        f"{trial_host_demand.bottleneck_text}, which this host provides from dilation "
+        f"{trial_host_demand.needs[trial_host_demand.bottleneck_text]:.2g} on "
+        f"({host_capacity.calibration_status_text}). "
+        f"Write dilation: {trial_host_demand.min_time_dilation:g} or dilation: auto, or use --engine simulated"
     )
 
 
-def _host_too_slow_error(demand: TrialHostDemand, capacity: HostCapacity) -> str:
+def _format_slow_host_error(trial_host_demand: TrialHostDemand, host_capacity: HostCapacity) -> str:
     return (
-        f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial {demand.trial} needs "
-        f"{demand.bottleneck_text} ({capacity.provenance}). Declare slower links or workers, or use --engine simulated"
+        f"dilation: no dilation up to {USUAL_DILATIONS[-1]} is enough for this host. Trial "
+        f"{trial_host_demand.trial} needs {trial_host_demand.bottleneck_text} "
+        f"({host_capacity.calibration_status_text}). Declare slower links or workers, or use --engine simulated"
     )
 
 
@@ -343,6 +352,6 @@ def _format_rate_gbit(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.3g} Gbit/s"
 
 
-def virtual_time_capacity_check() -> CapacityCheck:
+def make_virtual_time_check() -> CapacityCheck:
     """Return the capacity check of a run in virtual time: every host is fast enough for it."""
     return CapacityCheck(capacity=None, dilation=1.0, demands=())

@@ -18,7 +18,7 @@ from services.learning.optimisers import AnyOptimiser
 REPEATS, WARM_UPS = 5, 2
 
 
-class ComputeSpeed(NamedTuple):
+class CpuTimeFunctions(NamedTuple):
     """Two functions: one returns the CPU seconds of a gradient on this host, the other those of a parameter update."""
 
     gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
@@ -26,15 +26,17 @@ class ComputeSpeed(NamedTuple):
 
 
 @cache
-def measure_gradient_s(dataset: AnyDataset, model: AnyModel, dtype: str, samples: int) -> float:
-    """Measure and return the CPU seconds of one gradient over `samples` samples on this host."""
+def measure_gradient_cpu_s(dataset: AnyDataset, model: AnyModel, dtype: str, sample_count: int) -> float:
+    """Measure and return the CPU seconds of one gradient over `sample_count` samples on this host."""
     data = dataset.load(dtype)
     params = model.init_parameters(data.task, 1, dtype)
-    return _median_cpu_s(lambda: model.loss_and_grad(data.task, params, data.train_x[:samples], data.train_y[:samples]))
+    return _median_cpu_s(
+        lambda: model.loss_and_grad(data.task, params, data.train_x[:sample_count], data.train_y[:sample_count])
+    )
 
 
 @cache
-def measure_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
+def measure_optimiser_update_s(dataset: AnyDataset, model: AnyModel, dtype: str, optimiser: AnyOptimiser) -> float:
     """Measure and return the CPU seconds of one optimiser update of all parameters on this host."""
     params = model.init_parameters(dataset.load(dtype).task, 1, dtype)
     state = optimiser.init_state(params)
@@ -52,4 +54,4 @@ def _median_cpu_s(timed_function: Callable[[], object]) -> float:
     return median(durations_s[WARM_UPS:])
 
 
-MEASURED_COMPUTE_SPEED = ComputeSpeed(measure_gradient_s, measure_update_s)
+MEASURED_COMPUTE_SPEED = CpuTimeFunctions(measure_gradient_cpu_s, measure_optimiser_update_s)

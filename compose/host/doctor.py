@@ -15,11 +15,11 @@ from pathlib import Path
 import docker
 from docker.errors import DockerException
 
-from compose.calibration.capacity import load_capacity as known_capacity
+from compose.calibration.capacity import find_host_capacity as known_capacity
 from compose.engines.containers.engine import DockerEngine
 from compose.host.host_facts import available_core_count
 from compose.host.host_metrics import WakeUpDelayMeter
-from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, command_output
+from compose.host.kernel_features import KERNEL_FEATURES, KernelFeature, read_command_output
 from compose.runs.labels import RUN_LABEL
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
@@ -41,7 +41,7 @@ MISSING_LIMIT_COSTS = {  # limit -> what happens without it
 
 
 @dataclass(frozen=True)
-class HostFinding:
+class HostCheckResult:
     """Result of one check by `ensayo doctor`: what was found, what is lost if it is missing, and how to get it."""
 
     topic: str
@@ -56,96 +56,98 @@ class HostFinding:
         return f"{status} {self.topic:<9} {self.found}{advice}"
 
 
-def check_host() -> Iterator[HostFinding]:
+def check_host() -> Iterator[HostCheckResult]:
     """Run all checks of this host, and yield the result of each check at once, since some checks take a second."""
     for check in HOST_CHECKS:
         yield check()
     yield from check_kernel_features()
 
 
-def host_findings_as_json() -> str:
+def host_checks_as_json() -> str:
     """Return the results of all checks of this host as a JSON list of objects, for programs."""
     return json.dumps([asdict(finding) for finding in check_host()], indent=2)
 
 
-def check_python_version() -> HostFinding:
+def check_python_version() -> HostCheckResult:
     """Check that the Python interpreter is new enough."""
     version = platform.python_version()
     if sys.version_info >= MIN_PYTHON_VERSION:
-        return HostFinding("python", version)
+        return HostCheckResult("python", version)
     remedy = "use Python 3.11 or newer, as in make PYTHON=python3.11 ..."
-    return HostFinding("python", version, ok=False, costs="Ensayo does not start", remedy=remedy)
+    return HostCheckResult("python", version, ok=False, costs="Ensayo does not start", remedy=remedy)
 
 
-def check_core_count() -> HostFinding:
+def check_core_count() -> HostCheckResult:
     """Check that there are enough cores for several nodes."""
     count = available_core_count()
     if count >= MIN_CORES:
-        return HostFinding("cores", f"{count}")
+        return HostCheckResult("cores", f"{count}")
     costs = "nodes wait while other nodes compute, so workers with a declared speed are late"
-    return HostFinding("cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers or a larger dilation")
+    return HostCheckResult(
+        "cores", f"{count}", ok=False, costs=costs, remedy="declare slower workers or a larger dilation"
+    )
 
 
-def check_docker_engine() -> HostFinding:
+def check_docker_engine() -> HostCheckResult:
     """Check that a Docker engine runs and answers."""
     try:
         with closing(docker.from_env(timeout=5)) as client:
-            return HostFinding("docker", f"engine {client.version()['Version']}")
+            return HostCheckResult("docker", f"engine {client.version()['Version']}")
     except DockerException as error:
         reason = str(error).splitlines()[0][:120]
         costs = "there are no containers: nodes run as local processes, and the transport shapes the links"
         remedy = "install and start Docker Engine"
-        return HostFinding("docker", f"no Docker engine answers ({reason})", ok=False, costs=costs, remedy=remedy)
+        return HostCheckResult("docker", f"no Docker engine answers ({reason})", ok=False, costs=costs, remedy=remedy)
 
 
-def check_docker_compose() -> HostFinding:
+def check_docker_compose() -> HostCheckResult:
     """Check that Docker Compose is installed as a plug-in and new enough."""
-    version = command_output("docker", "compose", "version", "--short") or ""
+    version = read_command_output("docker", "compose", "version", "--short") or ""
     parts = tuple(int(part) for part in version.lstrip("v").split("-")[0].split(".") if part.isdigit())
     if parts >= MIN_COMPOSE_VERSION:
-        return HostFinding("compose", version)
+        return HostCheckResult("compose", version)
     costs, remedy = "--engine docker is not available", "install the docker-compose-plugin package"
-    return HostFinding("compose", version or "no `docker compose`", ok=False, costs=costs, remedy=remedy)
+    return HostCheckResult("compose", version or "no `docker compose`", ok=False, costs=costs, remedy=remedy)
 
 
-def check_cgroup_version() -> HostFinding:
+def check_cgroup_version() -> HostCheckResult:
     """Check which version of control groups this host has; they limit the CPU and memory of nodes."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        return HostFinding("cgroup", "v2")
+        return HostCheckResult("cgroup", "v2")
     if Path("/sys/fs/cgroup/cpu").exists():
-        return HostFinding("cgroup", "v1")
+        return HostCheckResult("cgroup", "v1")
     costs = "CPU shares and memory limits of nodes have no effect"
-    return HostFinding("cgroup", "none", ok=False, costs=costs, remedy="use a Linux host with cgroups mounted")
+    return HostCheckResult("cgroup", "none", ok=False, costs=costs, remedy="use a Linux host with cgroups mounted")
 
 
-def check_gpu() -> HostFinding:
+def check_gpu() -> HostCheckResult:
     """Check whether there is a GPU, and whether containers can use it."""
-    name = command_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    name = read_command_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     if not name:
         costs = "device: cuda is not available; paced workers on the CPU emulate the speed of any accelerator"
         remedy = "install an NVIDIA driver and, for containers, the NVIDIA container toolkit"
-        return HostFinding("gpu", "none", ok=False, costs=costs, remedy=remedy)
+        return HostCheckResult("gpu", "none", ok=False, costs=costs, remedy=remedy)
     if _containers_can_use_gpus():
-        return HostFinding("gpu", f"{name.splitlines()[0]}, for processes and containers")
+        return HostCheckResult("gpu", f"{name.splitlines()[0]}, for processes and containers")
     costs, remedy = "containers can't use it; --engine local can", "install the NVIDIA container toolkit"
-    return HostFinding("gpu", f"{name.splitlines()[0]}, for processes", ok=False, costs=costs, remedy=remedy)
+    return HostCheckResult("gpu", f"{name.splitlines()[0]}, for processes", ok=False, costs=costs, remedy=remedy)
 
 
-def check_cpu_and_memory_limits() -> HostFinding:
+def check_cpu_and_memory_limits() -> HostCheckResult:
     """Check that the Docker engine can limit the CPU, memory and swap of containers."""
-    docker_info = json.loads(command_output("docker", "info", "--format", "{{json .}}") or "{}")
+    docker_info = json.loads(read_command_output("docker", "info", "--format", "{{json .}}") or "{}")
     if not docker_info:
         costs, remedy = MISSING_LIMIT_COSTS["CPU quotas"], "install and start Docker Engine"
-        return HostFinding("limits", "no Docker engine answers", ok=False, costs=costs, remedy=remedy)
+        return HostCheckResult("limits", "no Docker engine answers", ok=False, costs=costs, remedy=remedy)
     missing = [limit for key, limit in DOCKER_INFO_LIMITS.items() if not docker_info.get(key)]
     if not missing:
-        return HostFinding("limits", "CPU quotas, memory and swap")
+        return HostCheckResult("limits", "CPU quotas, memory and swap")
     costs = "nodes get more than declared: " + "; ".join(MISSING_LIMIT_COSTS[limit] for limit in missing)
     remedy = "use a kernel with CONFIG_CFS_BANDWIDTH and CONFIG_MEMCG, and swapaccount=1 on its command line"
-    return HostFinding("limits", f"no {' and no '.join(missing)}", ok=False, costs=costs, remedy=remedy)
+    return HostCheckResult("limits", f"no {' and no '.join(missing)}", ok=False, costs=costs, remedy=remedy)
 
 
-def check_wake_up_delay() -> HostFinding:
+def check_wake_up_delay() -> HostCheckResult:
     """Check how late a thread wakes up from a sleep of one millisecond."""
     canary = WakeUpDelayMeter()
     canary.start()
@@ -153,13 +155,13 @@ def check_wake_up_delay() -> HostFinding:
     late_ms = canary.stop()
     found = f"a sleep ends {late_ms['p50']:.2g} ms late at the median, {late_ms['p99']:.2g} ms at the 99th percentile"
     if late_ms["p99"] <= MAX_LATENESS_MS:
-        return HostFinding("timers", found)
+        return HostCheckResult("timers", found)
     costs = "workers with a declared speed are late, and delays take this much longer"
     remedy = "end other programs, declare a larger dilation, or use a kernel with high-resolution timers"
-    return HostFinding("timers", found, ok=False, costs=costs, remedy=remedy)
+    return HostCheckResult("timers", found, ok=False, costs=costs, remedy=remedy)
 
 
-def check_link_calibration() -> HostFinding:
+def check_link_calibration() -> HostCheckResult:
     """Report the link rates between containers that `ensayo calibrate` has measured on this host.
 
     They are taken from the last calibration, since a measurement takes a while.
@@ -169,34 +171,34 @@ def check_link_calibration() -> HostFinding:
     try:
         known = known_capacity(DockerEngine())
     except (DockerException, HostError):
-        return HostFinding("capacity", "no Docker engine answers", ok=False, costs=costs, remedy=remedy)
+        return HostCheckResult("capacity", "no Docker engine answers", ok=False, costs=costs, remedy=remedy)
     rates = f"veth links up to {known.shaped_bps / 1e9:g} Gbit/s, {known.total_bps / 1e9:.3g} Gbit/s in total"
     if known.calibrated:
-        return HostFinding("capacity", f"{rates}, measured by `ensayo calibrate` on {known.calibrated}")
+        return HostCheckResult("capacity", f"{rates}, measured by `ensayo calibrate` on {known.calibrated}")
     found = f"not measured ({known.note}); assumed: {rates}"
-    return HostFinding("capacity", found, ok=False, costs=costs, remedy=remedy)
+    return HostCheckResult("capacity", found, ok=False, costs=costs, remedy=remedy)
 
 
-def check_kernel_features() -> Iterator[HostFinding]:
+def check_kernel_features() -> Iterator[HostCheckResult]:
     """Test in a temporary container each kernel feature that shapes packets, and yield one result per feature."""
     try:
         working_features = DockerEngine().find_kernel_features({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):
         costs = "it is unknown which links the kernel can shape in containers"
         remedy = "start Docker Engine, and run `make images`"
-        yield HostFinding("links", "not tested", ok=False, costs=costs, remedy=remedy)
+        yield HostCheckResult("links", "not tested", ok=False, costs=costs, remedy=remedy)
         return
-    yield from (_kernel_feature_finding(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
+    yield from (_kernel_feature_result(feature, works=feature.name in working_features) for feature in KERNEL_FEATURES)
 
 
-def _kernel_feature_finding(feature: KernelFeature, *, works: bool) -> HostFinding:
+def _kernel_feature_result(feature: KernelFeature, *, works: bool) -> HostCheckResult:
     if works:
-        return HostFinding(feature.name, f"{feature.purpose}: yes")
+        return HostCheckResult(feature.name, f"{feature.purpose}: yes")
     remedy = f"use {feature.remedy} (modules may be in a package of extra modules)"
-    return HostFinding(feature.name, f"{feature.purpose}: no", ok=False, costs=feature.costs, remedy=remedy)
+    return HostCheckResult(feature.name, f"{feature.purpose}: no", ok=False, costs=feature.costs, remedy=remedy)
 
 
-HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
+HOST_CHECKS: tuple[Callable[[], HostCheckResult], ...] = (
     *(check_python_version, check_core_count, check_wake_up_delay),
     *(check_docker_engine, check_docker_compose, check_cgroup_version, check_cpu_and_memory_limits),
     *(check_gpu, check_link_calibration),
@@ -204,4 +206,4 @@ HOST_CHECKS: tuple[Callable[[], HostFinding], ...] = (
 
 
 def _containers_can_use_gpus() -> bool:
-    return "nvidia" in (command_output("docker", "info", "--format", "{{json .Runtimes}}") or "")
+    return "nvidia" in (read_command_output("docker", "info", "--format", "{{json .Runtimes}}") or "")

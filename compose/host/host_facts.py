@@ -39,7 +39,7 @@ def cpu_stolen_share(times_before: CpuTimes | None, times_after: CpuTimes | None
     return round((times_after.steal - times_before.steal) / (times_after.total - times_before.total), 4)
 
 
-def read_pressure_stall_s() -> dict[str, float]:
+def read_stall_s_by_resource() -> dict[str, float]:
     """Read for how many seconds since boot tasks waited for a resource: resource (cpu, memory, io) -> seconds.
 
     Empty if the kernel does not record pressure.

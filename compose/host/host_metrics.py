@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_pressure_stall_s
-from services.plan.trial_outcome import CpuThrottling, HostMetrics
+from compose.host.host_facts import CpuTimes, cpu_busy_share, cpu_stolen_share, read_cpu_times, read_stall_s_by_resource
+from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics
 from services.runtime.scheduling import reduce_wakeup_latency
 
 CANARY_SLEEP_S = 0.001
@@ -20,7 +20,7 @@ POLL_INTERVAL_S = 0.2  # between two readings of container counters; growth afte
 MAX_POLL_CORE_SHARE = 0.02  # share of one core for readings; slow readings are made less often
 LATENESS_QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
-ThrottlingCounters = Mapping[str, CpuThrottling]  # node -> counters since its start
+ThrottlingCounters = Mapping[str, CpuThrottleCounts]  # node -> counters since its start
 
 
 class WakeUpDelayMeter:
@@ -62,15 +62,15 @@ class HostMetricsRecorder:
     _first_cpu_times: CpuTimes | None = None
     _first_stall_s: dict[str, float] = field(default_factory=dict)
     _start_time: float = 0.0
-    _first_throttling: dict[str, CpuThrottling] = field(default_factory=dict)
-    _last_throttling: dict[str, CpuThrottling] = field(default_factory=dict)
+    _first_throttling: dict[str, CpuThrottleCounts] = field(default_factory=dict)
+    _last_throttling: dict[str, CpuThrottleCounts] = field(default_factory=dict)
     _stop_requested: threading.Event = field(default_factory=threading.Event)
     _poll_thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start recording the metrics of the host."""
         self._first_throttling = self._last_throttling = dict(self.read_throttling())
-        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_pressure_stall_s()
+        self._first_cpu_times, self._first_stall_s = read_cpu_times(), read_stall_s_by_resource()
         self._start_time = time.monotonic()
         self._poll_thread = threading.Thread(target=self._poll_throttling_counters, daemon=True)
         self._poll_thread.start()
@@ -88,13 +88,13 @@ class HostMetricsRecorder:
             "cpu_steal": cpu_stolen_share(self._first_cpu_times, after),
             "pressure": {
                 name: round((total - self._first_stall_s.get(name, total)) / elapsed_s, 4)
-                for name, total in read_pressure_stall_s().items()
+                for name, total in read_stall_s_by_resource().items()
             },
             "canary_late_ms": self.canary.stop(),
         }
 
     @property
-    def cpu_throttling_growth(self) -> dict[str, CpuThrottling]:
+    def cpu_throttling_by_node(self) -> dict[str, CpuThrottleCounts]:
         """CPU throttling of each container during the recording: node -> growth of its counters; known after `stop`."""
         last = self._last_throttling
         return {node: _throttling_growth_between(first, last[node]) for node, first in self._first_throttling.items()}
@@ -109,8 +109,10 @@ class HostMetricsRecorder:
                 return
 
 
-def _throttling_growth_between(counters_before: CpuThrottling, counters_after: CpuThrottling) -> CpuThrottling:
-    return CpuThrottling(
+def _throttling_growth_between(
+    counters_before: CpuThrottleCounts, counters_after: CpuThrottleCounts
+) -> CpuThrottleCounts:
+    return CpuThrottleCounts(
         periods=counters_after.periods - counters_before.periods,
         throttled_periods=counters_after.throttled_periods - counters_before.throttled_periods,
         throttled_s=round(counters_after.throttled_s - counters_before.throttled_s, 6),

@@ -65,14 +65,14 @@ def _remove_docker_items(client: docker.DockerClient, filters: dict[str, str], e
     Containers come first, since a network in use can't be removed.
     """
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
-        yield from _remove_resource(
+        yield from _remove_docker_object(
             f"container {container.name} ({container.labels.get(NODE_LABEL, '?')})", container, error_texts, v=True
         )
     for network in client.networks.list(filters=filters):
         _disconnect_endpoints(network)
-        yield from _remove_resource(f"network {network.name}", network, error_texts)
+        yield from _remove_docker_object(f"network {network.name}", network, error_texts)
     for volume in client.volumes.list(filters=filters):
-        yield from _remove_resource(f"volume {volume.name}", volume, error_texts)
+        yield from _remove_docker_object(f"volume {volume.name}", volume, error_texts)
 
 
 def _disconnect_endpoints(network: Network) -> None:
@@ -87,14 +87,16 @@ def _disconnect_endpoints(network: Network) -> None:
             network.disconnect(endpoint["Name"], force=True)
 
 
-def _remove_resource(description: str, resource: Any, failure_messages: list[str], **options: bool) -> Iterator[str]:
+def _remove_docker_object(
+    description: str, docker_resource: Any, failure_messages: list[str], **options: bool
+) -> Iterator[str]:
     """Remove a container, network or volume and yield its description; if that fails, record the error.
 
     Containers and volumes need `force`, which networks do not accept. Another process may have removed the resource.
     """
-    force = {} if isinstance(resource, Network) else {"force": True}
+    force = {} if isinstance(docker_resource, Network) else {"force": True}
     try:
-        resource.remove(**force, **options)
+        docker_resource.remove(**force, **options)
     except NotFound:
         return
     except DockerException as error:
@@ -126,16 +128,16 @@ def _processes_of_run(run_name: str | None) -> Iterator[tuple[int, str]]:
                 yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
 
 
-def _process_belongs_to_run(run_name: str | None, process_folder: Path) -> bool:
+def _process_belongs_to_run(run_name: str | None, proc_pid_folder: Path) -> bool:
     """Return whether a process belongs to the run `run_name`, or to any run if `run_name` is None."""
-    process_run_name = _read_run_name(process_folder)
+    process_run_name = _read_run_name_of_process(proc_pid_folder)
     return process_run_name is not None and run_name in (None, process_run_name)
 
 
-def _read_run_name(process_folder: Path) -> str | None:
+def _read_run_name_of_process(proc_pid_folder: Path) -> str | None:
     """Return the name of the run that a process belongs to; None if it belongs to none."""
     prefix = f"{RUN_ENV_VARIABLE}=".encode()
-    variables = (process_folder / "environ").read_bytes().split(b"\0")
+    variables = (proc_pid_folder / "environ").read_bytes().split(b"\0")
     return next((variable.removeprefix(prefix).decode() for variable in variables if variable.startswith(prefix)), None)
 
 

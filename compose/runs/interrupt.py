@@ -28,7 +28,7 @@ def raise_on_first_stop_signal() -> Iterator[None]:
             is_stopping = True
             raise KeyboardInterrupt
 
-    with _handle_stop_signals(raise_keyboard_interrupt):
+    with _install_stop_handler(raise_keyboard_interrupt):
         yield
 
 
@@ -41,7 +41,7 @@ def defer_stop_signals() -> Iterator[None]:
     deferred: list[tuple[int, FrameType | None]] = []
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
-        with _handle_stop_signals(lambda number, frame: deferred.append((number, frame))):
+        with _install_stop_handler(lambda number, frame: deferred.append((number, frame))):
             yield
     finally:
         if deferred:
@@ -49,15 +49,15 @@ def defer_stop_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _handle_stop_signals(handler: Any) -> Iterator[None]:
-    """Handle stop signals with `handler` inside the `with` block.
+def _install_stop_handler(stop_signal_handler: Any) -> Iterator[None]:
+    """Handle stop signals with the given handler inside the `with` block.
 
     Outside the main thread this does nothing, since only the main thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+    before = {number: signal.signal(number, stop_signal_handler) for number in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import yaml
 
-from compose.calibration.capacity import load_capacity
-from compose.engines import ChosenEngine
-from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
-from compose.host.capacity_check import CapacityCheck, check_host_can_run, virtual_time_capacity_check
+from compose.calibration.capacity import find_host_capacity
+from compose.engines import EngineChoice
+from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
+from compose.host.capacity_check import CapacityCheck, check_host_can_run, make_virtual_time_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
 from compose.runs.interrupt import raise_on_first_stop_signal
@@ -31,10 +31,12 @@ from services.scenario.scenario import Scenario
 RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
 
 
-class RunObserver(TrialEventObserver, PreparationObserver, Protocol):
+class RunObserver(TrialEventObserver, EnginePreparationObserver, Protocol):
     """Observer of the progress of a run, such as a display in the terminal."""
 
-    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
+    def run_started(
+        self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
+    ) -> None:
         """Handle the start of a run, after its trials were planned and the run folder was created."""
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
@@ -64,7 +66,7 @@ class FinishedRun:
 
 
 def run_scenario(
-    scenario_file: ScenarioFile, engine_choice: ChosenEngine, runs_folder: Path, run_observer: RunObserver
+    scenario_file: ScenarioFile, engine_choice: EngineChoice, runs_folder: Path, run_observer: RunObserver
 ) -> FinishedRun:
     """Run all trials of a scenario and write them to a new run folder.
 
@@ -87,45 +89,51 @@ def run_scenario(
         return _run_trials(scenario_file, engine_choice, capacity_check, runs_folder, run_observer)
 
 
-def check_host_capacity(scenario: Scenario, engine: Engine) -> CapacityCheck:
+def check_host_capacity(scenario: Scenario, engine: TrialEngine) -> CapacityCheck:
     """Check whether this host is fast enough to run a scenario on an engine, and choose the value of `dilation: auto`.
 
     Raises:
         UserError: this host can't carry the scenario.
     """
     if engine.name == "simulated":
-        return virtual_time_capacity_check()
+        return make_virtual_time_check()
     plans = [make_plan(trial, "admission", engine.name, DummyAddresses()) for trial in scenario.trials()]
-    return check_host_can_run(scenario, plans, load_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
+    return check_host_can_run(scenario, plans, find_host_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
 def _run_trials(
-    source: ScenarioFile, engine_choice: ChosenEngine, capacity: CapacityCheck, runs_folder: Path, observer: RunObserver
+    scenario_file: ScenarioFile,
+    engine_choice: EngineChoice,
+    capacity_check: CapacityCheck,
+    runs_folder: Path,
+    run_observer: RunObserver,
 ) -> FinishedRun:
     engine = engine_choice.engine
     run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    plans = make_plans(source, engine, capacity, run_name)
-    folder = _create_run_folder(source, engine_choice, capacity, runs_folder, plans)
-    observer.run_started(source.scenario, engine.name, engine_choice.reason, plans, folder)
+    plans = make_trial_plans(scenario_file, engine, capacity_check, run_name)
+    folder = _create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans)
+    run_observer.run_started(scenario_file.scenario, engine.name, engine_choice.reason, plans, folder)
     statuses: list[TrialOutcome] = []
     try:
         for k in range(len(plans)):
             plan, start_time = plans[k], time.monotonic()
-            observer.trial_started(plan, k + 1, len(plans))
-            statuses.append(_run_trial(plan, engine, folder, observer))
-            observer.trial_ended(plan, statuses[-1].status, time.monotonic() - start_time)
+            run_observer.trial_started(plan, k + 1, len(plans))
+            statuses.append(_run_trial(plan, engine, folder, run_observer))
+            run_observer.trial_ended(plan, statuses[-1].status, time.monotonic() - start_time)
             if kept_networks := statuses[-1].kept:  # their addresses are not free
-                observer.preparation_started(
+                run_observer.engine_preparation_started(
                     f"new addresses, since the engine could not remove {', '.join(kept_networks)}; restart the engine "
                     "to free them"
                 )
-                plans = make_plans(source, engine, capacity, run_name)
+                plans = make_trial_plans(scenario_file, engine, capacity_check, run_name)
     except KeyboardInterrupt:
         return FinishedRun(folder, tuple(statuses), interrupted=True)
     return FinishedRun(folder, tuple(statuses), interrupted=False)
 
 
-def make_plans(scenario_file: ScenarioFile, engine: Engine, capacity: CapacityCheck, run_name: str) -> tuple[Plan, ...]:
+def make_trial_plans(
+    scenario_file: ScenarioFile, engine: TrialEngine, capacity_check: CapacityCheck, run_name: str
+) -> tuple[Plan, ...]:
     """Make the plans of all trials of a run.
 
     All trials use the same addresses, since they run one after the other.
@@ -133,14 +141,14 @@ def make_plans(scenario_file: ScenarioFile, engine: Engine, capacity: CapacityCh
     trials = scenario_file.scenario.trials()
     count = max(1 + trial.strategy.training_phases().server_count + trial.scenario.cluster.workers for trial in trials)
     addressing = engine.choose_addresses(run_name, count)
-    dilation, alpha_s = capacity.dilation, capacity.message_latency_s
+    dilation, alpha_s = capacity_check.dilation, capacity_check.calibrated_alpha_s
     return tuple(
         make_plan(trial, run_name, engine.name, addressing, scenario_file.question, dilation=dilation, alpha_s=alpha_s)
         for trial in trials
     )
 
 
-def _run_trial(plan: Plan, engine: Engine, run_folder: Path, run_observer: RunObserver) -> TrialOutcome:
+def _run_trial(plan: Plan, engine: TrialEngine, run_folder: Path, run_observer: RunObserver) -> TrialOutcome:
     """Run one trial in its own folder and write its status, even if it is interrupted.
 
     Any error fails only this trial: the engine may be able to run the next one, and a sweep of hours must not end
@@ -161,19 +169,19 @@ def _run_trial(plan: Plan, engine: Engine, run_folder: Path, run_observer: RunOb
 
 def _create_run_folder(
     scenario_file: ScenarioFile,
-    engine_choice: ChosenEngine,
+    engine_choice: EngineChoice,
     capacity_check: CapacityCheck,
     runs_folder: Path,
-    plans: tuple[Plan, ...],
+    trial_plans: tuple[Plan, ...],
 ) -> Path:
     """Create the run folder with scenario, manifest and plans, and make the link `latest` point to it."""
-    run_name = plans[0].run
+    run_name = trial_plans[0].run
     folder = runs_folder / scenario_file.scenario.name / run_name
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(scenario_file.text)
     (folder / "resolved.yaml").write_text(yaml.safe_dump(scenario_file.scenario.encode(), sort_keys=False))
     (folder / "manifest.json").write_text(
-        json.dumps(_build_run_manifest(scenario_file, engine_choice, capacity_check, plans), indent=1)
+        json.dumps(_build_run_manifest(scenario_file, engine_choice, capacity_check, trial_plans), indent=1)
     )
     latest = runs_folder / "latest"
     new_link = runs_folder / f".latest-{run_name}"
@@ -183,20 +191,20 @@ def _create_run_folder(
 
 
 def _build_run_manifest(
-    scenario_file: ScenarioFile, choice: ChosenEngine, capacity_check: CapacityCheck, plans: tuple[Plan, ...]
+    scenario_file: ScenarioFile, choice: EngineChoice, capacity_check: CapacityCheck, trial_plans: tuple[Plan, ...]
 ) -> dict[str, Any]:
     """Return the manifest of a run, which is needed to repeat it: scenario, engine, host, commit and versions."""
     return {
         "schema": 1,
-        "run": plans[0].run,
+        "run": trial_plans[0].run,
         "scenario": scenario_file.scenario.name,
         "question": scenario_file.question,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": scenario_file.command,
-        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.version_facts()},
+        "engine": {"name": choice.engine.name, "reason": choice.reason, **choice.engine.describe_engine_versions()},
         "admission": capacity_check.model_dump(mode="json"),
         "seeds": [scenario_file.scenario.seed + repeat for repeat in range(scenario_file.scenario.repeats)],
-        "trials": [plan.trial for plan in plans],
+        "trials": [plan.trial for plan in trial_plans],
         "commit": git_commit_of_checkout(),
         "host": {
             "system": platform.platform(),

@@ -16,7 +16,7 @@ from compose.engines.base import TrialEventObserver
 from compose.host.host_metrics import HostMetricsRecorder
 from compose.runs.interrupt import defer_stop_signals
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import CpuThrottling, HostMetrics, LinkShapingRecord, TrialOutcome
+from services.plan.trial_outcome import CpuThrottleCounts, HostMetrics, LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.schema.errors import EnsayoError
 
@@ -29,7 +29,7 @@ class TrialFailed(EnsayoError):
     """A trial failed: a node ended with an error or made no progress in time, or the engine failed."""
 
 
-class TrialNodes(ABC):
+class TrialNodeRunner(ABC):
     """Nodes of one trial on this host; each engine implements this interface."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class TrialNodes(ABC):
     def last_stderr_line(self, node_name: str) -> str:
         """Return the last line that a node has written to its standard error; empty if there is none."""
 
-    def read_cpu_throttling(self) -> dict[str, CpuThrottling]:
+    def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
         """Return how often the kernel has throttled each node with a CPU quota since the start of the node."""
         return {}
 
@@ -104,13 +104,13 @@ class TrialSupervisor:
     """Runs the stages of one trial in order, from the start of the nodes to clean-up, and measures their durations."""
 
     plan: Plan
-    nodes: TrialNodes
+    nodes: TrialNodeRunner
     coordinator_log: LogTail
     watcher: TrialEventObserver
     timings_s: dict[str, float] = field(default_factory=dict)
     shaping: dict[str, LinkShapingRecord] = field(default_factory=dict)
     host_metrics: HostMetrics = field(default_factory=HostMetrics)
-    throttling: dict[str, CpuThrottling] = field(default_factory=dict)
+    throttling: dict[str, CpuThrottleCounts] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     _left: set[str] = field(default_factory=set)
     _is_over: bool = False
@@ -125,12 +125,12 @@ class TrialSupervisor:
         exit_codes: dict[str, int] = {}
         kept: tuple[str, ...] = ()
         try:
-            with _catch_trial_failure(reasons):
+            with _catch_and_add_failure(reasons):
                 self._run_trial_stages()
         finally:
-            with _catch_trial_failure(reasons):
+            with _catch_and_add_failure(reasons):
                 exit_codes = self.nodes.exit_codes()
-            with self._timed_stage("down"), defer_stop_signals(), _catch_trial_failure(reasons):
+            with self._timed_stage("down"), defer_stop_signals(), _catch_and_add_failure(reasons):
                 kept = self.nodes.stop()
         return TrialOutcome(
             trial=self.plan.trial,
@@ -179,7 +179,7 @@ class TrialSupervisor:
             yield
         finally:
             self.host_metrics |= recorder.stop()
-            self.throttling = recorder.cpu_throttling_growth
+            self.throttling = recorder.cpu_throttling_by_node
 
     def _have_all_nodes_joined(self) -> bool:
         return self._joined >= {node.name for node in self.plan.nodes} - {COORDINATOR}
@@ -218,7 +218,7 @@ class TrialSupervisor:
             node_names = self._joined if log_event["value"]["event"] == "joined" else self._left
             node_names.add(log_event["value"]["node"])
         self._is_over |= log_event["key"] == "run_stop"
-        self.watcher.event_logged(self.plan, log_event)
+        self.watcher.coordinator_event_logged(self.plan, log_event)
 
     def _check_node_exit_codes(self, exit_codes: dict[str, int]) -> None:
         """Raise TrialFailed if a node has ended with an error or too early.
@@ -234,7 +234,7 @@ class TrialSupervisor:
 
 
 @contextmanager
-def _catch_trial_failure(failure_reasons: list[str]) -> Iterator[None]:
+def _catch_and_add_failure(failure_reasons: list[str]) -> Iterator[None]:
     """Catch an error of the `with` block and add it to the reasons why the trial failed."""
     try:
         yield

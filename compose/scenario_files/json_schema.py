@@ -28,29 +28,30 @@ def scenario_schema() -> JsonSchema:
     return dialect | {key: value for key, value in Scenario.model_json_schema().items() if key != "title"}
 
 
-def allowed_keys(document: Any, key_path: KeyPath) -> list[str]:
+def find_allowed_keys(scenario_document: Any, key_path: KeyPath) -> list[str]:
     """Return the keys that are allowed in the section at `key_path` of a scenario document."""
-    section_schema = _resolve_references(
-        _schema_at_key_path(scenario_schema(), document, key_path), reduce(getitem, key_path, document)
+    section_schema = _resolve_schema_references(
+        _schema_at_key_path(scenario_schema(), scenario_document, key_path),
+        reduce(getitem, key_path, scenario_document),
     )
     return list(section_schema.get("properties", {}))
 
 
-def allowed_component_kinds(document: Any, key_path: KeyPath) -> list[str]:
+def allowed_component_kinds(scenario_document: Any, key_path: KeyPath) -> list[str]:
     """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document; empty if none are."""
-    schema = _schema_at_key_path(scenario_schema(), document, key_path)
+    schema = _schema_at_key_path(scenario_schema(), scenario_document, key_path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
-def key_description(document: Any, key_path: KeyPath) -> str:
+def find_key_description(scenario_document: Any, key_path: KeyPath) -> str:
     """Return the description of the key at `key_path` of a scenario document; empty if the key has none."""
-    return str(_schema_at_key_path(scenario_schema(), document, key_path).get("description", ""))
+    return str(_schema_at_key_path(scenario_schema(), scenario_document, key_path).get("description", ""))
 
 
-def describe_allowed_number(document: Any, key_path: KeyPath) -> str:
+def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
     """Describe which numbers are allowed at `key_path` of a scenario document; empty if none are."""
-    schema = _schema_at_key_path(scenario_schema(), document, key_path)
+    schema = _schema_at_key_path(scenario_schema(), scenario_document, key_path)
     (schema, *_) = schema.get("anyOf") or schema.get("oneOf") or [schema]
     if schema.get("type") not in NUMBER_TYPES:
         return ""
@@ -60,13 +61,13 @@ def describe_allowed_number(document: Any, key_path: KeyPath) -> str:
     return " ".join(filter(None, (NUMBER_TYPES[schema["type"]], bounds))) + (", for example 0.01" if is_share else "")
 
 
-def _schema_at_key_path(schema: JsonSchema, document: Any, key_path: KeyPath) -> JsonSchema:
+def _schema_at_key_path(json_schema: JsonSchema, scenario_section: Any, key_path: KeyPath) -> JsonSchema:
     """Return the JSON Schema of the value at `key_path` of a document, given the JSON Schema of the document."""
     if not key_path:
-        return schema
+        return json_schema
     key, *rest = key_path
-    value_schema = _schema_of_key(_resolve_references(schema, document), key)
-    return _schema_at_key_path(value_schema, document[key], tuple(rest)) if rest else value_schema
+    value_schema = _schema_of_key(_resolve_schema_references(json_schema, scenario_section), key)
+    return _schema_at_key_path(value_schema, scenario_section[key], tuple(rest)) if rest else value_schema
 
 
 def _schema_of_key(schema: JsonSchema, key: str | int) -> JsonSchema:
@@ -77,13 +78,19 @@ def _schema_of_key(schema: JsonSchema, key: str | int) -> JsonSchema:
     return value_schema if isinstance(value_schema, dict) else {}
 
 
-def _resolve_references(schema: JsonSchema, scenario_part: Any) -> JsonSchema:
+def _resolve_schema_references(json_schema: JsonSchema, scenario_section: Any) -> JsonSchema:
     """Return a JSON Schema with references resolved, and unions replaced by the member that fits the document.
 
     A union becomes its member for the kind in the document, or its first member.
     """
-    if "$ref" in schema:
-        return _resolve_references(scenario_schema()["$defs"][schema["$ref"].removeprefix("#/$defs/")], scenario_part)
-    if "discriminator" in schema:
-        return _resolve_references({"$ref": schema["discriminator"]["mapping"][scenario_part["kind"]]}, scenario_part)
-    return _resolve_references(schema["anyOf"][0], scenario_part) if "anyOf" in schema else schema
+    if "$ref" in json_schema:
+        return _resolve_schema_references(
+            scenario_schema()["$defs"][json_schema["$ref"].removeprefix("#/$defs/")], scenario_section
+        )
+    if "discriminator" in json_schema:
+        return _resolve_schema_references(
+            {"$ref": json_schema["discriminator"]["mapping"][scenario_section["kind"]]}, scenario_section
+        )
+    return (
+        _resolve_schema_references(json_schema["anyOf"][0], scenario_section) if "anyOf" in json_schema else json_schema
+    )

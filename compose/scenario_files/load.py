@@ -12,7 +12,7 @@ from compose.scenario_files.problems import ScenarioError, ScenarioProblem
 from compose.scenario_files.validation_messages import explain_validation_error
 from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
 from services.cluster.cluster import cluster_node_names
-from services.cluster.events import too_frequent_event_conflicts
+from services.cluster.events import find_too_frequent_events
 from services.plan import random_event_horizon_s
 from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
 from services.scenario.sweep import SweepPoint
@@ -37,8 +37,8 @@ def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine:
     """
     document = override_scenario_values(parse_yaml(_read_text(path), _path_relative_to_cwd(path)), settings or {})
     scenario = _decode_scenario(document)
-    problems = _sweep_problems(scenario, document, engine or scenario.engine)
-    if problems := problems or _too_frequent_event_problems(scenario, document):
+    problems = _find_sweep_problems(scenario, document, engine or scenario.engine)
+    if problems := problems or _find_too_frequent_events(scenario, document):
         raise ScenarioError(problems)
     return scenario
 
@@ -92,22 +92,24 @@ def _path_relative_to_cwd(path: Path) -> str:
     return str(path)
 
 
-def _decode_scenario(document: YamlDocument) -> Scenario:
+def _decode_scenario(scenario_yaml: YamlDocument) -> Scenario:
     """Decode a scenario document; raise ScenarioError with all problems if the scenario is not valid."""
     try:
-        return Scenario.decode(document.data)
+        return Scenario.decode(scenario_yaml.data)
     except ValidationError as error:
-        conflicts = explain_validation_error(error, document.data)
-        raise ScenarioError(_describe_conflict(conflict, document) for conflict in conflicts) from None
+        conflicts = explain_validation_error(error, scenario_yaml.data)
+        raise ScenarioError(_describe_key_conflict(conflict, scenario_yaml) for conflict in conflicts) from None
 
 
-def _describe_conflict(conflict: KeyConflict, document: YamlDocument) -> ScenarioProblem:
+def _describe_key_conflict(key_conflict: KeyConflict, scenario_yaml: YamlDocument) -> ScenarioProblem:
     """Return a conflict between keys as a problem, with file and line of the key to change."""
-    path = conflict.key_path
-    return ScenarioProblem(document.position_of_key(path), ".".join(map(str, path)), conflict.message)
+    path = key_conflict.key_path
+    return ScenarioProblem(scenario_yaml.find_position_of_key(path), ".".join(map(str, path)), key_conflict.message)
 
 
-def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str | None) -> list[ScenarioProblem]:
+def _find_sweep_problems(
+    scenario: Scenario, scenario_yaml: YamlDocument, engine_name: str | None
+) -> list[ScenarioProblem]:
     """Check the trial of every combination of swept values, and return all problems.
 
     If only some combinations have a problem, the message of the problem names the first such combination.
@@ -115,26 +117,28 @@ def _sweep_problems(scenario: Scenario, document: YamlDocument, engine_name: str
     choices = [choice for choice in scenario.all_trial_identities() if choice.repeat == 0]
     choices_by_conflict: dict[KeyConflict, list[TrialIdentity]] = defaultdict(list)
     for choice in choices:
-        for conflict in _trial_conflicts(scenario, choice, engine_name):
+        for conflict in _find_key_conflicts(scenario, choice, engine_name):
             choices_by_conflict[conflict].append(choice)
     return [
         _describe_sweep_conflict(
-            conflict, scenario, document, {} if len(affected) == len(choices) else affected[0].sweep_point
+            conflict, scenario, scenario_yaml, {} if len(affected) == len(choices) else affected[0].sweep_point
         )
         for conflict, affected in choices_by_conflict.items()
     ]
 
 
-def _trial_conflicts(scenario: Scenario, trial_identity: TrialIdentity, engine_name: str | None) -> list[KeyConflict]:
+def _find_key_conflicts(
+    scenario: Scenario, trial_identity: TrialIdentity, engine_name: str | None
+) -> list[KeyConflict]:
     """Return all conflicts between keys in the trial of one combination of swept values."""
     try:
         trial = scenario.trial(trial_identity)
     except ValidationError as error:
         return list(explain_validation_error(error, scenario.document_with_swept_values(trial_identity)))
-    return list(_worker_throughput_conflict(trial)) if engine_name == "simulated" else []
+    return list(_find_missing_throughput(trial)) if engine_name == "simulated" else []
 
 
-def _worker_throughput_conflict(trial: TrialSpec) -> Iterator[KeyConflict]:
+def _find_missing_throughput(trial: TrialSpec) -> Iterator[KeyConflict]:
     """Yield a conflict if a worker declares no throughput, which the engine `simulated` needs for every worker."""
     if unpaced_workers := trial.scenario.workers_without_throughput:
         message = (
@@ -145,7 +149,7 @@ def _worker_throughput_conflict(trial: TrialSpec) -> Iterator[KeyConflict]:
         yield KeyConflict(("cluster", "worker", "throughput"), message)
 
 
-def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> list[ScenarioProblem]:
+def _find_too_frequent_events(scenario: Scenario, scenario_yaml: YamlDocument) -> list[ScenarioProblem]:
     """Return a problem for each random event that would occur too often in the longest trial that has the event."""
     swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.swept_key_paths(name)]
     has_random_events = any(event.at.random for event in scenario.events)
@@ -158,22 +162,22 @@ def _too_frequent_event_problems(scenario: Scenario, document: YamlDocument) -> 
             continue
         duration_s = random_event_horizon_s(trial)
         node_names = cluster_node_names(trial.scenario.cluster.workers, trial.strategy.training_phases().server_count)
-        for conflict in too_frequent_event_conflicts(events, duration_s, node_names):
+        for conflict in find_too_frequent_events(events, duration_s, node_names):
             longest[conflict.key_path] = max(longest.get(conflict.key_path, (0.0, conflict)), (duration_s, conflict))
     conflicts = (KeyConflict(("events", *path), message) for _, (path, message) in longest.values())
-    return [_describe_sweep_conflict(conflict, scenario, document, {}) for conflict in conflicts]
+    return [_describe_sweep_conflict(conflict, scenario, scenario_yaml, {}) for conflict in conflicts]
 
 
 def _describe_sweep_conflict(
-    conflict: KeyConflict, scenario: Scenario, document: YamlDocument, swept_values: SweepPoint
+    key_conflict: KeyConflict, scenario: Scenario, scenario_yaml: YamlDocument, swept_values: SweepPoint
 ) -> ScenarioProblem:
     """Return a conflict between keys as a problem whose message names the swept values that cause the conflict.
 
     The problem's position is that of the key, or that of the sweep's axis if the key is swept.
     """
-    key = ".".join(map(str, conflict.key_path))
+    key = ".".join(map(str, key_conflict.key_path))
     paths_by_axis = {name: axis.swept_key_paths(name) for name, axis in scenario.sweep.items()}
     axes = [name for name, paths in paths_by_axis.items() if any(f"{key}.".startswith(f"{path}.") for path in paths)]
     values = " and ".join(f"{name} = {value}" for name, value in swept_values.items())
-    position = document.position_of_key(("sweep", axes[0]) if axes else conflict.key_path)
-    return ScenarioProblem(position, key, f"{conflict.message} (with {values})" if values else conflict.message)
+    position = scenario_yaml.find_position_of_key(("sweep", axes[0]) if axes else key_conflict.key_path)
+    return ScenarioProblem(position, key, f"{key_conflict.message} (with {values})" if values else key_conflict.message)

@@ -10,14 +10,14 @@ from pydantic_core import ErrorDetails
 
 from compose.scenario_files.json_schema import (
     allowed_component_kinds,
-    allowed_keys,
     describe_allowed_number,
-    key_description,
+    find_allowed_keys,
+    find_key_description,
 )
-from services.schema.conflicts import KeyConflict, KeyConflictError, KeyPath
+from services.schema.conflicts import KeyConflict, KeyPath, ScenarioKeyConflictError
 
 MISSING_KIND_TEMPLATE = (
-    "needs a kind, for example {{kind: {it.example_component_kind}}}; supported kinds are {it.component_kinds_text}"
+    "needs a kind, for example {{kind: {it.first_allowed_kind}}}; supported kinds are {it.allowed_kinds_text}"
 )
 
 # Type of a pydantic error -> message. For all other types, the message of pydantic is clear.
@@ -36,11 +36,11 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
     "union_tag_not_found": MISSING_KIND_TEMPLATE,
     "model_attributes_type": MISSING_KIND_TEMPLATE,
     "union_tag_invalid": (
-        "{it.given_component_kind!r} is not supported; "
-        "supported kinds are {it.component_kinds_text}{it.similar_name_hint}"
+        "{it.unsupported_component_kind!r} is not supported; "
+        "supported kinds are {it.allowed_kinds_text}{it.similar_name_hint}"
     ),
     "literal_error": "{it.given_value!r} is not supported; choose {it.allowed_values_text}",
-    "value_error": "{it.validator_exception}",
+    "value_error": "{it.error_from_validator}",
 }
 
 
@@ -83,8 +83,8 @@ class InvalidScenarioValue:
         """Yield the conflict that this validation error describes, or all conflicts raised by a validator of Ensayo."""
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
-        error = self.validator_exception
-        if isinstance(error, KeyConflictError):
+        error = self.error_from_validator
+        if isinstance(error, ScenarioKeyConflictError):
             yield from (KeyConflict((*self.path, *inner.key_path), inner.message) for inner in error.conflicts)
         else:
             yield KeyConflict(self.path, self.message)
@@ -93,7 +93,7 @@ class InvalidScenarioValue:
     def message(self) -> str:
         """Message for the user: what is wrong with the value, and what is allowed."""
         template = MESSAGE_TEMPLATES.get(self.error_type)
-        if self.component_kinds_text and self.error_type == "dict_type":
+        if self.allowed_kinds_text and self.error_type == "dict_type":
             template = MISSING_KIND_TEMPLATE
         if template:
             return template.format(it=self)
@@ -121,7 +121,7 @@ class InvalidScenarioValue:
     @property
     def key_description_text(self) -> str:
         """Description of the wrong key, in brackets, for a message; empty if the key has none."""
-        description = key_description(self.data, self.path)
+        description = find_key_description(self.data, self.path)
         return f" ({description})" if description else ""
 
     @property
@@ -130,7 +130,7 @@ class InvalidScenarioValue:
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 
     @property
-    def validator_exception(self) -> object:
+    def error_from_validator(self) -> object:
         """Exception raised by a validator of Ensayo; None if pydantic itself detected the error."""
         return self.details.get("ctx", {}).get("error")
 
@@ -141,35 +141,35 @@ class InvalidScenarioValue:
         return f"{words} or {number}" if number else words
 
     @property
-    def given_component_kind(self) -> str:
+    def unsupported_component_kind(self) -> str:
         """Unsupported component kind that the scenario names."""
         return str(self.details["ctx"]["tag"])
 
     @property
     def allowed_keys(self) -> str:
         """Keys allowed in the invalid section of the scenario, separated by commas."""
-        return ", ".join(allowed_keys(self.data, self.path))
+        return ", ".join(find_allowed_keys(self.data, self.path))
 
     @property
     def sibling_keys(self) -> str:
         """Keys allowed beside the wrong key, in the same section, separated by commas."""
-        return ", ".join(allowed_keys(self.data, self.path[:-1]))
+        return ", ".join(find_allowed_keys(self.data, self.path[:-1]))
 
     @property
-    def component_kinds_text(self) -> str:
+    def allowed_kinds_text(self) -> str:
         """Component kinds allowed at the invalid key, separated by commas; empty if the key is not a component."""
         return ", ".join(allowed_component_kinds(self.data, self.path))
 
     @property
-    def example_component_kind(self) -> str:
+    def first_allowed_kind(self) -> str:
         """Example for a message: the first of the component kinds allowed at the invalid key."""
-        return self.component_kinds_text.partition(",")[0]
+        return self.allowed_kinds_text.partition(",")[0]
 
     @property
     def similar_name_hint(self) -> str:
         """End of a message that suggests the most similar component kind or key; empty if none is similar."""
         word, known_words = str(self.path[-1]), self.sibling_keys
-        if self.component_kinds_text:
-            word, known_words = self.given_component_kind, self.component_kinds_text
+        if self.allowed_kinds_text:
+            word, known_words = self.unsupported_component_kind, self.allowed_kinds_text
         matches = get_close_matches(word, known_words.split(", "), n=1)
         return f"; did you mean {matches[0]}?" if matches else ""

@@ -42,9 +42,11 @@ class YamlDocument:
     data: Any
     positions: Mapping[KeyPath, SourcePosition]
 
-    def position_of_key(self, path: KeyPath) -> SourcePosition:
-        """Return the position of the key at `path`; if the key is absent, of the innermost section around it."""
-        return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
+    def find_position_of_key(self, key_path: KeyPath) -> SourcePosition:
+        """Return the position of the key at `key_path`; if the key is absent, of the innermost section around it."""
+        return next(
+            self.positions[key_path[:n]] for n in range(len(key_path), -1, -1) if key_path[:n] in self.positions
+        )
 
 
 def parse_yaml(text: str, file_name: str) -> YamlDocument:

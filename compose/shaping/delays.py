@@ -15,7 +15,7 @@ PARTITION_CHAIN, DELAY_CHAIN = "ensayo-apart", "ensayo-delay"  # chains of a nod
 NETEM_QUEUE_PACKETS = 100_000
 
 
-def drop_and_delay_rules(
+def make_iptables_rules(
     device: str, link_state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
     """Return input for `iptables-restore --noflush`: packets that a node drops, or passes to a process that delays.
@@ -39,7 +39,7 @@ def drop_and_delay_rules(
     return "\n".join([*lines, "COMMIT"])
 
 
-def delay_spec_by_nfqueue(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
+def make_nfqueue_delays(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
     """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
     numbers = {name: number for number, name in enumerate(node_addresses)}
     return {

@@ -47,13 +47,13 @@ def link_htb_tree_lines(
         return [
             htb_root_line(device, "1"),
             htb_class_line(device, "1:", LINK_CLASS, rate_bps),
-            *htb_class_queue_lines(device, LINK_CLASS, link_qdisc),
+            *make_queue_tc_lines(device, LINK_CLASS, link_qdisc),
         ]
     return [
         htb_root_line(device, "2"),
         htb_class_line(device, "1:", LINK_CLASS, rate_bps),
         htb_class_line(device, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
-        *htb_class_queue_lines(device, DEFAULT_CLASS, link_qdisc),
+        *make_queue_tc_lines(device, DEFAULT_CLASS, link_qdisc),
         *(
             line
             for peer, peer_bps in peer_rates_bps.items()
@@ -78,7 +78,7 @@ def peer_class_lines(device: str, parent: str, address: str, rate_bps: float, mi
     class_id = peer_class_id(address)
     return [
         htb_class_line(device, parent, class_id, rate_bps, min_rate_share),
-        *htb_class_queue_lines(device, class_id, link_buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
+        *make_queue_tc_lines(device, class_id, link_buffer_qdisc(max_gso_segments(rate_bps, rate_bps))),
     ]
 
 
@@ -119,11 +119,11 @@ def htb_class_line(
     return f"class {tc_op} dev {device} parent {parent_class} classid {class_id} htb {limits}"
 
 
-def htb_class_queue_lines(device: str, class_id: str, qdisc: str = "") -> list[str]:
+def make_queue_tc_lines(device_name: str, class_id: str, qdisc_with_options: str = "") -> list[str]:
     """Return the `tc` line that adds a queue to an HTB class; the queue's handle is the class number plus 0x2000."""
     handle = 0x2000 + int(class_id.split(":")[1], 16)
-    qdisc = qdisc or f"pfifo limit {LEAF_QUEUE_PACKETS}"
-    return [f"qdisc add dev {device} parent {class_id} handle {handle:x}: {qdisc}"]
+    qdisc_with_options = qdisc_with_options or f"pfifo limit {LEAF_QUEUE_PACKETS}"
+    return [f"qdisc add dev {device_name} parent {class_id} handle {handle:x}: {qdisc_with_options}"]
 
 
 def link_htb_class_lines(

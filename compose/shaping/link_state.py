@@ -43,8 +43,8 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
     link_events = [event for event in active_events if isinstance(event, LinkChange)]
     own_events = [event for event in link_events if node.name in event.of]
     peer_names = [peer.name for peer in data_network_nodes(plan) if peer != node]
-    uplink_bps = _latest_declared_rate([node.uplink_bps, *(event.uplink for event in own_events)])
-    downlink_bps = _latest_declared_rate([node.downlink_bps, *(event.downlink for event in own_events)])
+    uplink_bps = _last_declared_rate_bps([node.uplink_bps, *(event.uplink for event in own_events)])
+    downlink_bps = _last_declared_rate_bps([node.downlink_bps, *(event.downlink for event in own_events)])
     paths = (_path_with_link_changes(plan, peer_name, node.name, link_events) for peer_name in peer_names)
     return LinkState(
         node=node.name,
@@ -57,9 +57,11 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
     )
 
 
-def send_rate_range_of(plan: Plan, node: NodePlan) -> SendRateRange | None:
+def find_send_rate_range_bps(plan: Plan, sender: NodePlan) -> SendRateRange | None:
     """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
-    peer_limits = [tuple(_link_rates_between(plan, node, peer)) for peer in data_network_nodes(plan) if peer != node]
+    peer_limits = [
+        tuple(_link_rates_between(plan, sender, peer)) for peer in data_network_nodes(plan) if peer != sender
+    ]
     if not any(peer_limits):
         return None
     slowest_bps = min(min(limit) for limits in peer_limits for limit in limits)
@@ -117,9 +119,9 @@ def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> 
     return isinstance(event, NetworkPartition) and (source in event.apart) != (target in event.apart)
 
 
-def _latest_declared_rate(rates_bps: Sequence[float | None]) -> float | None:
+def _last_declared_rate_bps(rates_over_time_bps: Sequence[float | None]) -> float | None:
     """Return the last rate that is not None, which is the one in force; None if no rate is declared."""
-    return next((value for value in reversed(rates_bps) if value is not None), None)
+    return next((value for value in reversed(rates_over_time_bps) if value is not None), None)
 
 
 def _to_wall_rate_bps(rate_bps: float | None, dilation: float) -> float | None:

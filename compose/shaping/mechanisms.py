@@ -32,7 +32,7 @@ FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
 }
 
 
-class ShapingMechanisms(FrozenRecord):
+class ChosenMechanisms(FrozenRecord):
     """Shaping mechanisms, such as tc-htb or netem, for rates, delays, losses and partitions of a trial's links.
 
     A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
@@ -49,19 +49,22 @@ def needs_kernel_shaping(plan: Plan) -> bool:
     return bool(_declared_rates_bps(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
 
 
-def choose_shaping_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> ShapingMechanisms:
+def choose_shaping_mechanisms(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> ChosenMechanisms:
     """Choose the shaping mechanism (tc-htb, netem, NFQUEUE, …) for each link property of a trial on this kernel.
 
     Args:
         plan: plan of the trial.
-        features: kernel features that have been tested and work.
+        kernel_features: those that have been tested and work.
 
     Raises:
         HostError: no mechanism can enforce a declared property, or only one that `strict` forbids.
     """
-    delay, loss = _delay_loss_mechanisms(plan, features)
-    mechanisms = ShapingMechanisms(
-        rate=_rate_mechanism(plan, features), delay=delay, loss=loss, partition=_partition_mechanism(plan, features)
+    delay, loss = _choose_delay_loss_mechanisms(plan, kernel_features)
+    mechanisms = ChosenMechanisms(
+        rate=_rate_mechanism(plan, kernel_features),
+        delay=delay,
+        loss=loss,
+        partition=_choose_partition_mechanism(plan, kernel_features),
     )
     if plan.strict and "transport" in (mechanisms.delay, mechanisms.loss):
         raise HostError(
@@ -90,7 +93,9 @@ def _declared_rates_bps(plan: Plan) -> list[float]:
     return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
 
 
-def _delay_loss_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) -> tuple[MechanismName, MechanismName]:
+def _choose_delay_loss_mechanisms(
+    plan: Plan, kernel_features: Collection[KernelFeatureName]
+) -> tuple[MechanismName, MechanismName]:
     """Return two shaping mechanisms: the one that delays packets and the one that loses packets.
 
     The same mechanism serves both. The transport delays messages but loses nothing, which its records state.
@@ -99,7 +104,7 @@ def _delay_loss_mechanisms(plan: Plan, features: Collection[KernelFeatureName]) 
     lossy = any(path.losses for path in plan.network.paths) or any(change.loss for change in link_changes(plan))
     if not delayed and not lossy:
         return "none", "none"
-    mechanism = _packet_delay_mechanism(plan, features)
+    mechanism = _packet_delay_mechanism(plan, kernel_features)
     if mechanism == "transport" and has_delay_or_loss_changes(plan):
         raise HostError(
             "events change delays or losses. They need NFQUEUE, which does not work on this kernel. Remove these "
@@ -117,7 +122,7 @@ def _packet_delay_mechanism(plan: Plan, kernel_features: Collection[KernelFeatur
     return "nfqueue" if "nfqueue" in kernel_features else "transport"
 
 
-def _partition_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
+def _choose_partition_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
     if not any(isinstance(event.change, NetworkPartition) for event in plan.events):
         return "none"
     if "iptables" not in kernel_features:

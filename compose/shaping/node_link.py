@@ -12,12 +12,12 @@ from compose.shaping.htb_tree import DEFAULT_CLASS, GUARANTEED_SHARE, IFB_DEVICE
 from compose.shaping.link_state import (
     LinkState,
     data_network_nodes,
+    find_send_rate_range_bps,
     link_changes,
     link_state_of,
     may_lose_packets,
-    send_rate_range_of,
 )
-from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.shared_link import shared_links_between
 from services.cluster.network import NetworkPath
 from services.plan import NodePlan, Plan
@@ -29,7 +29,7 @@ SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one
 class NodeLinkScripts:
     """Scripts for shaping one node's link, computed from the plan and this kernel's shaping mechanisms."""
 
-    def __init__(self, plan: Plan, node: NodePlan, mechanisms: ShapingMechanisms, switch_address: str | None) -> None:
+    def __init__(self, plan: Plan, node: NodePlan, mechanisms: ChosenMechanisms, switch_address: str | None) -> None:
         """Compute the states of one node's link, and its rate limits to single peers, from the plan.
 
         Args:
@@ -49,7 +49,7 @@ class NodeLinkScripts:
         }
 
     @property
-    def uses_packet_filter(self) -> bool:
+    def needs_iptables_rules(self) -> bool:
         """Return whether the node needs packet filter rules, at the start of the trial or for an event."""
         return self._uses_nfqueue or self._mechanisms.partition == "iptables"
 
@@ -62,55 +62,57 @@ class NodeLinkScripts:
             if name != self._node.name and shared_links_between(self._plan, self._node.name, name)
         )
 
-    def setup_script(self) -> str:
+    def make_link_setup_script(self) -> str:
         """Return a shell script that shapes the node's link and then prints the link's state in the kernel.
 
         The script finds the interface by the node's address, since each engine names it differently.
         """
-        lines = ["set -e", self._find_interface_command(), *self._limit_gso_commands()]
+        lines = ["set -e", self._make_interface_lookup(), *self._limit_gso_commands()]
         lines += [f"ip route add {peer}/32 via {self._switch_address} dev $dev" for peer in self.routed_peer_addresses]
         lines += htb_tree.ingress_redirect_commands("$dev") if self._shapes_downlink else []
         if batch := [*self._uplink_tc_lines(), *self._downlink_tc_lines()]:
             lines += ["tc -batch - <<END", *batch, "END"]
         if rules := self._packet_filter_rules("$dev", self.initial_state, include_jumps=True):
             lines += [f"{' '.join(RESTORE_COMMAND)} <<END", rules, "END"]
-        return "\n".join([*lines, *self._dump_state_commands()])
+        return "\n".join([*lines, *self._make_state_dump_lines()])
 
-    def link_change_commands(
-        self, interface: str, previous_states: Sequence[LinkState], next_state: LinkState
+    def make_link_change_commands(
+        self, interface: str, possible_old_states: Sequence[LinkState], new_state: LinkState
     ) -> list[tuple[list[str], str]]:
-        """Return the programs, each with its input, that change the link to `next_state` without replacing any queue.
+        """Return the programs, each with its input, that change the link to `new_state` without replacing any queue.
 
         They are programs instead of a script so that they can be started ahead of time and then wait for their input.
 
         Args:
             interface: interface of the node on the data network.
-            previous_states: states in which the link may be when the programs run.
-            next_state: state of the link afterwards.
+            possible_old_states: states in which the link may be when the programs run.
+            new_state: state of the link afterwards.
         """
         batch = []
-        if next_state.uplink_bps and any(state.uplink_bps != next_state.uplink_bps for state in previous_states):
-            batch += htb_tree.link_htb_class_lines(interface, next_state.uplink_bps, self._pair_rates_bps)
-        if next_state.downlink_bps and any(state.downlink_bps != next_state.downlink_bps for state in previous_states):
-            source_rates_bps = {self._addresses[path.source]: next_state.downlink_bps for path in self._paths_via_netem}
-            batch += htb_tree.link_htb_class_lines(IFB_DEVICE, next_state.downlink_bps, source_rates_bps)
+        if new_state.uplink_bps and any(state.uplink_bps != new_state.uplink_bps for state in possible_old_states):
+            batch += htb_tree.link_htb_class_lines(interface, new_state.uplink_bps, self._pair_rates_bps)
+        if new_state.downlink_bps and any(
+            state.downlink_bps != new_state.downlink_bps for state in possible_old_states
+        ):
+            source_rates_bps = {self._addresses[path.source]: new_state.downlink_bps for path in self._paths_via_netem}
+            batch += htb_tree.link_htb_class_lines(IFB_DEVICE, new_state.downlink_bps, source_rates_bps)
         programs = [(["tc", "-batch", "-"], "\n".join(batch))] if batch else []
-        next_rules = self._packet_filter_rules(interface, next_state)
-        if any(self._packet_filter_rules(interface, state) != next_rules for state in previous_states):
+        next_rules = self._packet_filter_rules(interface, new_state)
+        if any(self._packet_filter_rules(interface, state) != next_rules for state in possible_old_states):
             programs += [([*RESTORE_COMMAND], next_rules)]
         return programs
 
-    def delay_spec_by_nfqueue(self, link_state: LinkState) -> dict[str, object]:
+    def make_nfqueue_delays(self, link_state: LinkState) -> dict[str, object]:
         """Return the queues of the delay line (it delays packets) for a link state: queue number -> path and seed."""
-        return delays.delay_spec_by_nfqueue(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
+        return delays.make_nfqueue_delays(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
 
     def queue_counters_script(self, interface: str) -> str:
         """Return a script that prints the packet counters of the shaped devices; it fails if the interface is gone."""
-        return "\n".join([*_interface_check_commands(interface), *tc_output.counter_script_lines(self._shaped_devices)])
+        return "\n".join([*_make_interface_check(interface), *tc_output.counter_script_lines(self._shaped_devices)])
 
     def state_dump_script(self, interface: str) -> str:
         """Return a script that prints the link's current state in the kernel; it fails if the interface is gone."""
-        return "\n".join([*_interface_check_commands(interface), *self._dump_state_commands()])
+        return "\n".join([*_make_interface_check(interface), *self._make_state_dump_lines()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
         """Return the rates that the kernel should enforce: (direction, class) -> bit/s in wall-clock time.
@@ -139,7 +141,7 @@ class NodeLinkScripts:
             tc_output_now: output of the script that prints the link's state.
         """
         differences = tc_output.htb_rate_differences(self.expected_rates_bps(link_state), tc_output_now)
-        if tc_output.parse_queues_and_filters(tc_output_before) != tc_output.parse_queues_and_filters(tc_output_now):
+        if tc_output.parse_qdiscs_and_filters(tc_output_before) != tc_output.parse_qdiscs_and_filters(tc_output_now):
             differences.append("queues or filters differ from those before the run")
         rule_lines = self._packet_filter_rules(interface, link_state, include_jumps=True).splitlines()
         expected_rules = sorted(line for line in rule_lines if line.startswith("-A"))
@@ -147,7 +149,7 @@ class NodeLinkScripts:
             differences.append("the rules of the packet filter differ from those that the plan needs")
         return differences
 
-    def peer_rate_limits(self) -> dict[str, tuple[str, float]]:
+    def find_peer_htb_limits(self) -> dict[str, tuple[str, float]]:
         """Return the rate limits to single peers: limit name -> HTB class, and rate in bit/s of virtual time."""
         links = self._plan.network.shared_links
         own_limits = [link for link in links if not link.serves_many_node_pairs and link.sources == (self._node.name,)]
@@ -167,7 +169,7 @@ class NodeLinkScripts:
             if not any(line.startswith(f"{address} via {self._switch_address} ") for line in setup_output.splitlines())
         ]
 
-    def chosen_shaping_parameters(self) -> dict[str, int]:
+    def list_burst_and_segment_sizes(self) -> dict[str, int]:
         """Return the burst sizes in bytes and the segments per packet of the link, for the trial's status record."""
         rates = {"uplink": self.initial_state.uplink_bps, "downlink": self.initial_state.downlink_bps}
         bursts = {f"{direction}_burst_bytes": htb_burst_bytes(rate) for direction, rate in rates.items() if rate}
@@ -209,7 +211,7 @@ class NodeLinkScripts:
     def _max_gso_segments(self) -> int | None:
         return _max_gso_segments_of(self._plan, self._node, self._mechanisms)
 
-    def _find_interface_command(self) -> str:
+    def _make_interface_lookup(self) -> str:
         return f"dev=$(ip -o -4 addr show to {self._node.addresses.data.host} | awk '{{print $2}}')"
 
     def _limit_gso_commands(self) -> list[str]:
@@ -246,24 +248,24 @@ class NodeLinkScripts:
             htb_tree.htb_root_line(IFB_DEVICE, "2"),
             htb_tree.htb_class_line(IFB_DEVICE, "1:", LINK_CLASS, rate_bps),
             htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, DEFAULT_CLASS, rate_bps, GUARANTEED_SHARE),
-            *htb_tree.htb_class_queue_lines(IFB_DEVICE, DEFAULT_CLASS, self._downlink_qdisc),
+            *htb_tree.make_queue_tc_lines(IFB_DEVICE, DEFAULT_CLASS, self._downlink_qdisc),
         ]
         for address, path in sources.items():
             class_id = htb_tree.peer_class_id(address)
             qdisc = delays.netem_qdisc(path, self.initial_state.downlink_bps, self._node.buffer_bytes)
             lines += [htb_tree.htb_class_line(IFB_DEVICE, LINK_CLASS, class_id, rate_bps, GUARANTEED_SHARE)]
-            lines += htb_tree.htb_class_queue_lines(IFB_DEVICE, class_id, qdisc)
+            lines += htb_tree.make_queue_tc_lines(IFB_DEVICE, class_id, qdisc)
         classes = {address: htb_tree.peer_class_id(address) for address in sources}
         return lines + filters.tc_filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
 
     def _packet_filter_rules(self, interface: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
         """Return the packet filter rules for a given state of the link; empty if the node needs no packet filter."""
-        if not self.uses_packet_filter:
+        if not self.needs_iptables_rules:
             return ""
         filtered_state = link_state if self._uses_nfqueue else link_state.model_copy(update={"paths": ()})
-        return delays.drop_and_delay_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
+        return delays.make_iptables_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
 
-    def _dump_state_commands(self) -> list[str]:
+    def _make_state_dump_lines(self) -> list[str]:
         """Return script lines that print the interface, HTB classes, routes and packet filter rules.
 
         Classes are printed under the name of their direction, since only the script knows the name of the interface.
@@ -275,19 +277,19 @@ class NodeLinkScripts:
             for line in (f"echo device {directions[device]}", f"tc class show dev {device}")
         ]
         routes = ["ip route show"] if self.routed_peer_addresses else []
-        rules = ["iptables-nft -S"] if self.uses_packet_filter else []
-        queues_and_filters = tc_output.queue_and_filter_script_lines("$dev", *self._shaped_devices)
+        rules = ["iptables-nft -S"] if self.needs_iptables_rules else []
+        queues_and_filters = tc_output.make_tc_show_lines("$dev", *self._shaped_devices)
         return ["echo interface $dev", *classes, *routes, *rules, *queues_and_filters]
 
 
-def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: ShapingMechanisms) -> int | None:
+def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: ChosenMechanisms) -> int | None:
     """Return how many segments TCP may pass to the kernel as one packet; None leaves the kernel's default."""
     if may_lose_packets(plan, node) and mechanisms.loss in ("netem", "nfqueue"):
         return SINGLE_SEGMENT
-    rate_range = send_rate_range_of(plan, node)
+    rate_range = find_send_rate_range_bps(plan, node)
     return None if rate_range is None else max_gso_segments(*rate_range)
 
 
-def _interface_check_commands(interface: str) -> list[str]:
+def _make_interface_check(interface_name: str) -> list[str]:
     """Return script lines that set `$dev` to the network interface, and end the script if the interface is gone."""
-    return ["set -e", f"dev={interface}", "ip link show dev $dev > /dev/null"]
+    return ["set -e", f"dev={interface_name}", "ip link show dev $dev > /dev/null"]

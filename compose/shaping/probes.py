@@ -47,7 +47,7 @@ class RateProbe(FrozenRecord):
         return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_PROBE_FRAMES * 8 * FRAME_BYTES / self.rate_bps))
 
     @property
-    def send_rate_bps(self) -> float:
+    def max_send_rate_per_flow_bps(self) -> float:
         """Highest rate at which one source sends to one target, in bit/s."""
         return self.rate_bps * OVERSEND_FACTOR
 
@@ -128,12 +128,16 @@ def plan_rate_probes(plan: Plan) -> RateProbePlan:
     """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
     rates = _LinkRatesInWallTime(plan)
     probed: set[ProbedLimit] = set()
-    probes = [*_uplink_downlink_probes(rates, probed), *_single_link_probes(rates, probed), *_shared_link_probes(rates)]
+    probes = [
+        *_plan_link_pair_probes(rates, probed),
+        *_make_per_link_probes(rates, probed),
+        *_make_shared_link_probes(rates),
+    ]
     skipped = [(*limit, probe.skip_reason) for probe in probes for limit in probe.limits if probe.skip_reason]
     return RateProbePlan(probes=tuple(probe for probe in probes if not probe.skip_reason), skipped=tuple(skipped))
 
 
-def group_concurrent_probes(rate_probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
+def group_parallel_probes(rate_probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
     """Group probes that may run at the same time: they share no node, and this host carries their total rate."""
     groups: list[list[RateProbe]] = []
     for probe in sorted(rate_probes, key=lambda probe: -probe.duration_s):
@@ -198,44 +202,44 @@ class _LinkRatesInWallTime:
         """Return the rate limits on the path between two nodes, without those of their own links."""
         return self.plan.network.shared_links_between(source, target)
 
-    def min_rate_limit_bps(self, source: str, target: str) -> float:
+    def min_limit_between_bps(self, source: str, target: str) -> float:
         """Return the lowest rate limit between two nodes, without those of their own links; inf if there is none."""
         limits = self.rate_limits_between(source, target)
         return min((limit.rate_bps / self.plan.dilation for limit in limits), default=inf)
 
     def flow_rate_bps(self, source: str, target: str) -> float:
         """Return the rate that a single flow between two nodes reaches."""
-        return min(self.uplink_bps(source), self.min_rate_limit_bps(source, target), self.downlink_bps(target))
+        return min(self.uplink_bps(source), self.min_limit_between_bps(source, target), self.downlink_bps(target))
 
-    def max_delay_s(self, flows: Iterable[ProbeFlow]) -> float:
+    def find_max_path_delay_wall_s(self, probe_flows: Iterable[ProbeFlow]) -> float:
         """Return the longest delay of the network paths of several flows, in seconds of wall time."""
-        paths: list[NetworkPath] = [self.plan.network.path_between(*flow) for flow in flows]
+        paths: list[NetworkPath] = [self.plan.network.path_between(*flow) for flow in probe_flows]
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
-    def has_losses(self, flows: Iterable[ProbeFlow]) -> bool:
+    def has_losses(self, probe_flows: Iterable[ProbeFlow]) -> bool:
         """Return whether any of the flows loses packets by declaration, so that a probe could not measure its rate."""
-        return any(self.plan.network.path_between(*flow).losses for flow in flows)
+        return any(self.plan.network.path_between(*flow).losses for flow in probe_flows)
 
     def make_rate_probe(
         self,
         probe_name: str,
         probed_links: tuple[ProbedLimit, ...],
-        flows: tuple[ProbeFlow, ...],
-        offered_bps: float,
-        link_rate_bps: float,
+        probe_flows: tuple[ProbeFlow, ...],
+        total_send_rate_bps: float,
+        wall_time_link_rate_bps: float,
     ) -> RateProbe:
-        """Return a probe in which `flows` send `offered_bps` in total through a link of `link_rate_bps`."""
+        """Return a probe whose flows send `total_send_rate_bps` through a link of `wall_time_link_rate_bps`."""
         return RateProbe(
             name=probe_name,
             limits=probed_links,
-            flows=flows,
-            rate_bps=min(offered_bps, link_rate_bps),
-            delay_s=self.max_delay_s(flows),
-            fills_limit=offered_bps >= link_rate_bps,
+            flows=probe_flows,
+            rate_bps=min(total_send_rate_bps, wall_time_link_rate_bps),
+            delay_s=self.find_max_path_delay_wall_s(probe_flows),
+            fills_limit=total_send_rate_bps >= wall_time_link_rate_bps,
         )
 
 
-def _uplink_downlink_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _plan_link_pair_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
 
     One probe tests both links. All tested links are added to `probed_links`.
@@ -244,23 +248,23 @@ def _uplink_downlink_probes(rates: _LinkRatesInWallTime, probed_links: set[Probe
         limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
         rate_bps = rates.uplink_bps(source.name)
         has_equal_rates = rate_bps == rates.downlink_bps(target.name) < inf
-        is_unlimited_between = rates.min_rate_limit_bps(source.name, target.name) > rate_bps
+        is_unlimited_between = rates.min_limit_between_bps(source.name, target.name) > rate_bps
         if has_equal_rates and is_unlimited_between and not probed_links & set(limits) and not rates.has_losses(flows):
             probed_links |= set(limits)
             yield rates.make_rate_probe(f"{source.name} to {target.name}", limits, flows, rate_bps, rate_bps)
 
 
-def _single_link_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
+def _make_per_link_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
     """Yield one probe per link not in `probed_links`, from or to as many peers as are needed to fill the link."""
     for name in (node.name for node in rates.nodes):
         for direction, limit_bps in (("uplink", rates.uplink_bps(name)), ("downlink", rates.downlink_bps(name))):
             if limit_bps < inf and (direction, name) not in probed_links:
-                flows, sent_bps = _flows_that_fill_link(rates, name, direction, limit_bps)
+                flows, sent_bps = _choose_probe_flows(rates, name, direction, limit_bps)
                 yield rates.make_rate_probe(f"{name} {direction}", ((direction, name),), flows, sent_bps, limit_bps)
 
 
-def _flows_that_fill_link(
-    rates: _LinkRatesInWallTime, node_name: str, direction: str, link_bps: float
+def _choose_probe_flows(
+    rates: _LinkRatesInWallTime, node_name: str, link_direction: str, link_rate_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
     """Return the flows that send the most through a link, and their total rate in bit/s.
 
@@ -268,38 +272,40 @@ def _flows_that_fill_link(
     losses would send more.
     """
     peers = [node.name for node in rates.nodes if node.name != node_name]
-    flows = [(node_name, peer) if direction == "uplink" else (peer, node_name) for peer in peers]
+    flows = [(node_name, peer) if link_direction == "uplink" else (peer, node_name) for peer in peers]
     lossless = [flow for flow in flows if not rates.has_losses([flow])]
     unshared = [
         flow for flow in lossless if not any(link.serves_many_node_pairs for link in rates.rate_limits_between(*flow))
     ]
     for candidates in (unshared, lossless):
-        chosen, sent_bps = _fastest_flows_filling_link(rates, candidates, direction, link_bps)
-        if sent_bps >= link_bps:
+        chosen, sent_bps = _choose_saturating_flows(rates, candidates, link_direction, link_rate_bps)
+        if sent_bps >= link_rate_bps:
             return chosen, sent_bps
-    _, most_bps = _fastest_flows_filling_link(rates, flows, direction, link_bps)
+    _, most_bps = _choose_saturating_flows(rates, flows, link_direction, link_rate_bps)
     return (chosen, sent_bps) if most_bps == sent_bps else ((), most_bps)
 
 
-def _fastest_flows_filling_link(
-    rates: _LinkRatesInWallTime, flows: Iterable[ProbeFlow], link_direction: str, link_bps: float
+def _choose_saturating_flows(
+    rates: _LinkRatesInWallTime, flows: Iterable[ProbeFlow], link_direction: str, link_rate_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Choose the fastest flows (sender, receiver) that reach `link_bps` together; return them and their total bit/s.
+    """Choose the fastest flows (sender, receiver) that add up to `link_rate_bps`; return them and their total bit/s.
 
     A limit that several flows share counts once.
     """
     left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 
-    def peer_link_bps(flow: ProbeFlow) -> float:
-        return rates.downlink_bps(flow[1]) if link_direction == "uplink" else rates.uplink_bps(flow[0])
+    def find_peer_link_bps(probe_flow: ProbeFlow) -> float:
+        return rates.downlink_bps(probe_flow[1]) if link_direction == "uplink" else rates.uplink_bps(probe_flow[0])
 
     chosen: list[ProbeFlow] = []
     sent_bps = 0.0
-    for flow in sorted(flows, key=lambda flow: min(peer_link_bps(flow), rates.min_rate_limit_bps(*flow)), reverse=True):
+    for flow in sorted(
+        flows, key=lambda flow: min(find_peer_link_bps(flow), rates.min_limit_between_bps(*flow)), reverse=True
+    ):
         limits = rates.rate_limits_between(*flow)
         path_bps = {link.name: left_bps.get(link.name, link.rate_bps / rates.plan.dilation) for link in limits}
-        flow_bps = min(peer_link_bps(flow), link_bps, *path_bps.values())
-        if sent_bps >= link_bps or not flow_bps:
+        flow_bps = min(find_peer_link_bps(flow), link_rate_bps, *path_bps.values())
+        if sent_bps >= link_rate_bps or not flow_bps:
             continue
         left_bps |= {name: rate_bps - flow_bps for name, rate_bps in path_bps.items()}
         chosen.append(flow)
@@ -307,7 +313,7 @@ def _fastest_flows_filling_link(
     return tuple(chosen), sent_bps
 
 
-def _shared_link_probes(rates: _LinkRatesInWallTime) -> Iterator[RateProbe]:
+def _make_shared_link_probes(rates: _LinkRatesInWallTime) -> Iterator[RateProbe]:
     """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:

@@ -48,15 +48,15 @@ def shared_links_setup_script(plan: Plan) -> str:
         *_htb_tree_lines("$dev", plan, outgoing),
         "END",
     ]
-    return "\n".join([*lines, *_dump_state_commands()])
+    return "\n".join([*lines, *_make_tc_dump_commands()])
 
 
-def shared_links_dump_script(plan: Plan) -> str:
+def make_tc_dump_script(plan: Plan) -> str:
     """Return a script that prints the current state of the kernel in the namespace of the network switch."""
-    return "\n".join([*_interface_lookup_commands(plan), *_dump_state_commands()])
+    return "\n".join([*_interface_lookup_commands(plan), *_make_tc_dump_commands()])
 
 
-def shared_links_counters_script(plan: Plan) -> str:
+def make_htb_counter_script(plan: Plan) -> str:
     """Return a script that prints the counters of both HTB trees of the network switch."""
     return "\n".join([*_interface_lookup_commands(plan), *tc_output.counter_script_lines((IFB_DEVICE, "$dev"))])
 
@@ -82,7 +82,7 @@ def shared_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[
     tree_of: dict[str, int] = {}  # name of a link -> 0 on arrival, 1 on departure
     for link in links:
         if link.name not in tree_of:
-            _assign_htb_trees(link, links, tree_of)
+            _assign_links_to_htb_trees(link, links, tree_of)
     incoming = tuple(link for link in links if tree_of[link.name] == 0)
     outgoing = tuple(link for link in links if tree_of[link.name] == 1)
     return incoming, outgoing
@@ -92,36 +92,40 @@ def _interface_lookup_commands(plan: Plan) -> list[str]:
     return ["set -e", f"dev=$(ip -o -4 addr show to {network_switch_address(plan)} | awk '{{print $2}}')"]
 
 
-def _dump_state_commands() -> list[str]:
+def _make_tc_dump_commands() -> list[str]:
     devices = (("in", IFB_DEVICE), ("out", "$dev"))
     classes = [line for name, device in devices for line in (f"echo device {name}", f"tc class show dev {device}")]
-    return [*classes, *tc_output.queue_and_filter_script_lines(IFB_DEVICE, "$dev")]
+    return [*classes, *tc_output.make_tc_show_lines(IFB_DEVICE, "$dev")]
 
 
-def _assign_htb_trees(start_link: SharedLink, links: Sequence[SharedLink], tree_by_link: dict[str, int]) -> None:
+def _assign_links_to_htb_trees(
+    start_link: SharedLink, all_links: Sequence[SharedLink], htb_tree_by_link: dict[str, int]
+) -> None:
     """Assign all shared links that paths connect with a start link to the two HTB trees, alternating on each path.
 
     Two links on the same path get different trees.
     """
-    tree_by_link[start_link.name] = 0
+    htb_tree_by_link[start_link.name] = 0
     waiting = deque([start_link])
     while waiting:
         link = waiting.popleft()
-        for neighbour in _links_sharing_path_with(link, links):
-            if neighbour.name not in tree_by_link:
-                tree_by_link[neighbour.name] = 1 - tree_by_link[link.name]
+        for neighbour in _find_same_path_links(link, all_links):
+            if neighbour.name not in htb_tree_by_link:
+                htb_tree_by_link[neighbour.name] = 1 - htb_tree_by_link[link.name]
                 waiting.append(neighbour)
-            elif tree_by_link[neighbour.name] == tree_by_link[link.name]:
+            elif htb_tree_by_link[neighbour.name] == htb_tree_by_link[link.name]:
                 raise HostError(
                     f"cluster.network: the path through {link.name} and {neighbour.name} passes more than {TREE_COUNT} "
                     "shared links, which containers can't shape; remove one of these links, or use --engine local"
                 )
 
 
-def _links_sharing_path_with(link: SharedLink, links: Sequence[SharedLink]) -> Iterable[SharedLink]:
+def _find_same_path_links(shared_link: SharedLink, all_links: Sequence[SharedLink]) -> Iterable[SharedLink]:
     """Return all other shared links that are on the same path as the given link."""
-    node_pairs = {(source, target) for source in link.sources for target in link.targets}
-    return (other for other in links if other != link and any(other.carries_flow(*pair) for pair in node_pairs))
+    node_pairs = {(source, target) for source in shared_link.sources for target in shared_link.targets}
+    return (
+        other for other in all_links if other != shared_link and any(other.carries_flow(*pair) for pair in node_pairs)
+    )
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
@@ -133,7 +137,7 @@ def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> lis
         lines += [htb_tree.htb_class_line(device, "1:", _class_id(k), link.rate_bps / plan.dilation)]
         # The queue holds 1000 packets instead of the 512 KiB of one port, since it stands for the links of all members
         # of a rack. When it dropped the end of a message, the message waited 200 ms for TCP's timer.
-        lines += htb_tree.htb_class_queue_lines(device, _class_id(k))
+        lines += htb_tree.make_queue_tc_lines(device, _class_id(k))
         class_ids |= {(addresses[a], addresses[b]): _class_id(k) for a in link.sources for b in link.targets if a != b}
     return lines + (filters.tc_filter_lines_by_pair(device, class_ids) if class_ids else [])
 

@@ -15,9 +15,9 @@ _COUNTER_PATTERN = re.compile(r"(refcnt|direct_packets_stat) \d+ ?")
 RATE_TOLERANCE = 0.01  # relative; `tc` prints five digits at most
 
 
-def parse_interface_name(script_output: str) -> str:
+def parse_interface_name(link_script_output: str) -> str:
     """Return the name of the node's interface on the data network, as printed by the script that shaped its link."""
-    return next(line.split()[1] for line in script_output.splitlines() if line.startswith("interface "))
+    return next(line.split()[1] for line in link_script_output.splitlines() if line.startswith("interface "))
 
 
 class QueueCounters(FrozenRecord):
@@ -52,14 +52,14 @@ def parse_htb_rates_bps(tc_output: str) -> dict[tuple[str, str], float]:
     }
 
 
-def htb_rate_differences(expected_rates_bps: Mapping[tuple[str, str], float], script_output: str) -> list[str]:
+def htb_rate_differences(expected_rates_bps: Mapping[tuple[str, str], float], link_script_output: str) -> list[str]:
     """Return a message for each HTB class whose rate in the kernel differs from the expected rate.
 
     Args:
         expected_rates_bps: (direction, class) -> bit/s.
-        script_output: output of a script that shapes a link or prints its state.
+        link_script_output: output of a script that shapes a link or prints its state.
     """
-    actual_bps = parse_htb_rates_bps(script_output)
+    actual_bps = parse_htb_rates_bps(link_script_output)
     return [
         f"class {class_id} of {direction} has {_format_rate(actual_bps.get((direction, class_id)))} "
         f"instead of {rate:g} bit/s"
@@ -93,16 +93,16 @@ def counter_script_lines(devices: Iterable[str]) -> list[str]:
     return [line for name in devices for line in (f"text=$(tc -s -j qdisc show dev {name})", f'echo "{name} $text"')]
 
 
-def queue_and_filter_script_lines(*devices: str) -> list[str]:
-    """Return script lines that print queues and filters of network devices, as input of `parse_queues_and_filters`."""
+def make_tc_show_lines(*network_devices: str) -> list[str]:
+    """Return script lines that print queues and filters of network devices, as input of `parse_qdiscs_and_filters`."""
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
-    tc_lines = (f"tc {command.format(device)}" for device in dict.fromkeys(devices) for command in commands)
+    tc_lines = (f"tc {command.format(device)}" for device in dict.fromkeys(network_devices) for command in commands)
     return [f"echo {_STRUCTURE_HEADER}", *tc_lines]
 
 
-def parse_queues_and_filters(script_output: str) -> str:
+def parse_qdiscs_and_filters(link_script_output: str) -> str:
     """Parse the queues, with their parameters, and the filters in the output of a script; leave out counters."""
-    return _COUNTER_PATTERN.sub("", script_output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
+    return _COUNTER_PATTERN.sub("", link_script_output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 
 
 def parse_packet_filter_rules(iptables_output: str) -> list[str]:

@@ -25,13 +25,13 @@ class NodeAddresses(FrozenRecord):
 class AddressAllocator(Protocol):
     """Interface from which the planner gets the addresses of each node. Every engine implements it."""
 
-    def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the data and control addresses of the node with this number, counted from 0."""
+    def node_addresses(self, node_index: int) -> NodeAddresses:
+        """Return the data and control addresses of the node with this index, counted from 0."""
 
 
 class DummyAddresses(FrozenRecord):
     """Placeholder addresses of nodes that share one process and open no sockets."""
 
-    def node_addresses(self, node_number: int) -> NodeAddresses:
-        address = Address(host="in-process", port=node_number)
+    def node_addresses(self, node_index: int) -> NodeAddresses:
+        address = Address(host="in-process", port=node_index)
         return NodeAddresses(data=address, control=address)

@@ -33,19 +33,19 @@ def build_network(
     )
     partial_paths = [*topology.pair_paths(nodes), *(path for link in present_links for path in _directed_paths(link))]
     return Network(
-        shared_links=(*pair_limits, *topology.shared_links(nodes)),
+        shared_links=(*pair_limits, *topology.find_links_shared_by_nodes(nodes)),
         paths=tuple(_end_to_end_paths(nodes, access_links, partial_paths)),
     )
 
 
-def _directed_paths(pair_link: NodePairLink) -> Iterable[NetworkPath]:
-    for source, target in pair_link.directed_node_pairs:
+def _directed_paths(node_pair_link: NodePairLink) -> Iterable[NetworkPath]:
+    for source, target in node_pair_link.directed_node_pairs:
         yield NetworkPath(
             source=source,
             target=target,
-            delay_s=pair_link.delay or 0.0,
-            jitters=(pair_link.jitter,) if pair_link.jitter else (),
-            losses=(pair_link.loss,) if pair_link.loss else (),
+            delay_s=node_pair_link.delay or 0.0,
+            jitters=(node_pair_link.jitter,) if node_pair_link.jitter else (),
+            losses=(node_pair_link.loss,) if node_pair_link.loss else (),
         )
 
 

@@ -44,8 +44,8 @@ class WorkerSpec(AccessLink):
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
-    def key_conflicts(self) -> Iterator[KeyConflict]:
-        yield from super().key_conflicts()
+    def find_field_conflicts(self) -> Iterator[KeyConflict]:
+        yield from super().find_field_conflicts()
         if self.throughput is None:
             declared = {"profile": self.profile, "speed": self.speed != 1.0, "variation": self.variation}
             for key in (key for key, value in declared.items() if value):
@@ -65,26 +65,26 @@ class WorkerGroup(AccessLinkSettings):
     memory: Bytes | None = None
     cpus: PositiveFloat | None = None
 
-    def apply_overrides(self, worker_spec: WorkerSpec) -> WorkerSpec:
-        """Return a copy of `worker_spec` in which the values that this group of workers declares replace the old ones.
+    def override_spec(self, base_worker_spec: WorkerSpec) -> WorkerSpec:
+        """Return a copy of `base_worker_spec` with the values that this group of workers declares.
 
-        A group that names a link inherits none of the link keys of `worker_spec`.
+        A group that names a link inherits none of the link keys of `base_worker_spec`.
         """
         declared = {key: value for key, value in self if key in WorkerSpec.model_fields and value is not None}
         cleared = dict.fromkeys(AccessLinkSettings.model_fields) if self.link else {}
-        return worker_spec.model_copy(update=cleared | declared)
+        return base_worker_spec.model_copy(update=cleared | declared)
 
-    def key_conflicts(
-        self, cluster_worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
+    def find_field_conflicts(
+        self, inherited_worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
 
         Args:
-            cluster_worker_spec: properties of every worker, which the group inherits.
+            inherited_worker_spec: properties of every worker, which the group inherits.
             group_index: index of this group in the list of groups.
             earlier_groups: all groups before this one in the list.
         """
-        for key_path, message in self.apply_overrides(cluster_worker_spec).key_conflicts():
+        for key_path, message in self.override_spec(inherited_worker_spec).find_field_conflicts():
             yield KeyConflict(("groups", group_index, *key_path), message)
         if any(self.name == group.name for group in earlier_groups):
             yield KeyConflict(
@@ -107,20 +107,20 @@ class Cluster(FrozenRecord):
     links: tuple[NodePairLink, ...] = Field((), description="limits and delays between pairs of nodes")
 
     @model_validator(mode="after")
-    def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts(self._key_conflicts())
+    def _reject_field_conflicts(self) -> Self:
+        raise_conflicts(self._find_field_conflicts())
         return self
 
-    def _key_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_field_conflicts(self) -> Iterator[KeyConflict]:
         for k, group in enumerate(self.groups):
-            yield from group.key_conflicts(self.worker, k, self.groups[:k])
-        yield from prepend_parent_key("network", self.network.key_conflicts())
+            yield from group.find_field_conflicts(self.worker, k, self.groups[:k])
+        yield from prepend_parent_key("network", self.network.find_field_conflicts())
         for k, link in enumerate(self.links):
             yield from prepend_parent_key("links", prepend_parent_key(k, link.key_conflicts_with(self.links[:k])))
 
     def worker_spec(self, rank: int) -> WorkerSpec:
         """Return the properties of the worker with this rank, including those that its worker group declares."""
-        return next((group.apply_overrides(self.worker) for group in self.groups if rank in group.ranks), self.worker)
+        return next((group.override_spec(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
         """Return the access link of a worker or server; its link profile supplies the values that are not declared."""
@@ -133,20 +133,22 @@ class Cluster(FrozenRecord):
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
         return any(_find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:
+    def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:
         """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
 
         Args:
-            worker_count: largest number of workers in any trial.
-            server_count: largest number of servers in any trial.
+            max_worker_count: largest number of workers in any trial.
+            max_server_count: largest number of servers in any trial.
         """
         for k, group in enumerate(self.groups):
-            if bad := [rank for rank in group.ranks if rank >= worker_count]:
+            if bad := [rank for rank in group.ranks if rank >= max_worker_count]:
                 yield KeyConflict(
-                    ("groups", k, "ranks"), f"there is no rank {bad[0]}; ranks are 0 to {worker_count - 1}"
+                    ("groups", k, "ranks"), f"there is no rank {bad[0]}; ranks are 0 to {max_worker_count - 1}"
                 )
-        yield from prepend_parent_key("network", self.network.unknown_node_conflicts(worker_count, server_count))
-        node_names = cluster_node_names(worker_count, server_count)
+        yield from prepend_parent_key(
+            "network", self.network.find_unknown_node_refs(max_worker_count, max_server_count)
+        )
+        node_names = cluster_node_names(max_worker_count, max_server_count)
         for k, link in enumerate(self.links):
             for name in dict.fromkeys(name for name in link.nodes if name not in node_names):
                 yield KeyConflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")

@@ -34,12 +34,12 @@ class EventTrigger(FrozenRecord):
     )
 
     @property
-    def declared_trigger_keys(self) -> tuple[str, ...]:
+    def declared_trigger_key_names(self) -> tuple[str, ...]:
         """Names of the keys that the scenario declares, out of `time`, `step`, `share` and `random`."""
         return tuple(key for key, value in self if value is not None)
 
 
-class DeclaredEvent(ScenarioComponent):
+class DeclaredLinkOrWorkerEvent(ScenarioComponent):
     """Change of links or workers that begins during a trial, as a scenario declares it."""
 
     at: EventTrigger = Field(description="moment at which the event begins")
@@ -55,12 +55,12 @@ class DeclaredEvent(ScenarioComponent):
         names: tuple[str, ...] = getattr(self, self.node_key)
         return names
 
-    def restrict_to_nodes(self, present_names: Collection[str]) -> Self:
+    def restrict_to_nodes(self, node_names: Collection[str]) -> Self:
         """Return a copy of this event that changes only the nodes in `node_names`."""
-        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in present_names)})
+        return self.model_copy(update={self.node_key: tuple(name for name in self.node_names if name in node_names)})
 
 
-class LinkChange(DeclaredEvent):
+class LinkChange(DeclaredLinkOrWorkerEvent):
     """Change of the access links of some nodes; a property that is left out stays as it is."""
 
     kind: Literal["link"] = "link"
@@ -71,7 +71,7 @@ class LinkChange(DeclaredEvent):
     loss: AnyPacketLoss | None = Field(None, description="packet loss in addition to the declared one")
 
 
-class NetworkPartition(DeclaredEvent):
+class NetworkPartition(DeclaredLinkOrWorkerEvent):
     """Partition of the network: nodes on one side cannot reach nodes on the other side, in both directions."""
 
     node_key: ClassVar[str] = "apart"
@@ -80,7 +80,7 @@ class NetworkPartition(DeclaredEvent):
     lasts: Duration = Field(description="duration of the partition; nodes wait for each other meanwhile")
 
 
-class WorkerSlowdown(DeclaredEvent):
+class WorkerSlowdown(DeclaredLinkOrWorkerEvent):
     """Slower compute of some workers; the scenario must declare their compute speed."""
 
     kind: Literal["slowdown"] = "slowdown"
@@ -88,7 +88,7 @@ class WorkerSlowdown(DeclaredEvent):
     factor: PositiveFloat = Field(description="factor by which the compute time of a step is multiplied")
 
 
-class WorkerPause(DeclaredEvent):
+class WorkerPause(DeclaredLinkOrWorkerEvent):
     """Pause of some workers, as during the migration of a virtual machine."""
 
     kind: Literal["pause"] = "pause"
@@ -115,21 +115,21 @@ class PlannedEvent(FrozenRecord):
         return isinstance(self.change, LinkChange | NetworkPartition)
 
 
-def plan_events(
-    declared_events: Sequence[AnyDeclaredEvent], step_count: int, max_time_s: float, seed: int
+def plan_event_occurrences(
+    declared_events: Sequence[AnyDeclaredEvent], step_count: int, random_events_end_s: float, seed: int
 ) -> tuple[PlannedEvent, ...]:
     """Return all events of a trial: first those that begin at a time, in order; then those that begin at a step.
 
     Args:
         declared_events: as the scenario lists them.
         step_count: steps of the training budget.
-        max_time_s: virtual seconds up to which random events are drawn.
+        random_events_end_s: virtual seconds up to which random events are drawn.
         seed: seed of the trial.
     """
     occurrences = [
         moment
         for position, event in enumerate(declared_events)
-        for moment in _event_occurrences(event, position, step_count, max_time_s, seed)
+        for moment in _event_occurrences(event, position, step_count, random_events_end_s, seed)
     ]
     occurrences.sort(key=lambda item: (item[0] is None, item[0] or 0.0, item[1] or 0))
     return tuple(
@@ -139,7 +139,7 @@ def plan_events(
 
 
 def _event_occurrences(
-    declared_event: AnyDeclaredEvent, event_index: int, step_count: int, max_time_s: float, seed: int
+    declared_event: AnyDeclaredEvent, event_index: int, step_count: int, random_events_end_s: float, seed: int
 ) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
     """Yield every occurrence of an event: (virtual time in seconds, None, event) or (None, step, event)."""
     trigger = declared_event.at
@@ -147,7 +147,7 @@ def _event_occurrences(
         yield float(trigger.time), None, declared_event
     elif trigger.random is not None:
         rng, time_s = Random(f"{seed} event {event_index}"), 0.0
-        while (time_s := time_s + rng.expovariate(1 / trigger.random)) < max_time_s:
+        while (time_s := time_s + rng.expovariate(1 / trigger.random)) < random_events_end_s:
             yield time_s, None, declared_event
             time_s += declared_event.lasts or 0.0
     elif trigger.step is not None:
@@ -156,8 +156,8 @@ def _event_occurrences(
         yield None, min(int((trigger.share or 0.0) * step_count), step_count - 1), declared_event
 
 
-def too_frequent_event_conflicts(
-    declared_events: Sequence[AnyDeclaredEvent], max_time_s: float, node_names: Collection[str]
+def find_too_frequent_events(
+    declared_events: Sequence[AnyDeclaredEvent], random_events_end_s: float, node_names: Collection[str]
 ) -> Iterator[KeyConflict]:
     """Yield a conflict for each random event that would occur more than `MAX_RANDOM_OCCURRENCES` times.
 
@@ -167,21 +167,22 @@ def too_frequent_event_conflicts(
         mean_gap, lasts_s = event.at.random, event.lasts or 0.0
         if mean_gap is None or not restrict_events_to_nodes([event], node_names):
             continue
-        if max_time_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
+        if random_events_end_s / (mean_gap + lasts_s) <= MAX_RANDOM_OCCURRENCES:
             continue
-        smallest_gap = Duration(f"{1e3 * (1.1 * max_time_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
+        smallest_gap = Duration(f"{1e3 * (1.1 * random_events_end_s / MAX_RANDOM_OCCURRENCES - lasts_s):.2g}ms")
         yield KeyConflict(
             (k, "at", "random"),
-            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in {max_time_s:.3g} s, three "
-            f"times the predicted duration of the trial; write {smallest_gap} or more",
+            f"a mean gap of {mean_gap} gives more than {MAX_RANDOM_OCCURRENCES:,} events in "
+            f"{random_events_end_s:.3g} s, three times the predicted duration of the trial; "
+            f"write {smallest_gap} or more",
         )
 
 
 def restrict_events_to_nodes(
-    events: Iterable[AnyDeclaredEvent], names: Collection[str]
+    events: Iterable[AnyDeclaredEvent], node_names: Collection[str]
 ) -> tuple[AnyDeclaredEvent, ...]:
     """Return the events that change nodes in `node_names`, each limited to these nodes."""
-    return tuple(event.restrict_to_nodes(names) for event in events if set(event.node_names) & set(names))
+    return tuple(event.restrict_to_nodes(node_names) for event in events if set(event.node_names) & set(node_names))
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[KeyConflict]:
@@ -192,7 +193,7 @@ def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Col
         node_names: names of all nodes on the data network.
     """
     for k, event in enumerate(declared_events):
-        if len(event.at.declared_trigger_keys) != 1:
+        if len(event.at.declared_trigger_key_names) != 1:
             yield KeyConflict((k, "at"), "declare exactly one of time, step, share and random")
         for name in event.node_names:
             if name not in node_names:

@@ -38,23 +38,23 @@ class Topology(ScenarioComponent):
         """Return the node names of each rack or region; all nodes are one group if the network has neither."""
 
     @abstractmethod
-    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
+    def find_links_shared_by_nodes(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         """Return the links whose rate several nodes share."""
 
     def pair_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
         """Return delay and loss between pairs of nodes, not counting the delay and loss of their access links."""
         return ()
 
-    def key_conflicts(self) -> Iterator[KeyConflict]:
+    def find_field_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts between the keys of this topology."""
         return iter(())
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - most name no nodes
+    def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - most name no nodes
         """Yield a conflict for every reference of this topology to a node that the cluster does not have.
 
         Args:
-            worker_count: largest number of workers in any trial.
-            server_count: largest number of servers in any trial.
+            max_worker_count: largest number of workers in any trial.
+            max_server_count: largest number of servers in any trial.
         """
         return iter(())
 
@@ -71,7 +71,7 @@ class StarTopology(Topology):
     def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         return (tuple(node.name for node in nodes),)
 
-    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:  # noqa: ARG002
+    def find_links_shared_by_nodes(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:  # noqa: ARG002
         return ()
 
 
@@ -98,16 +98,16 @@ class RackTopology(Topology):
             racks[node.rank // self.size if node.role == "worker" else node.rank % rack_count].append(node.name)
         return tuple(map(tuple, racks))
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - servers are in racks of workers
-        if self.size > worker_count:
+    def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - servers are in racks of workers
+        if self.size > max_worker_count:
             yield KeyConflict(
-                ("size",), f"a rack of {self.size} workers is larger than the cluster; write {worker_count} or less"
+                ("size",), f"a rack of {self.size} workers is larger than the cluster; write {max_worker_count} or less"
             )
 
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:  # noqa: ARG002 - servers are in racks of workers
         return self.model_copy(update={"size": min(self.size, worker_count)})
 
-    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
+    def find_links_shared_by_nodes(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         racks = self.colocated_node_groups(nodes)
         links = [self._rack_links(number, racks) for number in range(len(racks))] if len(racks) > 1 else []
         return (*(up for up, _ in links), *(down for _, down in links))  # in the order in which messages pass them
@@ -164,7 +164,7 @@ class RegionTopology(Topology):
     def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(node.name for node in nodes if self._region_name(node) == region) for region in self.regions)
 
-    def shared_links(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
+    def find_links_shared_by_nodes(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
         return tuple(
             SharedLink(
                 name=f"{directed.source_region} to {directed.target_region}",
@@ -189,11 +189,11 @@ class RegionTopology(Topology):
             for source, target in product(sources, targets)
         )
 
-    def unknown_node_conflicts(self, worker_count: int, server_count: int) -> Iterator[KeyConflict]:
+    def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:
         for name, region in self.regions.items():
             for role, ranks, count in (
-                ("workers", region.workers, worker_count),
-                ("servers", region.servers, server_count),
+                ("workers", region.workers, max_worker_count),
+                ("servers", region.servers, max_server_count),
             ):
                 if unknown_ranks := [rank for rank in ranks if rank >= count]:
                     allowed = f"ranks are 0 to {count - 1}" if count else "no strategy has servers"
@@ -205,10 +205,10 @@ class RegionTopology(Topology):
         }
         return self.model_copy(update={"regions": regions})
 
-    def key_conflicts(self) -> Iterator[KeyConflict]:
+    def find_field_conflicts(self) -> Iterator[KeyConflict]:
         yield from self._duplicate_node_conflicts()
         for k, link in enumerate(self.between):
-            yield from prepend_parent_key("between", prepend_parent_key(k, link.key_conflicts()))
+            yield from prepend_parent_key("between", prepend_parent_key(k, link.find_field_conflicts()))
             path = ("between", k, "regions")
             for name in link.regions:
                 if name not in self.regions:
@@ -272,7 +272,7 @@ class NodePairLink(LinkProperties):
 
     def key_conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
-        yield from self.key_conflicts()
+        yield from self.find_field_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield KeyConflict(("nodes",), "a link connects two different nodes")
         elif any(set(self.directed_node_pairs) & set(link.directed_node_pairs) for link in earlier_links):

@@ -38,10 +38,10 @@ class AutoCollective(Collective):
     closed_form: ClassVar[str] = "that of the collective which the plan chooses"
     needs_link_rates: ClassVar[bool] = True
 
-    def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
+    def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
         racks_with_ranks = [rack for rack in network_and_model_sizes.racks if rack]
         candidates = SINGLE_LEVEL_CANDIDATES + (TWO_LEVEL_CANDIDATES if len(racks_with_ranks) > 1 else ())
-        return tuple(candidate.resolve_auto_fields(network_and_model_sizes) for candidate in candidates)
+        return tuple(candidate.fill_in_unset_fields(network_and_model_sizes) for candidate in candidates)
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:  # noqa: ARG002 - it has none
         self._raise_unresolved_auto_error()

@@ -41,7 +41,7 @@ class Transfer(NamedTuple):
         """Source rank and target rank of the transfer."""
         return self.source, self.target
 
-    def total_chunk_size(self, chunk_sizes: Sequence[int]) -> int:
+    def sum_chunk_sizes(self, chunk_sizes: Sequence[int]) -> int:
         """Return the size of the transferred chunks in the unit of `chunk_sizes`; 0 for an empty message."""
         return sum(chunk_sizes[self.first_chunk : self.stop_chunk]) if self.kind != "token" else 0
 
@@ -73,14 +73,14 @@ class TransferSchedule(FrozenRecord):
     window_extra_bytes: int = 0
 
     @property
-    def transfers(self) -> Iterator[Transfer]:
+    def transfers_of_all_rounds(self) -> Iterator[Transfer]:
         """Transfers of all rounds, in order."""
         return (transfer for transfers in self.rounds for transfer in transfers)
 
     @property
-    def rank_pairs(self) -> frozenset[RankPair]:
+    def sending_rank_pairs(self) -> frozenset[RankPair]:
         """All pairs (source rank, target rank) between which anything is sent."""
-        return frozenset(transfer.rank_pair for transfer in self.transfers)
+        return frozenset(transfer.rank_pair for transfer in self.transfers_of_all_rounds)
 
     def chunk_ranges(self, entry_count: int) -> tuple[VectorRange, ...]:
         """Return the range of each chunk in a vector with this number of entries.
@@ -120,11 +120,11 @@ class TransferSchedule(FrozenRecord):
 
     def target_ranks(self, rank: int) -> frozenset[int]:
         """Return all ranks to which `rank` sends data or empty messages."""
-        return frozenset(target for source, target in self.rank_pairs if source == rank)
+        return frozenset(target for source, target in self.sending_rank_pairs if source == rank)
 
     def count_transfers_from(self, rank: int) -> int:
         """Return the number of transfers that `rank` sends; a long transfer may become several messages."""
-        return sum(transfer.source == rank for transfer in self.transfers)
+        return sum(transfer.source == rank for transfer in self.transfers_of_all_rounds)
 
     def payload_bytes_by_rank(
         self, rank_count: int, vector_entries: int, entries_to_bytes: Callable[[int], int]
@@ -135,19 +135,19 @@ class TransferSchedule(FrozenRecord):
         """
         chunk_bytes = [entries_to_bytes(chunk.size) for chunk in self.chunk_ranges(vector_entries)]
         sent_bytes = [0] * rank_count
-        for transfer in self.transfers:
-            sent_bytes[transfer.source] += transfer.total_chunk_size(chunk_bytes)
+        for transfer in self.transfers_of_all_rounds:
+            sent_bytes[transfer.source] += transfer.sum_chunk_sizes(chunk_bytes)
         return tuple(sent_bytes)
 
     @property
-    def relative_rank_pair_loads(self) -> tuple[Mapping[RankPair, int], ...]:
+    def relative_payload_sizes(self) -> tuple[Mapping[RankPair, int], ...]:
         """Payload size for each pair of ranks: one mapping per round, or a single mapping if rounds overlap.
 
         The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
         """
         chunk_sizes = self.chunk_sizes or (1,) * self.chunk_count
-        concurrent = (tuple(self.transfers),) if self.is_pipelined else self.rounds
-        return tuple(_rank_pair_loads(transfers, chunk_sizes) for transfers in concurrent)
+        concurrent = (tuple(self.transfers_of_all_rounds),) if self.is_pipelined else self.rounds
+        return tuple(_sum_sizes_by_rank_pair(transfers, chunk_sizes) for transfers in concurrent)
 
     def critical_path_latency_s(self, rank_pair_latency_s: Mapping[RankPair, float]) -> float:
         """Return the latency in seconds of the longest chain of transfers, in which each waits for the one before.
@@ -176,11 +176,11 @@ def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Tran
     return max((source_arrival_s_by_chunk.get(chunk, 0.0) for chunk in chunks), default=0.0)
 
 
-def _rank_pair_loads(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[RankPair, int]:
+def _sum_sizes_by_rank_pair(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[RankPair, int]:
     """Return the payload size that `transfers` send for each pair of ranks, in the unit of `chunk_sizes`."""
     loads: defaultdict[RankPair, int] = defaultdict(int)
     for transfer in transfers:
-        loads[transfer.rank_pair] += transfer.total_chunk_size(chunk_sizes)
+        loads[transfer.rank_pair] += transfer.sum_chunk_sizes(chunk_sizes)
     return loads
 
 
@@ -233,8 +233,8 @@ class Collective(ScenarioComponent, ABC):
         rank_count: int,  # noqa: ARG002 - only pipelines hide latency
         vector_bytes: float,  # noqa: ARG002
         piece_bytes: int,  # noqa: ARG002
-        vector_transfer_s: float,  # noqa: ARG002
-        latency_s: float,  # noqa: ARG002
+        data_transfer_s: float,  # noqa: ARG002
+        path_latency_s: float,  # noqa: ARG002
     ) -> float:
         """Return the seconds of message latency that overlap with the transfer of other pieces; 0 without pipelining.
 
@@ -242,8 +242,8 @@ class Collective(ScenarioComponent, ABC):
             rank_count: number of ranks.
             vector_bytes: bytes of the vector.
             piece_bytes: bytes of a piece.
-            vector_transfer_s: run time by the closed form with α = 0, on the real network.
-            latency_s: latency of the longest chain of transfers, on the real network.
+            data_transfer_s: run time by the closed form with α = 0, on the real network.
+            path_latency_s: latency of the longest chain of transfers, on the real network.
         """
         return 0.0
 
@@ -251,17 +251,17 @@ class Collective(ScenarioComponent, ABC):
         """Return why the collective cannot run on `rank_count` ranks; None when it can."""
         return None
 
-    def key_conflict_with_model(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
+    def find_model_conflict(self, model_array_entry_counts: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
         """Return the scenario key that contradicts the sizes of the model's arrays, and the reason; None if none does.
 
-        `model_array_sizes` are the entries of each array of the model.
+        `model_array_entry_counts` are the entries of each array of the model.
         """
         return None
 
-    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
+    def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
         """Return a copy in which fields that are None or empty have values for this network and this model."""
         return self
 
-    def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
+    def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
         """Return the collectives of which the plan takes the one with the least predicted run time."""
-        return (self.resolve_auto_fields(network_and_model_sizes),)
+        return (self.fill_in_unset_fields(network_and_model_sizes),)

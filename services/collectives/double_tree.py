@@ -31,7 +31,7 @@ class DoubleBinaryTree(Collective):
         "computed from the network",
     )
 
-    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+    def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         if self.round_trip is not None or not network_and_model_sizes.bandwidth_delay_bytes:
             return self
         return self.model_copy(update={"round_trip": Bytes(f"{network_and_model_sizes.bandwidth_delay_bytes}B")})
@@ -63,7 +63,7 @@ class DoubleBinaryTree(Collective):
         return 2 * _tree_depth(rank_count) * alpha_s + busiest_bytes * beta_s_per_byte
 
     def latency_hidden_by_transfer_s(
-        self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
+        self, rank_count: int, vector_bytes: float, piece_bytes: int, data_transfer_s: float, path_latency_s: float
     ) -> float:
         """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
 
@@ -78,7 +78,7 @@ class DoubleBinaryTree(Collective):
         exposed_share = (vectors_sent / 2 + levels * piece_share) / (
             vectors_sent + _pieces_to_fill_pipeline(rank_count) * piece_share
         )
-        return max(0.0, min((1 - max(1, levels - 3) / levels) * latency_s, (1 - exposed_share) * vector_transfer_s))
+        return max(0.0, min((1 - max(1, levels - 3) / levels) * path_latency_s, (1 - exposed_share) * data_transfer_s))
 
 
 def _tree_depth(rank_count: int) -> int:
@@ -102,7 +102,7 @@ def _tree_edges(rank_count: int, vector_half_index: int) -> Iterator[TreeEdge]:
     Inner nodes of the first tree are the ranks with odd numbers; those of the second tree are the even ones. The second
     tree numbers the ranks in reverse where their number is even, and shifted by one where it is odd.
     """
-    for depth, child, parent in _binary_tree_edges(1, rank_count, depth=0):
+    for depth, child, parent in _make_binary_tree_edges(1, rank_count, root_depth=0):
         if vector_half_index == 0:
             yield depth, child - 1, parent - 1
         elif rank_count % 2:
@@ -111,7 +111,7 @@ def _tree_edges(rank_count: int, vector_half_index: int) -> Iterator[TreeEdge]:
             yield depth, rank_count - child, rank_count - parent
 
 
-def _binary_tree_edges(first_node: int, last_node: int, depth: int) -> Iterator[TreeEdge]:
+def _make_binary_tree_edges(first_node: int, last_node: int, root_depth: int) -> Iterator[TreeEdge]:
     """Yield the edges of an in-order binary tree with the nodes `first_node`, …, `last_node`.
 
     `first_node` is odd, and odd numbers are leaves.
@@ -119,8 +119,8 @@ def _binary_tree_edges(first_node: int, last_node: int, depth: int) -> Iterator[
     root = _subtree_root(first_node, last_node)
     for low, high in ((first_node, root - 1), (root + 1, last_node)):
         if low <= high:
-            yield depth + 1, _subtree_root(low, high), root
-            yield from _binary_tree_edges(low, high, depth + 1)
+            yield root_depth + 1, _subtree_root(low, high), root
+            yield from _make_binary_tree_edges(low, high, root_depth + 1)
 
 
 def _subtree_root(first_node: int, last_node: int) -> int:

@@ -18,20 +18,24 @@ def ranks_after_folding(rank_count: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(rank_count) if rank not in folded)
 
 
-def add_rank_folding(rank_count: int, chunks: int, rounds: Iterable[Round], *, with_tokens: bool) -> tuple[Round, ...]:
+def add_folding_rounds(
+    rank_count: int, chunk_count: int, rounds: Iterable[Round], *, with_start_signals: bool
+) -> tuple[Round, ...]:
     """Return `rounds` with a first round that adds the folded ranks' vectors, and a last that sends them the total.
 
-    Each folded rank sends to the even rank before it. With `with_tokens`, ranks that receive no folded vector wait for
-    an empty message before their first message, so that it does not share a link with a folded vector.
+    Each folded rank sends to the even rank before it. With `with_start_signals`, ranks that receive no folded vector
+    wait for an empty message before their first message, so that it does not share a link with a folded vector.
     """
     folded = range(1, 2 * (rank_count - len(ranks_after_folding(rank_count))), 2)
     if not folded:
         return tuple(rounds)
-    reduce_round = tuple(Transfer(rank, rank - 1, 0, chunks, "reduce") for rank in folded)
+    reduce_round = tuple(Transfer(rank, rank - 1, 0, chunk_count, "reduce") for rank in folded)
     waiting = ranks_after_folding(rank_count)[len(folded) :]
-    tokens = tuple(Transfer(folded[k % len(folded)] - 1, rank, 0, chunks, "token") for k, rank in enumerate(waiting))
-    copy_round = tuple(Transfer(rank - 1, rank, 0, chunks, "copy") for rank in folded)
-    return (reduce_round, *((tokens,) if with_tokens else ()), *rounds, copy_round)
+    tokens = tuple(
+        Transfer(folded[k % len(folded)] - 1, rank, 0, chunk_count, "token") for k, rank in enumerate(waiting)
+    )
+    copy_round = tuple(Transfer(rank - 1, rank, 0, chunk_count, "copy") for rank in folded)
+    return (reduce_round, *((tokens,) if with_start_signals else ()), *rounds, copy_round)
 
 
 def folding_time_s(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:

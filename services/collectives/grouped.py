@@ -7,13 +7,13 @@ from typing import Self, TypeAlias
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from services.collectives.base import NetworkAndModelSizes
-from services.collectives.rendezvous import RendezvousCollective
+from services.collectives.rendezvous import OptionalRendezvousCollective
 from services.schema.conflicts import KeyConflict, raise_conflicts
 
 RankGroups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-class RankGroupCollective(RendezvousCollective, ABC):
+class RankGroupCollective(OptionalRendezvousCollective, ABC):
     """A collective with two levels: inside each group of ranks, and between the groups."""
 
     size: PositiveInt | None = Field(
@@ -24,11 +24,11 @@ class RankGroupCollective(RendezvousCollective, ABC):
     )
 
     @model_validator(mode="after")
-    def _raise_group_key_conflicts(self) -> Self:
-        raise_conflicts(self._group_key_conflicts())
+    def _reject_key_conflicts(self) -> Self:
+        raise_conflicts(self._find_group_conflicts())
         return self
 
-    def _group_key_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_group_conflicts(self) -> Iterator[KeyConflict]:
         if self.size and self.groups:
             yield KeyConflict(("size",), "size and groups exclude each other; remove one of them")
 
@@ -39,8 +39,8 @@ class RankGroupCollective(RendezvousCollective, ABC):
         last_rank = rank_count - 1
         return f"groups of {self.kind} must contain the ranks 0 to {last_rank}, each once, and no group may be empty"
 
-    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
-        resolved = super().resolve_auto_fields(network_and_model_sizes)
+    def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+        resolved = super().fill_in_unset_fields(network_and_model_sizes)
         if self.size or self.groups:
             return resolved
         return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model_sizes.racks if rack)})

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from services.collectives.base import Round, Transfer, TransferSchedule
-from services.collectives.folding import add_rank_folding, folding_time_s, ranks_after_folding
-from services.collectives.pairwise_exchange import PairwiseExchange
+from services.collectives.folding import add_folding_rounds, folding_time_s, ranks_after_folding
+from services.collectives.pairwise_exchange import PairwiseExchangeCollective
 
 
-class HalvingDoubling(PairwiseExchange):
+class HalvingDoubling(PairwiseExchangeCollective):
     """All-reduce as a reduce-scatter by recursive halving and an all-gather by recursive doubling.
 
     Partners swap halves of the data that they still sum, until each rank owns the total of one chunk. Then they swap
@@ -26,8 +26,10 @@ class HalvingDoubling(PairwiseExchange):
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         ranks = ranks_after_folding(rank_count)
         chunk_count = len(ranks)
-        rounds = self._insert_readiness_tokens((*_halving_rounds(ranks), *_doubling_rounds(ranks)))
-        all_rounds = add_rank_folding(rank_count, chunk_count, rounds, with_tokens=not self.uses_rendezvous)
+        rounds = self._insert_ready_signals((*_make_halving_rounds(ranks), *_make_doubling_rounds(ranks)))
+        all_rounds = add_folding_rounds(
+            rank_count, chunk_count, rounds, with_start_signals=not self.ranks_wait_for_tokens
+        )
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
@@ -41,29 +43,29 @@ class HalvingDoubling(PairwiseExchange):
         return latency_s + transfer_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)
 
 
-def _halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
+def _make_halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
     """Yield the rounds of the reduce-scatter: each rank sends the half of its chunks that its partner will own."""
     distance = len(ranks) // 2
     while distance:
         yield tuple(
-            Transfer(rank, ranks[position ^ distance], *_chunk_block_holding(position ^ distance, distance), "reduce")
+            Transfer(rank, ranks[position ^ distance], *_find_block_of_chunk(position ^ distance, distance), "reduce")
             for position, rank in enumerate(ranks)
         )
         distance //= 2
 
 
-def _doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
+def _make_doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
     """Yield the rounds of the all-gather: each rank sends all totals that it has to its partner."""
     distance = 1
     while distance < len(ranks):
         yield tuple(
-            Transfer(rank, ranks[position ^ distance], *_chunk_block_holding(position, distance), "copy")
+            Transfer(rank, ranks[position ^ distance], *_find_block_of_chunk(position, distance), "copy")
             for position, rank in enumerate(ranks)
         )
         distance *= 2
 
 
-def _chunk_block_holding(chunk_number: int, chunks_per_block: int) -> tuple[int, int]:
+def _find_block_of_chunk(chunk_number: int, chunks_per_block: int) -> tuple[int, int]:
     """Return first chunk and end of the aligned block of `chunks_per_block` chunks that contains `chunk_number`."""
     first = chunk_number // chunks_per_block * chunks_per_block
     return first, first + chunks_per_block

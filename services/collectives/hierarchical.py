@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from services.collectives.base import Transfer, TransferSchedule
 from services.collectives.grouped import RankGroupCollective
-from services.collectives.ring import ring_rounds
+from services.collectives.ring import make_ring_rounds
 
 
 class HierarchicalAllReduce(RankGroupCollective):
@@ -27,7 +27,9 @@ class HierarchicalAllReduce(RankGroupCollective):
         reduce_scatter = tuple(
             transfer for group in groups for transfer in _reduce_scatter_transfers(group, slice_count, chunks_per_slice)
         )
-        rings = [list(ring_rounds([group[k] for group in groups], k * chunks_per_slice)) for k in range(slice_count)]
+        rings = [
+            list(make_ring_rounds([group[k] for group in groups], k * chunks_per_slice)) for k in range(slice_count)
+        ]
         between_groups = (sum(same_hop, ()) for same_hop in zip(*rings, strict=True))
         rounds = (reduce_scatter, *between_groups, tuple(map(_reverse_transfer, reduce_scatter)))
         non_empty = [transfers for transfers in rounds if transfers]
@@ -43,7 +45,7 @@ class HierarchicalAllReduce(RankGroupCollective):
         """
         sizes = [len(group) for group in self.rank_groups(rank_count)]
         slice_s = vector_bytes / min(sizes) * beta_s_per_byte
-        messages = 1 + (self.uses_rendezvous and len(sizes) > 1)
+        messages = 1 + (self.ranks_wait_for_tokens and len(sizes) > 1)
         inside_s = 2 * ((max(sizes) > 1) * messages * alpha_s + (max(sizes) - 1) * slice_s)
         return inside_s + 2 * (len(sizes) - 1) * (alpha_s + slice_s / len(sizes))
 

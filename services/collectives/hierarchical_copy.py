@@ -32,5 +32,5 @@ class HierarchicalCopyAllReduce(RankGroupCollective):
         """
         groups = self.rank_groups(rank_count)
         senders_by_level = [count - 1 for count in (max(map(len, groups)), len(groups)) if count > 1]
-        token_s = alpha_s * (self.uses_rendezvous and len(senders_by_level) > 1)
+        token_s = alpha_s * (self.ranks_wait_for_tokens and len(senders_by_level) > 1)
         return token_s + 2 * sum(alpha_s + count * vector_bytes * beta_s_per_byte for count in senders_by_level)

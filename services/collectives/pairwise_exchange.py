@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from services.collectives.base import Round, Transfer
-from services.collectives.rendezvous import RendezvousCollective
+from services.collectives.rendezvous import OptionalRendezvousCollective
 
 
-class PairwiseExchange(RendezvousCollective):
+class PairwiseExchangeCollective(OptionalRendezvousCollective):
     """A collective in which each rank swaps data with one partner per round.
 
     Long vectors need a rendezvous. A rank that finishes a swap early would begin with its next partner and take half of
@@ -17,11 +17,11 @@ class PairwiseExchange(RendezvousCollective):
     @property
     def _messages_per_round(self) -> int:
         """Number of consecutive messages per round: the data and, with a rendezvous, an empty message before it."""
-        return 1 + self.uses_rendezvous
+        return 1 + self.ranks_wait_for_tokens
 
-    def _insert_readiness_tokens(self, rounds: Iterable[Round]) -> Iterator[Round]:
+    def _insert_ready_signals(self, rounds: Iterable[Round]) -> Iterator[Round]:
         """Yield the rounds, each after empty messages (tokens) with which receivers report that they are ready."""
         for transfers in rounds:
-            if self.uses_rendezvous:
+            if self.ranks_wait_for_tokens:
                 yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)
             yield transfers

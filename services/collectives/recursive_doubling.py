@@ -3,11 +3,11 @@
 from typing import ClassVar, Literal
 
 from services.collectives.base import Transfer, TransferSchedule
-from services.collectives.folding import add_rank_folding, folding_time_s, ranks_after_folding
-from services.collectives.pairwise_exchange import PairwiseExchange
+from services.collectives.folding import add_folding_rounds, folding_time_s, ranks_after_folding
+from services.collectives.pairwise_exchange import PairwiseExchangeCollective
 
 
-class RecursiveDoubling(PairwiseExchange):
+class RecursiveDoubling(PairwiseExchangeCollective):
     """All-reduce in which partners swap whole vectors; the distance to the partner doubles from round to round.
 
     It has the fewest rounds and moves the most bytes: for small vectors. Where n is not a power of two, some ranks send
@@ -24,9 +24,11 @@ class RecursiveDoubling(PairwiseExchange):
             tuple(Transfer(rank, ranks[position ^ distance], 0, 1, "reduce") for position, rank in enumerate(ranks))
             for distance in (1 << bit for bit in range(len(ranks).bit_length() - 1))
         )
-        rounds_with_tokens = self._insert_readiness_tokens(rounds)
-        with_tokens = not self.uses_rendezvous
-        return TransferSchedule(rounds=add_rank_folding(rank_count, 1, rounds_with_tokens, with_tokens=with_tokens))
+        rounds_with_tokens = self._insert_ready_signals(rounds)
+        with_start_signals = not self.ranks_wait_for_tokens
+        return TransferSchedule(
+            rounds=add_folding_rounds(rank_count, 1, rounds_with_tokens, with_start_signals=with_start_signals)
+        )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: 2^k ranks send the whole vector k times; other ranks send and get it once.
@@ -34,6 +36,6 @@ class RecursiveDoubling(PairwiseExchange):
         With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
         """
         has_folded_ranks = rank_count != len(ranks_after_folding(rank_count))
-        token_s = alpha_s * (has_folded_ranks and not self.uses_rendezvous)
+        token_s = alpha_s * (has_folded_ranks and not self.ranks_wait_for_tokens)
         swap_s = (rank_count.bit_length() - 1) * (self._messages_per_round * alpha_s + vector_bytes * beta_s_per_byte)
         return token_s + swap_s + folding_time_s(rank_count, vector_bytes, alpha_s, beta_s_per_byte)

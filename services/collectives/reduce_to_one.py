@@ -28,18 +28,18 @@ class ReduceToOne(Collective):
         (), description="entries of each array, if arrays are not fused; absent: the arrays of the model"
     )
 
-    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+    def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         return (
             self
             if self.fused or self.tensors
             else self.model_copy(update={"tensors": network_and_model_sizes.array_sizes})
         )
 
-    def key_conflict_with_model(self, model_array_sizes: Sequence[int]) -> tuple[str, str] | None:
-        total, model_total = sum(self.tensors), sum(model_array_sizes)
+    def find_model_conflict(self, model_array_entry_counts: Sequence[int]) -> tuple[str, str] | None:
+        total, model_total = sum(self.tensors), sum(model_array_entry_counts)
         if not self.tensors or total == model_total:
             return None
-        model_arrays = ", ".join(map(str, model_array_sizes))
+        model_arrays = ", ".join(map(str, model_array_entry_counts))
         return "tensors", f"{total} entries in all, but the model has {model_total}, in arrays of {model_arrays}"
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:

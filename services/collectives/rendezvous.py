@@ -15,7 +15,7 @@ from services.collectives.base import Collective, NetworkAndModelSizes, Round, T
 EAGER_LIMIT_BYTES = 64 << 10  # vectors up to this size may share a link with the previous message
 
 
-class RendezvousCollective(Collective, ABC):
+class OptionalRendezvousCollective(Collective, ABC):
     """A collective whose ranks send to one rank after another; a rendezvous makes them wait for empty messages."""
 
     eager_closed_form: ClassVar[str]  # closed form without tokens
@@ -26,17 +26,17 @@ class RendezvousCollective(Collective, ABC):
         "for vectors of more than 64 KiB",
     )
 
-    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+    def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         if self.rendezvous is not None:
             return self
         return self.model_copy(update={"rendezvous": network_and_model_sizes.vector_bytes > EAGER_LIMIT_BYTES})
 
     @property
     def all_reduce_time_formula(self) -> str:
-        return self.closed_form if self.uses_rendezvous else self.eager_closed_form
+        return self.closed_form if self.ranks_wait_for_tokens else self.eager_closed_form
 
     @property
-    def uses_rendezvous(self) -> bool:
+    def ranks_wait_for_tokens(self) -> bool:
         """Whether ranks wait for empty messages (tokens); also true while the field `rendezvous` has no value."""
         return self.rendezvous is not False
 
@@ -52,7 +52,7 @@ class RendezvousCollective(Collective, ABC):
             tokens = tuple(
                 Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token")
                 for t in transfers
-                if self.uses_rendezvous and _needs_arrival_ack(t, rounds[number:])
+                if self.ranks_wait_for_tokens and _needs_arrival_ack(t, rounds[number:])
             )
             if tokens:
                 yield tokens

@@ -37,11 +37,11 @@ class Ring(Collective):
     small: Bytes | None = Field(None, description="vectors up to this size use recursive_doubling; absent: none")
 
     @model_validator(mode="after")
-    def _reject_conflicting_fields(self) -> Self:
-        raise_conflicts(self._field_conflicts())
+    def _reject_ring_conflicts(self) -> Self:
+        raise_conflicts(self._find_field_conflicts())
         return self
 
-    def _field_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_field_conflicts(self) -> Iterator[KeyConflict]:
         if self.stride > 1 and (self.order == "racks" or self.sequence):
             yield KeyConflict(("stride",), "stride already defines the order of the ranks; remove order and sequence")
 
@@ -51,28 +51,28 @@ class Ring(Collective):
         declared = list(self.sequence)
         return f"sequence of {self.kind} must list the ranks 0 to {rank_count - 1}, each once; it is {declared}"
 
-    def resolve_auto_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
+    def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:
         if self.order == "ranks" or self.sequence:
             return self
         return self.model_copy(
             update={"sequence": tuple(rank for rack in network_and_model_sizes.racks for rank in rack)}
         )
 
-    def candidate_collectives(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
+    def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
         """Return this ring, or recursive doubling for vectors of up to `small` bytes; the plan records the choice."""
         is_small = self.small is not None and network_and_model_sizes.vector_bytes <= self.small
-        return ((RecursiveDoubling() if is_small else self).resolve_auto_fields(network_and_model_sizes),)
+        return ((RecursiveDoubling() if is_small else self).fill_in_unset_fields(network_and_model_sizes),)
 
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
         rank_order = self.sequence or sorted(range(rank_count), key=lambda rank: (rank % self.stride, rank))
-        return TransferSchedule(chunk_count=rank_count, rounds=tuple(ring_rounds(rank_order)), is_pipelined=True)
+        return TransferSchedule(chunk_count=rank_count, rounds=tuple(make_ring_rounds(rank_order)), is_pipelined=True)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time in seconds: 2(n-1) rounds for n ranks, each of which sends 1/n of the vector."""
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
     def latency_hidden_by_transfer_s(
-        self, rank_count: int, vector_bytes: float, piece_bytes: int, vector_transfer_s: float, latency_s: float
+        self, rank_count: int, vector_bytes: float, piece_bytes: int, data_transfer_s: float, path_latency_s: float
     ) -> float:
         """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
 
@@ -82,20 +82,22 @@ class Ring(Collective):
         if rank_count == 1:
             return 0.0
         piece_share = min(1.0, piece_bytes * rank_count / vector_bytes)
-        return (1 - 1 / (2 * (rank_count - 1))) * min(latency_s, (1 - piece_share) * vector_transfer_s)
+        return (1 - 1 / (2 * (rank_count - 1))) * min(path_latency_s, (1 - piece_share) * data_transfer_s)
 
 
-def ring_rounds(rank_order: Sequence[int], first_chunk_number: int = 0) -> Iterator[Round]:
+def make_ring_rounds(rank_order: Sequence[int], first_chunk_number: int = 0) -> Iterator[Round]:
     """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `first_chunk_number`."""
     hops = range(len(rank_order) - 1)
-    yield from (_ring_round(rank_order, first_chunk_number, -hop, "reduce") for hop in hops)
-    yield from (_ring_round(rank_order, first_chunk_number, 1 - hop, "copy") for hop in hops)
+    yield from (_make_ring_round(rank_order, first_chunk_number, -hop, "reduce") for hop in hops)
+    yield from (_make_ring_round(rank_order, first_chunk_number, 1 - hop, "copy") for hop in hops)
 
 
-def _ring_round(rank_order: Sequence[int], lowest_chunk: int, chunk_shift: int, transfer_kind: TransferKind) -> Round:
-    """Return a round in which the rank at position p of n sends chunk (p + `chunk_shift`) mod n to the next rank."""
+def _make_ring_round(
+    rank_order: Sequence[int], first_chunk_number: int, chunk_minus_position: int, transfer_kind: TransferKind
+) -> Round:
+    """Return a round: the rank at position p of n sends chunk (p + `chunk_minus_position`) mod n to the next rank."""
     ranks = len(rank_order)
-    chunks = [lowest_chunk + (position + chunk_shift) % ranks for position in range(ranks)]
+    chunks = [first_chunk_number + (position + chunk_minus_position) % ranks for position in range(ranks)]
     return tuple(
         Transfer(rank_order[position], rank_order[(position + 1) % ranks], chunk, chunk + 1, transfer_kind)
         for position, chunk in enumerate(chunks)

@@ -3,10 +3,10 @@
 from typing import ClassVar, Literal
 
 from services.collectives.base import Transfer, TransferSchedule
-from services.collectives.rendezvous import RendezvousCollective
+from services.collectives.rendezvous import OptionalRendezvousCollective
 
 
-class BinomialTree(RendezvousCollective):
+class BinomialTree(OptionalRendezvousCollective):
     """All-reduce along a binomial tree: reduce to rank 0, then broadcast the total along the same tree.
 
     In each round of the reduce, half of the remaining ranks send their sums to the other half. As in the textbook,
@@ -33,5 +33,5 @@ class BinomialTree(RendezvousCollective):
         round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.
         """
         full_levels, rounds = rank_count.bit_length() - 1, (rank_count - 1).bit_length()
-        broadcast_messages = 2 * rounds - 1 if self.uses_rendezvous and rounds else full_levels
+        broadcast_messages = 2 * rounds - 1 if self.ranks_wait_for_tokens and rounds else full_levels
         return (full_levels + broadcast_messages) * alpha_s + 2 * rounds * vector_bytes * beta_s_per_byte

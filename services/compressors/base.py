@@ -47,12 +47,12 @@ class Compressor(ScenarioComponent):
         """Return the vector that `payload` encodes; the vector may share the payload's memory."""
 
     @abstractmethod
-    def payload_array_formats(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
+    def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
         """Return type and length of each array in the payload of a vector with `entry_count` entries of `dtype`."""
 
     def compressed_size_bytes(self, entry_count: int, dtype: str) -> int:
         """Return the compressed size in bytes of a vector with `entry_count` entries of `dtype`."""
-        return sum(np.dtype(name).itemsize * size for name, size in self.payload_array_formats(entry_count, dtype))
+        return sum(np.dtype(name).itemsize * size for name, size in self.payload_dtypes_and_sizes(entry_count, dtype))
 
 
 def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array], HostArray] = np.asarray) -> HostArray:
@@ -63,7 +63,7 @@ def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array]
 
 def bytes_to_vector(compressor: Compressor, wire_bytes: HostArray, entry_count: int, dtype: str) -> HostArray:
     """Return the vector, with shape (entries,) and type `dtype`, that the bytes of a payload encode."""
-    formats = compressor.payload_array_formats(entry_count, dtype)
+    formats = compressor.payload_dtypes_and_sizes(entry_count, dtype)
     ends = accumulate((np.dtype(name).itemsize * size for name, size in formats), initial=0)
     parts = zip(formats, pairwise(ends), strict=True)
     arrays = tuple(wire_bytes[start:stop].view(name) for (name, _), (start, stop) in parts)

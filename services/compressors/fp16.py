@@ -27,5 +27,5 @@ class Fp16(Compressor):
         (half,) = payload.arrays
         return half.astype("float32")
 
-    def payload_array_formats(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - always float16
+    def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:  # noqa: ARG002 - always float16
         return (("float16", entry_count),)

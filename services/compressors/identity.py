@@ -21,5 +21,5 @@ class IdentityCompressor(Compressor):
         (vector,) = payload.arrays
         return vector
 
-    def payload_array_formats(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
+    def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
         return ((dtype, entry_count),)

@@ -9,8 +9,8 @@ from math import inf, nan
 from typing import TypeAlias
 
 from services.coordinator import switch_machine
-from services.coordinator.switch_machine import LogSwitchRuleDecision, StartStrategySwitch, StrategySwitchStateMachine
-from services.runtime.control import EpochReport, StrategySwitchReport
+from services.coordinator.switch_machine import LogRuleDecisionAction, StartSwitchAction, StrategySwitchStateMachine
+from services.runtime.control import EpochReport, SwitchStageReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.strategies.switching.rules import LossEvaluation, LossSource
@@ -19,19 +19,19 @@ NO_STOP_REASON = ""  # training continues
 
 
 @dataclass(frozen=True)
-class StartTraining:
+class StartTrainingAction:
     """Action of the coordinator: let all nodes start training."""
 
 
 @dataclass(frozen=True)
-class EvaluateParameters:
+class EvaluateParametersAction:
     """Action: evaluate the parameters that a worker reported, then call `RunStateMachine.handle_evaluation`."""
 
     epoch: EpochReport
 
 
 @dataclass(frozen=True)
-class LogTrainLoss:
+class LogTrainLossAction:
     """Action: log the mean training loss of all workers over one pass through the data."""
 
     epoch: EpochReport
@@ -39,7 +39,7 @@ class LogTrainLoss:
 
 
 @dataclass(frozen=True)
-class ReplyToEpochReport:
+class ReplyToEpochReportAction:
     """Action: reply to a worker's epoch report; a reply with a stop reason stops the worker."""
 
     node_name: str
@@ -48,7 +48,7 @@ class ReplyToEpochReport:
 
 
 @dataclass(frozen=True)
-class RequestWorkerStrategySwitch:
+class RequestStrategySwitchAction:
     """Action: request from a worker, in the reply to its epoch report, a strategy switch before the next step."""
 
     node_name: str
@@ -56,31 +56,31 @@ class RequestWorkerStrategySwitch:
 
 
 @dataclass(frozen=True)
-class AnnounceRunStop:
+class AnnounceRunStopAction:
     """Action: send the stop reason to all nodes that wait for the end of the run."""
 
     stop_reason: str
 
 
 @dataclass(frozen=True)
-class FinishRun:
+class FinishRunAction:
     """Action: log the end of the run, because all nodes have left it."""
 
 
 @dataclass(frozen=True)
-class EndNodeWaitsForSwitch:
+class EndSwitchWaitAction:
     """Action: end the waiting of nodes for a strategy switch, because all workers have left the run."""
 
 
 RunAction: TypeAlias = (
-    StartTraining
-    | EvaluateParameters
-    | LogTrainLoss
-    | ReplyToEpochReport
-    | RequestWorkerStrategySwitch
-    | AnnounceRunStop
-    | FinishRun
-    | EndNodeWaitsForSwitch
+    StartTrainingAction
+    | EvaluateParametersAction
+    | LogTrainLossAction
+    | ReplyToEpochReportAction
+    | RequestStrategySwitchAction
+    | AnnounceRunStopAction
+    | FinishRunAction
+    | EndSwitchWaitAction
     | switch_machine.SwitchAction
 )
 
@@ -153,11 +153,11 @@ class RunStateMachine:
         reports[report.node_name] = replace(report, parameters=b"")  # parameters of all epochs would fill the memory
         actions: list[RunAction] = []
         if report.node_name == self.worker_names[0]:
-            actions.append(EvaluateParameters(report))
+            actions.append(EvaluateParametersAction(report))
         elif not self.is_synchronous or report.epoch <= self._last_decided_epoch:
             actions.append(self._make_epoch_reply(report.node_name, report.epoch))
         if self.is_synchronous and self._have_all_workers_reported(reports):
-            actions.append(LogTrainLoss(reports[self.worker_names[0]], _mean_loss(reports.values())))
+            actions.append(LogTrainLossAction(reports[self.worker_names[0]], _mean_loss(reports.values())))
             actions.extend(self._continue_switch_or_stop(report.epoch))
         if not self.is_synchronous:
             actions.extend(self._count_async_worker_epoch(replace(report, parameters=b"")))
@@ -169,13 +169,15 @@ class RunStateMachine:
         A pass has as many reports as there are workers: fast workers report more epochs than slow ones.
         """
         self._pass_reports.append(epoch_report)
-        if len(self._pass_reports) < len(self._gradient_worker_names):
+        if len(self._pass_reports) < len(self._computing_worker_names):
             return []
         reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
-        action = LogTrainLoss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
+        action = LogTrainLossAction(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
         if not self._does_switch_rule_use("train"):
             return [action]
-        point = LossEvaluation(self._finished_passes, epoch_report.steps, train_loss_sums=_worker_loss_sums(reports))
+        point = LossEvaluation(
+            self._finished_passes, epoch_report.steps, train_loss_sums=_get_worker_loss_sums(reports)
+        )
         return [action, *self._apply_strategy_switch_rule(point)]
 
     def handle_evaluation(self, epoch_report: EpochReport, eval_metrics: dict[str, float]) -> list[RunAction]:
@@ -186,7 +188,7 @@ class RunStateMachine:
         actions: list[RunAction] = []
         if is_target_reached and not self.stop_reason:
             self.stop_reason = "target reached"
-            actions.append(AnnounceRunStop(self.stop_reason))
+            actions.append(AnnounceRunStopAction(self.stop_reason))
         if self.is_synchronous:
             return [*actions, *self._continue_switch_or_stop(epoch_report.epoch)]
         if self._does_switch_rule_use("validation"):
@@ -204,12 +206,14 @@ class RunStateMachine:
             return self._apply_strategy_switch_rule(LossEvaluation(epoch_number, step, eval_metrics.get("loss", nan)))
         if self._does_switch_rule_use("train") and self._pass_reports:
             return self._apply_strategy_switch_rule(
-                LossEvaluation(self._finished_passes + 1, step, train_loss_sums=_worker_loss_sums(self._pass_reports))
+                LossEvaluation(
+                    self._finished_passes + 1, step, train_loss_sums=_get_worker_loss_sums(self._pass_reports)
+                )
             )
         return []
 
     @property
-    def _gradient_worker_names(self) -> tuple[str, ...]:
+    def _computing_worker_names(self) -> tuple[str, ...]:
         """Names of the workers that compute gradients, without workers that a strategy switch turned into servers."""
         if self.strategy_switch is None or not self.strategy_switch.is_committed:
             return self.worker_names
@@ -218,16 +222,18 @@ class RunStateMachine:
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
         """Return whether every worker that computes gradients is among `reporting_workers`, a list of names."""
-        return set(self._gradient_worker_names) <= set(reporting_workers)
+        return set(self._computing_worker_names) <= set(reporting_workers)
 
     def _does_switch_rule_use(self, loss_source: LossSource) -> bool:
         """Return whether the rule that decides about a strategy switch uses this loss (`validation` or `train`)."""
-        return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss == loss_source
+        return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss_source == loss_source
 
-    def _make_epoch_reply(self, node_name: str, epoch_number: int) -> ReplyToEpochReport | RequestWorkerStrategySwitch:
+    def _make_epoch_reply(
+        self, node_name: str, epoch_number: int
+    ) -> ReplyToEpochReportAction | RequestStrategySwitchAction:
         if epoch_number == self._strategy_switch_epoch:
-            return RequestWorkerStrategySwitch(node_name, epoch_number)
-        return ReplyToEpochReport(node_name, epoch_number, self.stop_reason)
+            return RequestStrategySwitchAction(node_name, epoch_number)
+        return ReplyToEpochReportAction(node_name, epoch_number, self.stop_reason)
 
     def _continue_switch_or_stop(self, epoch: int) -> list[RunAction]:
         """Decide whether synchronous training stops, switches its strategy or continues after an epoch."""
@@ -237,9 +243,9 @@ class RunStateMachine:
             return []
         self._last_decided_epoch = epoch
         steps = reports[self.worker_names[0]].steps
-        point = LossEvaluation(epoch, steps, self._validation_loss, _worker_loss_sums(reports.values()))
+        point = LossEvaluation(epoch, steps, self._validation_loss, _get_worker_loss_sums(reports.values()))
         actions = self._apply_strategy_switch_rule(point)
-        self._strategy_switch_epoch = epoch if StartStrategySwitch() in actions else 0
+        self._strategy_switch_epoch = epoch if StartSwitchAction() in actions else 0
         return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
 
     def _apply_strategy_switch_rule(self, eval_point: LossEvaluation) -> list[RunAction]:
@@ -247,14 +253,14 @@ class RunStateMachine:
         if self.strategy_switch is None:
             return []
         is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and eval_point.number >= self.epochs)
-        actions: list[RunAction] = [*self.strategy_switch.handle_evaluation_point(eval_point, may_switch=not is_over)]
-        decisions = [action.decision for action in actions if isinstance(action, LogSwitchRuleDecision)]
+        actions: list[RunAction] = [*self.strategy_switch.handle_loss_evaluation(eval_point, may_switch=not is_over)]
+        decisions = [action.decision for action in actions if isinstance(action, LogRuleDecisionAction)]
         if any(decision.gives_up for decision in decisions) and not self.stop_reason:
             self.has_diverged, self.stop_reason = True, f"{decisions[0].skipped} losses were not finite"
-            actions.append(AnnounceRunStop(self.stop_reason))
+            actions.append(AnnounceRunStopAction(self.stop_reason))
         return actions
 
-    def handle_strategy_switch_report(self, node_report: StrategySwitchReport) -> list[RunAction]:
+    def handle_strategy_switch_report(self, node_report: SwitchStageReport) -> list[RunAction]:
         """Record that a node has stopped for a strategy switch, or has loaded the model that was sent to it.
 
         Raises:
@@ -264,7 +270,7 @@ class RunStateMachine:
             raise ProtocolError(f"{node_report.node_name} can't switch its strategy: this run has only one strategy")
         actions = self.strategy_switch.handle_node_report(node_report)
         if self.strategy_switch.is_committed:
-            self.is_synchronous = self.strategy_switch.switch.second.exchange_properties().is_synchronous
+            self.is_synchronous = self.strategy_switch.switch.second.describe_worker_exchange().is_synchronous
             # Passes and epochs are counted separately; the numbers of both continue from the larger one.
             self._finished_passes = max(self._finished_passes, self._last_evaluated_epoch)
         return [*actions]
@@ -290,17 +296,17 @@ class RunStateMachine:
         self._left_nodes.add(node_name)
         actions = self.abort_strategy_switch(f"{node_name} has left") if node_name in self.worker_names else []
         if self.strategy_switch and node_name in self.worker_names and self._left_nodes.issuperset(self.worker_names):
-            actions.append(EndNodeWaitsForSwitch())
-        return [*actions, FinishRun()] if self._left_nodes == self.node_names else actions
+            actions.append(EndSwitchWaitAction())
+        return [*actions, FinishRunAction()] if self._left_nodes == self.node_names else actions
 
     def _start_training_when_ready(self) -> list[RunAction]:
         if self._is_released or not self._is_start_gate_open or self._joined_nodes != self.node_names:
             return []
         self._is_released = True
-        return [StartTraining()]
+        return [StartTrainingAction()]
 
 
-def _worker_loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
+def _get_worker_loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
     """Return (sum of losses, number of samples) of each worker's epoch report."""
     return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.coordinator.machine import (
-    AnnounceRunStop,
-    EndNodeWaitsForSwitch,
-    EvaluateParameters,
-    FinishRun,
-    LogTrainLoss,
-    ReplyToEpochReport,
-    RequestWorkerStrategySwitch,
+    AnnounceRunStopAction,
+    EndSwitchWaitAction,
+    EvaluateParametersAction,
+    FinishRunAction,
+    LogTrainLossAction,
+    ReplyToEpochReportAction,
+    RequestStrategySwitchAction,
     RunAction,
     RunStateMachine,
-    StartTraining,
+    StartTrainingAction,
 )
-from services.coordinator.switch_machine import AnnounceSwitchDecision, LogSwitchRuleDecision, StartStrategySwitch
+from services.coordinator.switch_machine import AnnounceDecisionAction, LogRuleDecisionAction, StartSwitchAction
 from services.learning.data_order import compute_quality_metrics
 from services.learning.datasets import TrainTestData
 from services.learning.models.losses import LOSSES
@@ -26,11 +26,11 @@ from services.plan import Plan
 from services.runtime.clock import Clock
 from services.runtime.control import (
     EpochReport,
-    LeaveReport,
+    FinalNodeReport,
     ReportStage,
     StopOrSwitchDecision,
     StrategySwitchDecision,
-    StrategySwitchReport,
+    SwitchStageReport,
 )
 from services.runtime.run_log import RunLog
 from services.schema.arrays import HostArray
@@ -59,7 +59,7 @@ class CoordinatorRuntime:
     _strategy_switch_start_s: float = 0.0
     _is_switching_strategy: bool = False
     _strategy_switch_timeout: asyncio.Task[None] | None = None
-    _final_messages: dict[str, LeaveReport] = field(default_factory=dict)
+    _final_messages: dict[str, FinalNodeReport] = field(default_factory=dict)
     _last_evaluated: EpochReport | None = None  # report with the parameters that were evaluated last
     _has_reached_target: bool = False
     _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
@@ -68,7 +68,7 @@ class CoordinatorRuntime:
         """Register a node that is ready, wait until the run starts, and return the start time in virtual seconds."""
         actions = self.machine.handle_join(node_name, plan_sha256)
         self.log.log_event("membership", {"node": node_name, "event": "joined"})
-        await self._run_actions(actions)
+        await self._run_machine_actions(actions)
         await self._run_started.wait()
         return self._run_start_s
 
@@ -88,12 +88,12 @@ class CoordinatorRuntime:
 
     async def open_start_gate(self) -> None:
         """Let training start as soon as all nodes have joined: the network is set up."""
-        await self._run_actions(self.machine.handle_start_gate_open())
+        await self._run_machine_actions(self.machine.handle_start_gate_open())
 
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
         """Record a worker's report of a finished epoch; decide whether it continues, stops or switches strategy."""
         reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
-        await self._run_actions(self.machine.handle_epoch_end(epoch_report))
+        await self._run_machine_actions(self.machine.handle_epoch_end(epoch_report))
         return await reply
 
     async def await_strategy_switch_start(self) -> bool:
@@ -101,10 +101,10 @@ class CoordinatorRuntime:
         await self._strategy_switch_call.wait()
         return not self._is_switch_wait_cancelled
 
-    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
         """Record a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
-        decision = self._switch_decision_future(node_report.stage)
-        await self._run_actions(self.machine.handle_strategy_switch_report(node_report))
+        decision = self._get_decision_future(node_report.stage)
+        await self._run_machine_actions(self.machine.handle_strategy_switch_report(node_report))
         return await asyncio.shield(decision)
 
     async def await_run_stop(self) -> str:
@@ -112,32 +112,32 @@ class CoordinatorRuntime:
         await self._run_stopped.wait()
         return self.machine.stop_reason
 
-    async def leave(self, node_name: str, leave_report: LeaveReport) -> None:
+    async def leave(self, node_name: str, final_report: FinalNodeReport) -> None:
         """Record that a node leaves the run after its work, and keep its final state."""
-        self._final_messages[node_name] = leave_report
+        self._final_messages[node_name] = final_report
         self.log.log_event("membership", {"node": node_name, "event": "left"})
-        await self._run_actions(self.machine.handle_leave(node_name))
+        await self._run_machine_actions(self.machine.handle_leave(node_name))
 
     def _link_event_start_future(self, event_number: int) -> asyncio.Future[float]:
         return self._event_starts.setdefault(event_number, asyncio.get_running_loop().create_future())
 
-    def _switch_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
+    def _get_decision_future(self, report_stage: ReportStage) -> asyncio.Future[StrategySwitchDecision]:
         return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
     def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[StopOrSwitchDecision]:
         """Return the future of the reply to a worker's epoch report; a repeated report gets the same future."""
         return self._epoch_replies.setdefault((node_name, epoch_number), asyncio.get_running_loop().create_future())
 
-    async def _run_actions(self, actions: list[RunAction]) -> None:
-        for action in actions:
+    async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:
+        for action in run_actions:
             match action:
-                case StartTraining():
+                case StartTrainingAction():
                     self._start_run()
-                case EvaluateParameters(epoch):
+                case EvaluateParametersAction(epoch):
                     await self._evaluate_parameters(epoch)
-                case LogTrainLoss(epoch, mean_loss):
+                case LogTrainLossAction(epoch, mean_loss):
                     self._log_train_loss(epoch, mean_loss)
-                case FinishRun():
+                case FinishRunAction():
                     await self._finish_run()
                 case _:
                     self._run_action_without_waiting(action)
@@ -145,19 +145,19 @@ class CoordinatorRuntime:
     def _run_action_without_waiting(self, action: RunAction) -> None:
         """Execute an action of the coordinator's state machine that needs no waiting."""
         match action:
-            case ReplyToEpochReport(node_name, epoch_number, stop_reason):
+            case ReplyToEpochReportAction(node_name, epoch_number, stop_reason):
                 self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(stop_reason))
-            case RequestWorkerStrategySwitch(node_name, epoch_number):
+            case RequestStrategySwitchAction(node_name, epoch_number):
                 self._send_epoch_reply(node_name, epoch_number, StopOrSwitchDecision(must_switch_strategy=True))
-            case AnnounceRunStop():
+            case AnnounceRunStopAction():
                 self._run_stopped.set()
-            case LogSwitchRuleDecision(point, decision):
+            case LogRuleDecisionAction(point, decision):
                 self._log_switch_rule_decision(point, decision)
-            case StartStrategySwitch():
+            case StartSwitchAction():
                 self._start_strategy_switch()
-            case AnnounceSwitchDecision():
-                self._announce_switch_decision(action)
-            case EndNodeWaitsForSwitch():
+            case AnnounceDecisionAction():
+                self._announce_decision(action)
+            case EndSwitchWaitAction():
                 self._is_switch_wait_cancelled = True
                 self._strategy_switch_call.set()
 
@@ -165,38 +165,42 @@ class CoordinatorRuntime:
         self.log.log_end("init_stop")
         self._run_start_s = self.clock.now()
         self.log.log_start("run_start")
-        self._log_epoch_start(1, 0)
+        self._log_mlperf_epoch_start(1, 0)
         self._run_started.set()
 
     async def _evaluate_parameters(self, epoch_report: EpochReport) -> None:
         """Evaluate the model parameters in an epoch report, and pass the metrics to the state machine of the run."""
         self._last_evaluated = epoch_report
-        self._log_epoch_stop(epoch_report.samples)
+        self._log_mlperf_epoch_stop(epoch_report.samples)
         params = np.frombuffer(epoch_report.parameters, self.plan.dtype)
         eval_metrics = await self._measure_quality(params, epoch_report.epoch, epoch_report.samples, epoch_report.steps)
         actions = self.machine.handle_evaluation(epoch_report, eval_metrics)
         if not self.machine.stop_reason and epoch_report.epoch < self.plan.epochs:
-            self._log_epoch_start(epoch_report.epoch + 1, epoch_report.samples)
-        await self._run_actions(actions)
+            self._log_mlperf_epoch_start(epoch_report.epoch + 1, epoch_report.samples)
+        await self._run_machine_actions(actions)
 
-    def _log_epoch_start(self, epoch_number: int, samples_so_far: int) -> None:
+    def _log_mlperf_epoch_start(self, epoch_number: int, samples_trained: int) -> None:
         self._open_epoch = epoch_number
-        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples_so_far)
+        self.log.log_start("epoch_start", epoch_num=epoch_number, samples_count=samples_trained)
 
-    def _log_epoch_stop(self, samples_so_far: int) -> None:
+    def _log_mlperf_epoch_stop(self, samples_trained: int) -> None:
         """Log the end of the current epoch, unless it has been logged already.
 
         In asynchronous training the evaluation worker may do more epochs than planned. These are not logged.
         """
         if self._open_epoch is not None:
-            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=samples_so_far)
+            self.log.log_end("epoch_stop", epoch_num=self._open_epoch, samples_count=samples_trained)
         self._open_epoch = None
 
-    async def _measure_quality(self, params: HostArray, epoch: int, samples_so_far: int, step: int) -> dict[str, float]:
+    async def _measure_quality(
+        self, params: HostArray, epoch: int, samples_trained: int, step: int
+    ) -> dict[str, float]:
         """Evaluate model parameters on the evaluation set; log the quality metrics and return them by name."""
-        labels = {"epoch_num": epoch, "samples_count": samples_so_far}
+        labels = {"epoch_num": epoch, "samples_count": samples_trained}
         self.log.log_start("eval_start", **labels)
-        eval_metrics = await self.clock.run_compute(lambda: evaluate_model_quality(self.plan, self.data, params))
+        eval_metrics = await self.clock.run_compute_function(
+            lambda: evaluate_model_quality(self.plan, self.data, params)
+        )
         metric = self.plan.target.metric if self.plan.target else next(iter(eval_metrics))
         self.log.log_event("eval_accuracy", eval_metrics[metric], **labels, metric=metric)
         self.log.log_event("eval_metrics", eval_metrics, **labels, step=step)
@@ -219,26 +223,26 @@ class CoordinatorRuntime:
     def _start_strategy_switch(self) -> None:
         self._strategy_switch_start_s, self._is_switching_strategy = self.clock.now(), True
         self._strategy_switch_call.set()
-        self._strategy_switch_timeout = asyncio.get_running_loop().create_task(self._abort_late_strategy_switch())
+        self._strategy_switch_timeout = asyncio.get_running_loop().create_task(self._abort_switch_on_timeout())
 
-    async def _abort_late_strategy_switch(self) -> None:
+    async def _abort_switch_on_timeout(self) -> None:
         """Abort the strategy switch after a time limit: a node that never reports must not block the other nodes."""
         await self.clock.sleep_until(self._strategy_switch_start_s + self.plan.timeouts.step)
-        await self._run_actions(
+        await self._run_machine_actions(
             self.machine.abort_strategy_switch(f"a node did not report its state within {self.plan.timeouts.step:g} s")
         )
 
-    def _announce_switch_decision(self, decision_notice: AnnounceSwitchDecision) -> None:
-        decision = self._switch_decision_future(decision_notice.stage)
+    def _announce_decision(self, switch_announcement: AnnounceDecisionAction) -> None:
+        decision = self._get_decision_future(switch_announcement.stage)
         if decision.done():
             return
-        if decision_notice.stage == "stopped" and decision_notice.decision.action != "abort":
-            self._log_strategy_switch_stage("switch_prepared", decision_notice)
-        decision.set_result(decision_notice.decision)
-        if decision_notice.decision.action != "load":
-            self._finish_strategy_switch(decision_notice)
+        if switch_announcement.stage == "stopped" and switch_announcement.decision.action != "abort":
+            self._log_switch_decision("switch_prepared", switch_announcement)
+        decision.set_result(switch_announcement.decision)
+        if switch_announcement.decision.action != "load":
+            self._finish_strategy_switch(switch_announcement)
 
-    def _finish_strategy_switch(self, decision_notice: AnnounceSwitchDecision) -> None:
+    def _finish_strategy_switch(self, switch_announcement: AnnounceDecisionAction) -> None:
         if not self._is_switching_strategy:
             return  # an abort decides both report stages, but ends the switch once
         self._is_switching_strategy = False
@@ -246,25 +250,25 @@ class CoordinatorRuntime:
             self._strategy_switch_timeout.cancel()
         if not self._is_switch_wait_cancelled:
             self._strategy_switch_call.clear()
-        stage = "switch_committed" if decision_notice.decision.action == "commit" else "switch_aborted"
-        self._log_strategy_switch_stage(stage, decision_notice)
+        stage = "switch_committed" if switch_announcement.decision.action == "commit" else "switch_aborted"
+        self._log_switch_decision(stage, switch_announcement)
 
-    def _log_strategy_switch_stage(self, log_key: str, decision_notice: AnnounceSwitchDecision) -> None:
+    def _log_switch_decision(self, log_event_key: str, switch_announcement: AnnounceDecisionAction) -> None:
         """Log a stage of the strategy switch, with the model's digests and the seconds since the first node stopped."""
-        decision, seconds = decision_notice.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
+        decision, seconds = switch_announcement.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
         if decision.action == "abort":
-            self.log.log_event(log_key, {"reason": decision.abort_reason, "seconds": seconds})
+            self.log.log_event(log_event_key, {"reason": decision.abort_reason, "seconds": seconds})
             return
         value = {
             "step": decision.first_step,
             "version": decision.version,
             "samples": decision.samples,
-            "params_sha256": decision_notice.param_digests,
-            "state_sha256": decision_notice.state_digests,
-            "loaded": decision_notice.stage == "loaded" or decision.action == "load",
+            "params_sha256": switch_announcement.param_digests,
+            "state_sha256": switch_announcement.state_digests,
+            "loaded": switch_announcement.stage == "loaded" or decision.action == "load",
             "seconds": seconds,
         }
-        self.log.log_event(log_key, value, samples_count=decision.samples, step=decision.first_step)
+        self.log.log_event(log_event_key, value, samples_count=decision.samples, step=decision.first_step)
 
     async def _finish_run(self) -> None:
         """Log the digest of the final parameters, and the end of the run."""
@@ -275,14 +279,16 @@ class CoordinatorRuntime:
         if is_result_on_servers:
             steps, samples = server_messages[0].version, server_messages[0].samples
         # Asynchronous workers may use up the budget before the evaluation worker has finished its epoch.
-        self._log_epoch_stop(samples)
+        self._log_mlperf_epoch_stop(samples)
         if is_result_on_servers:
             parameters = b"".join(message.parameters for message in server_messages)
             digest = hashlib.sha256(parameters).hexdigest()
             params, epoch_number = np.frombuffer(parameters, self.plan.dtype), self._epochs_for_samples(samples)
             passed_steps = round(samples * self.plan.steps_per_epoch / self.plan.train_samples)
             eval_metrics = await self._measure_quality(params, epoch_number, samples, passed_steps)
-            await self._run_actions(self.machine.handle_final_evaluation(epoch_number, passed_steps, eval_metrics))
+            await self._run_machine_actions(
+                self.machine.handle_final_evaluation(epoch_number, passed_steps, eval_metrics)
+            )
         self.log.log_event("params_sha256", digest, samples_count=samples, step=steps)
         is_target_missed = self.plan.target is not None and not self._has_reached_target
         self.log.log_end(

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import REPORT_STAGES, EpochReport, LeaveReport, StrategySwitchReport
+from services.runtime.control import REPORT_STAGES, EpochReport, FinalNodeReport, SwitchStageReport
 from services.schema.errors import AuthenticationError, ProtocolError
 from services.wire import control_pb2 as wire
 from services.wire.control_pb2_grpc import ControlServicer
@@ -80,7 +80,9 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveAck:  # noqa: N802
         await self._check_caller_certificate(request.node_name, context)
-        await self._runtime.leave(request.node_name, LeaveReport(request.parameters, request.version, request.samples))
+        await self._runtime.leave(
+            request.node_name, FinalNodeReport(request.parameters, request.version, request.samples)
+        )
         return wire.LeaveAck()
 
     async def _check_caller_certificate(self, node_name: str, context: Any) -> None:
@@ -92,7 +94,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
 
-def _read_strategy_switch_report(request: wire.StrategySwitchState) -> StrategySwitchReport:
+def _read_strategy_switch_report(request: wire.StrategySwitchState) -> SwitchStageReport:
     """Return a node's state in a strategy switch from its gRPC request.
 
     Raises:
@@ -104,7 +106,7 @@ def _read_strategy_switch_report(request: wire.StrategySwitchState) -> StrategyS
         raise ProtocolError(
             f"{request.node_name}: stage {request.stage!r} of a strategy switch does not exist; use {stages}"
         )
-    return StrategySwitchReport(
+    return SwitchStageReport(
         node_name=request.node_name,
         stage=stage,
         next_step=request.next_step,

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from services.runtime.control import REPORT_STAGES, ReportStage, StrategySwitchDecision, StrategySwitchReport
+from services.runtime.control import REPORT_STAGES, ReportStage, StrategySwitchDecision, SwitchStageReport
 from services.schema.errors import ProtocolError
 from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision, SwitchRuleState
-from services.strategies.switching.switch import PhaseSwitch
+from services.strategies.switching.switch import TrainingPhaseSwitch
 
 SwitchStage: TypeAlias = Literal["waiting", "stopping", "loading", "over"]
 Digests: TypeAlias = tuple[str, ...]
@@ -27,7 +27,7 @@ Participant: TypeAlias = tuple[str, bool]
 
 
 @dataclass(frozen=True)
-class LogSwitchRuleDecision:
+class LogRuleDecisionAction:
     """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
 
     point: LossEvaluation
@@ -35,12 +35,12 @@ class LogSwitchRuleDecision:
 
 
 @dataclass(frozen=True)
-class StartStrategySwitch:
+class StartSwitchAction:
     """Action: stop all nodes for a strategy switch between two training steps."""
 
 
 @dataclass(frozen=True)
-class AnnounceSwitchDecision:
+class AnnounceDecisionAction:
     """Action: send a decision about a strategy switch to all nodes that have reported or will report its `stage`."""
 
     stage: ReportStage
@@ -49,30 +49,30 @@ class AnnounceSwitchDecision:
     state_digests: Digests = ()
 
 
-SwitchAction: TypeAlias = LogSwitchRuleDecision | StartStrategySwitch | AnnounceSwitchDecision
+SwitchAction: TypeAlias = LogRuleDecisionAction | StartSwitchAction | AnnounceDecisionAction
 
 
 @dataclass
 class StrategySwitchStateMachine:
     """State machine of one strategy switch during training, which all nodes commit or all nodes abort."""
 
-    switch: PhaseSwitch
+    switch: TrainingPhaseSwitch
     worker_names: tuple[str, ...]  # node names by rank
     server_names: tuple[str, ...]  # names of the shard owners, by shard; workers may be among them
     stage: SwitchStage = "waiting"
     is_committed: bool = False
     _rule_state: SwitchRuleState = field(default_factory=SwitchRuleState)
-    _reports: dict[ReportStage, dict[Participant, StrategySwitchReport]] = field(
+    _reports: dict[ReportStage, dict[Participant, SwitchStageReport]] = field(
         default_factory=lambda: {stage: {} for stage in REPORT_STAGES}
     )
 
-    def handle_evaluation_point(self, evaluation_point: LossEvaluation, *, may_switch: bool) -> list[SwitchAction]:
+    def handle_loss_evaluation(self, loss_evaluation: LossEvaluation, *, may_switch: bool) -> list[SwitchAction]:
         """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
-        decision, self._rule_state = self.switch.rule.decide_switch(evaluation_point, self._rule_state)
-        action = LogSwitchRuleDecision(evaluation_point, decision)
+        decision, self._rule_state = self.switch.rule.decide_strategy_switch(loss_evaluation, self._rule_state)
+        action = LogRuleDecisionAction(loss_evaluation, decision)
         return [action, *self._start_strategy_switch()] if decision.fires and may_switch else [action]
 
-    def handle_node_report(self, node_report: StrategySwitchReport) -> list[SwitchAction]:
+    def handle_node_report(self, node_report: SwitchStageReport) -> list[SwitchAction]:
         """Record that a node has stopped, or has loaded the model; repeated or late reports are ignored.
 
         Raises:
@@ -89,22 +89,22 @@ class StrategySwitchStateMachine:
         self._reports[node_report.stage][participant] = node_report
         if node_report.failure:
             return [*self._start_strategy_switch(), *self.abort(f"{node_report.node_name}: {node_report.failure}")]
-        return [*self._start_strategy_switch(), *self._decide_switch_after_reports(node_report.stage)]
+        return [*self._start_strategy_switch(), *self._decide_if_all_reported(node_report.stage)]
 
     def abort(self, abort_reason: str) -> list[SwitchAction]:
         """Abort the strategy switch unless it is over: all nodes continue with the strategy before the switch."""
         if self.stage == "over":
             return []
         self.stage, decision = "over", StrategySwitchDecision("abort", abort_reason)
-        return [AnnounceSwitchDecision(stage, decision) for stage in REPORT_STAGES]
+        return [AnnounceDecisionAction(stage, decision) for stage in REPORT_STAGES]
 
     def _start_strategy_switch(self) -> list[SwitchAction]:
         if self.stage != "waiting":
             return []
         self.stage = "stopping"
-        return [StartStrategySwitch()]
+        return [StartSwitchAction()]
 
-    def _decide_switch_after_reports(self, report_stage: ReportStage) -> list[SwitchAction]:
+    def _decide_if_all_reported(self, report_stage: ReportStage) -> list[SwitchAction]:
         """Return the announcement of the decision once all nodes have reported this stage; before, an empty list."""
         reports = self._reports[report_stage]
         if len(reports) < len(self.worker_names) + len(self.server_names):
@@ -115,17 +115,19 @@ class StrategySwitchStateMachine:
         pending = sorted(self._nodes_lacking_model_parts(reports, param_digests, state_digests))
         if not pending:
             self.stage, self.is_committed = "over", True
-            return [AnnounceSwitchDecision(report_stage, self._switch_decision("commit"), param_digests, state_digests)]
+            return [
+                AnnounceDecisionAction(report_stage, self._make_switch_decision("commit"), param_digests, state_digests)
+            ]
         if report_stage == "loaded":
             return self.abort(f"the model loaded by {', '.join(pending)} differs from the model that was sent")
         self.stage = "loading"
-        return [AnnounceSwitchDecision(report_stage, self._switch_decision("load"), param_digests, state_digests)]
+        return [AnnounceDecisionAction(report_stage, self._make_switch_decision("load"), param_digests, state_digests)]
 
-    def _worker_reports(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> list[StrategySwitchReport]:
+    def _select_worker_reports(self, node_reports: Mapping[Participant, SwitchStageReport]) -> list[SwitchStageReport]:
         """Return the reports of all workers in a strategy switch, in the order of their ranks."""
         return [node_reports[name, False] for name in self.worker_names]
 
-    def _server_reports(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> list[StrategySwitchReport]:
+    def _select_server_reports(self, node_reports: Mapping[Participant, SwitchStageReport]) -> list[SwitchStageReport]:
         """Return the reports of all servers in a strategy switch, in the order of their shards."""
         return [node_reports[name, True] for name in self.server_names]
 
@@ -134,10 +136,10 @@ class StrategySwitchStateMachine:
         """Whether servers, not workers, own the model parameters before the strategy switch."""
         return self.switch.first.server_algorithm() is not None
 
-    def _model_inconsistencies(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> Iterator[str]:
+    def _model_inconsistencies(self, node_reports: Mapping[Participant, SwitchStageReport]) -> Iterator[str]:
         """Yield each difference between the workers' copies of the model, or between the servers' versions."""
-        workers, servers = self._worker_reports(node_reports), self._server_reports(node_reports)
-        is_synchronous = self.switch.first.exchange_properties().is_synchronous
+        workers, servers = self._select_worker_reports(node_reports), self._select_server_reports(node_reports)
+        is_synchronous = self.switch.first.describe_worker_exchange().is_synchronous
         models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
         if is_synchronous and len(models) > 1:
             yield "replicas differ: " + ", ".join(f"{state.node_name} at step {state.next_step}" for state in workers)
@@ -147,23 +149,27 @@ class StrategySwitchStateMachine:
         if have_workers_params and workers[0].params_digests != self._model_digests(self._reports["stopped"])[0]:
             yield "workers and servers have different parameters"
 
-    def _model_digests(self, node_reports: Mapping[Participant, StrategySwitchReport]) -> tuple[Digests, Digests]:
+    def _model_digests(self, node_reports: Mapping[Participant, SwitchStageReport]) -> tuple[Digests, Digests]:
         """Return the digests of the parameters and of the optimiser's state before the strategy switch, one per shard.
 
         They come from the servers if servers own the model, otherwise from the worker with rank 0.
         """
         if not self._do_servers_own_model:
-            first_worker, *_ = self._worker_reports(node_reports)
+            first_worker, *_ = self._select_worker_reports(node_reports)
             return first_worker.params_digests, first_worker.state_digests
-        servers = self._server_reports(node_reports)
+        servers = self._select_server_reports(node_reports)
         return tuple(state.params_digests[0] for state in servers), tuple(state.state_digests[0] for state in servers)
 
     def _nodes_lacking_model_parts(
-        self, reports: Mapping[Participant, StrategySwitchReport], param_digests: Digests, optimiser_digests: Digests
+        self, reports: Mapping[Participant, SwitchStageReport], param_digests: Digests, optimiser_digests: Digests
     ) -> Iterator[str]:
         """Yield the names of the nodes that lack parameters or optimiser state for the strategy after the switch."""
-        transfer = self.switch.model_transfer
-        receivers = {"servers": self._server_reports(reports), "workers": self._worker_reports(reports), "none": []}
+        transfer = self.switch.model_transfer_plan
+        receivers = {
+            "servers": self._select_server_reports(reports),
+            "workers": self._select_worker_reports(reports),
+            "none": [],
+        }
         for number, report in enumerate(receivers[transfer.receivers]):
             ranges = slice(number, number + 1) if transfer.receivers == "servers" else slice(None)
             lacks_params = transfer.includes_params and report.params_digests != param_digests[ranges]
@@ -171,7 +177,7 @@ class StrategySwitchStateMachine:
             if lacks_params or lacks_state:
                 yield report.node_name
 
-    def _switch_decision(self, action: Literal["load", "commit"]) -> StrategySwitchDecision:
+    def _make_switch_decision(self, load_or_commit: Literal["load", "commit"]) -> StrategySwitchDecision:
         """Return the decision to load or commit. The first step after the switch is the fastest worker's next step.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
@@ -179,7 +185,9 @@ class StrategySwitchStateMachine:
         used instead.
         """
         reports = self._reports["stopped"]
-        workers = self._worker_reports(reports)
-        model_owner = self._server_reports(reports)[0] if self._do_servers_own_model else workers[0]
+        workers = self._select_worker_reports(reports)
+        model_owner = self._select_server_reports(reports)[0] if self._do_servers_own_model else workers[0]
         step = max(report.next_step for report in workers)
-        return StrategySwitchDecision(action, "", step, model_owner.version, model_owner.samples, model_owner.updates)
+        return StrategySwitchDecision(
+            load_or_commit, "", step, model_owner.version, model_owner.samples, model_owner.updates
+        )

@@ -47,16 +47,16 @@ class DataOrder(FrozenRecord):
         epochs, position = divmod(step, self.steps_per_epoch)
         return epochs * self.samples + min(position * self.batch, self.samples)
 
-    def rank_sample_indices(self, step: int, rank: int, rank_weights: RankWeights) -> SampleIndices:
-        """Return the indices of the samples that `rank` processes at `step`.
+    def select_sample_indices(self, step: int, worker_rank: int, batch_weights: RankWeights) -> SampleIndices:
+        """Return the indices of the samples that `worker_rank` processes at `step`.
 
         They are a contiguous part of the global batch, in proportion to the weight of the rank, and may be empty. The
         parts of all ranks cover the batch without overlap; n equal parts have the weights `(1,) * n`.
         """
         batch = self.batch_sample_indices(step)
-        counts = split_proportionally(len(batch), rank_weights)
-        start = sum(counts[:rank])
-        return batch[start : start + counts[rank]]
+        counts = split_proportionally(len(batch), batch_weights)
+        start = sum(counts[:worker_rank])
+        return batch[start : start + counts[worker_rank]]
 
 
 @lru_cache(maxsize=4)  # the current epoch, and those of faster or slower workers in the same process

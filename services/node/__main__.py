@@ -47,13 +47,13 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
     from services.node.message_probe import (  # noqa: PLC0415 - only this command needs it
         REQUESTER,
         RESPONDER,
-        MessageProbeTask,
-        measure_message_costs,
+        MessageProbeNodeSettings,
+        measure_message_timing,
     )
 
     host_ports = (text.rpartition(":") for text in arguments.addresses)
     addresses = [Address(host=host, port=int(port)) for host, _, port in host_ports]
-    task = MessageProbeTask(
+    task = MessageProbeNodeSettings(
         node_name=arguments.name,
         addresses=dict(zip((REQUESTER, RESPONDER), addresses, strict=True)),
         secrets_folder=arguments.secrets,
@@ -61,12 +61,12 @@ def _measure_message_costs(arguments: argparse.Namespace) -> int:
         transport_name=arguments.transport,
         is_shaped_by_transport=arguments.by_transport,
     )
-    if message_cost := measure_message_costs(task):
+    if message_cost := measure_message_timing(task):
         sys.stdout.write(f"{message_cost.model_dump_json()}\n")
     return 0
 
 
-def _simulate_trial_folders(_: argparse.Namespace) -> int:
+def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
     from services.node.simulate import simulate_trial_to_folder  # noqa: PLC0415 - other nodes need no virtual network
 
     for line in sys.stdin:
@@ -109,7 +109,7 @@ def _parse_arguments() -> argparse.Namespace:
     command.add_argument("--transport", choices=("grpc", "tcp"), default="grpc")
     command.add_argument("--by-transport", action="store_true", help="the transport shapes the link, not the kernel")
     command.set_defaults(start=_measure_message_costs)
-    commands.add_parser("simulate").set_defaults(start=_simulate_trial_folders)
+    commands.add_parser("simulate").set_defaults(start=_simulate_stdin_folders)
     return parser.parse_args()
 
 

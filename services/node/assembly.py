@@ -11,23 +11,23 @@ from functools import partial
 import numpy as np
 
 from services.cluster.events import WorkerPause
-from services.cluster.links.link_conditions import LinkEventState
+from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.coordinator.machine import RunStateMachine
 from services.coordinator.runtime import CoordinatorRuntime
 from services.coordinator.switch_machine import StrategySwitchStateMachine
 from services.learning.data_order import split_proportionally
-from services.node.event_runner import EventRunner
+from services.node.event_runner import ScenarioEventRunner
 from services.parameter_server.update_rules import UpdateRule
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.ps_shard.machine import ShardStateMachine
 from services.ps_shard.runtime import ServerRuntime
 from services.ps_shard.strategy_switch import StrategySwitchingServer
 from services.runtime.clock import Clock
-from services.runtime.control import CoordinatorClient, LeaveReport
+from services.runtime.control import CoordinatorClient, FinalNodeReport
 from services.runtime.core_share import CpuCoreShare
-from services.runtime.device import Device, select_device
+from services.runtime.device import ComputeDevice, select_compute_device
 from services.runtime.host_facts import describe_memory_allocator
-from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, duration_factor_of_one
+from services.runtime.pacing import ComputeSpeedPacer, DeclaredSpeedPacer, HostSpeedPacer, unit_duration_factor
 from services.runtime.run_log import UPDATE_COLUMNS, LogEventBatch, RunLog
 from services.runtime.scheduling import read_time_slice_ns
 from services.runtime.slowdowns import WorkerSlowdowns
@@ -52,31 +52,43 @@ class NodeServices:
     log: RunLog
     read_interface_bytes: Callable[[], int | None]  # bytes that the shaped network interface has sent; None: unknown
     measure_core_share: Callable[[], CpuCoreShare | None]  # share of a host core; None: all nodes share one process
-    link_conditions: LinkEventState | None = None  # current link events; None where the transport does not shape links
+    link_conditions: ActiveLinkEvents | None = None  # None where the transport does not shape links
 
 
-async def run_worker(plan: Plan, node: NodePlan, services: NodeServices) -> None:
+async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServices) -> None:
     """Run a worker from start to end; if it owns a parameter shard, run the shard's server in the same process."""
-    device = select_device(node.device)
-    event_runner = _make_scenario_event_runner(plan, node, services)
-    make_transport = _transport_factory(plan, node, services, event_runner.slowdowns)
-    worker = _make_worker(plan, node, device, services, event_runner, make_transport())
-    server = _make_initial_server(plan, node, make_transport(), services) if node.name in plan.shard_owners else None
+    device = select_compute_device(worker_plan.device)
+    event_runner = _make_scenario_event_runner(plan, worker_plan, node_services)
+    make_transport = _make_transport_factory(plan, worker_plan, node_services, event_runner.slowdowns)
+    worker = _make_worker(plan, worker_plan, device, node_services, event_runner, make_transport())
+    server = (
+        _make_first_server(plan, worker_plan, make_transport(), node_services)
+        if worker_plan.name in plan.shard_owners
+        else None
+    )
     facts = {"device": device.name, "device_model": device.description, "device_reason": device.reason}
-    _log_node_start(services.log, **facts, **_cpu_core_share_log_fields(services.measure_core_share()))
+    _log_node_start(node_services.log, **facts, **_cpu_core_share_log_fields(node_services.measure_core_share()))
     await worker.warm_up()
-    peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {node.name}
-    await services.transport.connect(sorted(peers))
-    training_start_s = await services.control.join()
-    bytes_before = services.read_interface_bytes()
+    peers = {*_message_receiver_names(worker), *(server.worker_names if server else ())} - {worker_plan.name}
+    await node_services.transport.connect(sorted(peers))
+    training_start_s = await node_services.control.join()
+    bytes_before = node_services.read_interface_bytes()
     async with event_runner.run_events(training_start_s):
         async with asyncio.TaskGroup() as group:
             training_task = group.create_task(worker.train())
-            server_task = group.create_task(_serve(plan, node, server, services, training_task)) if server else None
-        await services.control.leave(server_task.result() if server_task else LeaveReport())
+            server_task = (
+                group.create_task(_run_server_in_all_phases(plan, worker_plan, server, node_services, training_task))
+                if server
+                else None
+            )
+        await node_services.control.leave(server_task.result() if server_task else FinalNodeReport())
     tally = worker.counters
-    _log_node_stop(
-        services, bytes_before, steps=tally.steps, deadlines=tally.deadlines, missed_deadlines=tally.missed_deadlines
+    _log_node_totals(
+        node_services,
+        bytes_before,
+        steps=tally.steps,
+        deadlines=tally.deadlines,
+        missed_deadlines=tally.missed_deadlines,
     )
 
 
@@ -84,25 +96,25 @@ def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
     """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
     strategy_switch = worker.strategy_switch
     algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
-    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.vector_receiver_names))
+    return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
 
 
-async def run_server(plan: Plan, node: NodePlan, services: NodeServices) -> None:
+async def run_parameter_server(plan: Plan, node: NodePlan, node_services: NodeServices) -> None:
     """Run a parameter server that has its own process, from start to end."""
-    server = _make_initial_server(plan, node, services.transport, services)
-    _log_node_start(services.log, device="cpu", device_reason="servers sum in host memory")
-    await services.transport.connect(server.worker_names)
-    training_start_s = await services.control.join()
-    bytes_before = services.read_interface_bytes()
-    async with _make_scenario_event_runner(plan, node, services).run_events(training_start_s):
-        final_message = await _serve(plan, node, server, services)
-    _log_node_stop(services, bytes_before, deadlines=0, missed_deadlines=0)
-    await services.control.leave(final_message)
+    server = _make_first_server(plan, node, node_services.transport, node_services)
+    _log_node_start(node_services.log, device="cpu", device_reason="servers sum in host memory")
+    await node_services.transport.connect(server.worker_names)
+    training_start_s = await node_services.control.join()
+    bytes_before = node_services.read_interface_bytes()
+    async with _make_scenario_event_runner(plan, node, node_services).run_events(training_start_s):
+        final_message = await _run_server_in_all_phases(plan, node, server, node_services)
+    _log_node_totals(node_services, bytes_before, deadlines=0, missed_deadlines=0)
+    await node_services.control.leave(final_message)
 
 
-async def _serve(
+async def _run_server_in_all_phases(
     plan: Plan, node: NodePlan, server: ServerRuntime, services: NodeServices, *worker_tasks: asyncio.Task[None]
-) -> LeaveReport:
+) -> FinalNodeReport:
     """Run a server in all training phases of the strategy, and return its final state.
 
     Args:
@@ -122,7 +134,7 @@ async def _serve(
         plan.second_phase.optimiser,
         server,
         plan.shard_owners,
-        partial(make_server, plan, node, server.transport, services),
+        partial(make_shard_server, plan, node, server.transport, services),
         services.control,
         StrategySwitchTimeout(services.clock, plan.timeouts.step),
         worker_tasks,
@@ -155,15 +167,22 @@ def _make_strategy_switch(plan: Plan) -> StrategySwitchStateMachine | None:
     )
 
 
-def _make_scenario_event_runner(plan: Plan, node: NodePlan, services: NodeServices) -> EventRunner:
-    return EventRunner(plan, node, services.control, services.clock, services.log, services.link_conditions)
+def _make_scenario_event_runner(plan: Plan, node: NodePlan, node_services: NodeServices) -> ScenarioEventRunner:
+    return ScenarioEventRunner(
+        plan, node, node_services.control, node_services.clock, node_services.log, node_services.link_conditions
+    )
 
 
 def _make_worker(
-    plan: Plan, node: NodePlan, device: Device, services: NodeServices, event_runner: EventRunner, transport: Transport
+    plan: Plan,
+    node_plan: NodePlan,
+    device: ComputeDevice,
+    node_services: NodeServices,
+    event_runner: ScenarioEventRunner,
+    transport: Transport,
 ) -> WorkerRuntime:
     context = WorkerContext(
-        rank=node.rank,
+        rank=node_plan.rank,
         workers=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         shard_owners=plan.shard_owners,
         shards=plan.shards,
@@ -173,61 +192,66 @@ def _make_worker(
         transport=transport,
         batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
     )
-    data, pace = plan.dataset.load(plan.dtype), _make_compute_pacer(plan, node, services.clock, event_runner.slowdowns)
+    data, pace = (
+        plan.dataset.load(plan.dtype),
+        _make_compute_pacer(plan, node_plan, node_services.clock, event_runner.slowdowns),
+    )
     phases, strategy_switch = plan.strategy.training_phases(), None
-    algorithm = phases.first.worker_algorithm(context)
+    algorithm = phases.first.create_worker_algorithm(context)
     if phases.switch and plan.second_phase:
         context_after = replace(context, optimiser=plan.second_phase.optimiser, schedule=plan.second_phase.schedule)
         strategy_switch = WorkerStrategySwitch(
-            node.name,
+            node_plan.name,
             phases.switch,
             algorithm,
-            phases.switch.second.worker_algorithm(context_after),
+            phases.switch.second.create_worker_algorithm(context_after),
             plan.second_phase.worker_weights,
-            services.control,
-            StrategySwitchTimeout(services.clock, plan.timeouts.step),
+            node_services.control,
+            StrategySwitchTimeout(node_services.clock, plan.timeouts.step),
         )
     return WorkerRuntime(
         plan,
-        node,
+        node_plan,
         WorkerTrainingPhase(algorithm, plan.is_synchronous, (1,) * plan.workers),
         data,
         pace,
-        services.control,
-        services.clock,
-        services.log,
+        node_services.control,
+        node_services.clock,
+        node_services.log,
         event_runner.begin_events_of_step,
         strategy_switch,
     )
 
 
-def _transport_factory(
-    plan: Plan, node: NodePlan, services: NodeServices, slowdowns: WorkerSlowdowns
+def _make_transport_factory(
+    plan: Plan, node: NodePlan, node_services: NodeServices, worker_slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
     """Return a function that makes the transport of a worker, or of the server in the worker's process.
 
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.
     """
-    transport: Transport = services.transport
+    transport: Transport = node_services.transport
     pauses = [event.change for event in plan.events if isinstance(event.change, WorkerPause)]
     if any(node.name in pause.node_names for pause in pauses):
-        transport = PausableTransport(transport, services.clock, slowdowns)
+        transport = PausableTransport(transport, node_services.clock, worker_slowdowns)
     if node.name not in plan.shard_owners:
         return lambda: transport
-    mailbox = Mailbox(plan.message_timeout_s, services.clock.to_wall_s(1.0))
+    mailbox = Mailbox(plan.message_timeout_s, node_services.clock.to_wall_s(1.0))
     return lambda: SelfDeliveryTransport(transport, node.name, mailbox)
 
 
-def _make_compute_pacer(plan: Plan, node: NodePlan, clock: Clock, slowdowns: WorkerSlowdowns) -> ComputeSpeedPacer:
+def _make_compute_pacer(
+    plan: Plan, node: NodePlan, clock: Clock, worker_slowdowns: WorkerSlowdowns
+) -> ComputeSpeedPacer:
     if node.throughput is None:
-        return HostSpeedPacer(clock, slowdowns)
+        return HostSpeedPacer(clock, worker_slowdowns)
     variation = node.variation
-    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else duration_factor_of_one
-    return DeclaredSpeedPacer(clock, node.throughput, node.compute_slot, factor, slowdowns)
+    factor = partial(variation.duration_factor, plan.seed, node.rank) if variation else unit_duration_factor
+    return DeclaredSpeedPacer(clock, node.throughput, node.compute_slot, factor, worker_slowdowns)
 
 
-def _make_initial_server(plan: Plan, node: NodePlan, transport: Transport, services: NodeServices) -> ServerRuntime:
+def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_services: NodeServices) -> ServerRuntime:
     """Return the server of a node's shard, with initial parameters, for the first training phase with servers."""
     phase = plan.strategy.training_phases().first_phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
@@ -237,17 +261,17 @@ def _make_initial_server(plan: Plan, node: NodePlan, transport: Transport, servi
     shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))
     update_rule = algorithm.make_update_rule(plan.optimiser, params, plan.workers)
-    return make_server(plan, node, transport, services, phase, update_rule)
+    return make_shard_server(plan, node, transport, node_services, phase, update_rule)
 
 
-def make_server(
+def make_shard_server(
     plan: Plan,
     node: NodePlan,
     transport: Transport,
     services: NodeServices,
     phase_strategy: SinglePhaseStrategy,
     update_rule: UpdateRule,
-    params_version: int = 0,
+    prior_update_count: int = 0,
     prior_sample_count: int = 0,
 ) -> ServerRuntime:
     """Return the server of one node's shard of the parameter vector, for one training phase.
@@ -259,7 +283,7 @@ def make_server(
         services: interfaces of the node to its environment.
         phase_strategy: training phase that the server belongs to.
         update_rule: update rule with the parameters of the shard and the optimiser's state.
-        params_version: number of updates made to the parameters before this phase.
+        prior_update_count: number of updates made to the parameters before this phase.
         prior_sample_count: number of samples used for these updates.
 
     Raises:
@@ -268,7 +292,7 @@ def make_server(
     algorithm = phase_strategy.server_algorithm()
     if algorithm is None:
         raise ProtocolError(f"training phase {phase_strategy.kind} has no servers")
-    is_synchronous = phase_strategy.exchange_properties().is_synchronous
+    is_synchronous = phase_strategy.describe_worker_exchange().is_synchronous
     return ServerRuntime(
         worker_names=tuple(worker.name for worker in plan.node_plans_of_role("worker")),
         update_rule=update_rule,
@@ -277,13 +301,13 @@ def make_server(
             plan.workers,
             algorithm.synchroniser,
             algorithm.staleness_weighting,
-            params_version,
+            prior_update_count,
             prior_sample_count,
             sample_budget=None if is_synchronous else plan.epochs * plan.train_samples,
-            push_samples=_first_push_samples_by_rank(
+            push_samples=_count_first_push_samples(
                 plan,
-                algorithm.gradient_worker_count(plan.workers),
-                phase_strategy.exchange_properties().exchange_period,
+                algorithm.count_gradient_workers(plan.workers),
+                phase_strategy.describe_worker_exchange().exchange_period,
             ),
         ),
         transport=transport,
@@ -294,7 +318,7 @@ def make_server(
     )
 
 
-def _first_push_samples_by_rank(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
+def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
     """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
     samples_before = plan.data_order.count_samples_before
     batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(steps_per_exchange))
@@ -320,14 +344,14 @@ def _log_node_start(log: RunLog, **facts: object) -> None:
     log.log_event("node_start", process_facts | facts)
 
 
-def _log_node_stop(services: NodeServices, sent_bytes_at_start: int | None, **facts: object) -> None:
+def _log_node_totals(node_services: NodeServices, sent_bytes_before: int | None, **facts: object) -> None:
     """Log the bytes that a node has sent and the CPU time that it has used.
 
     Interface bytes include headers, acknowledgements and retransmissions.
     """
-    traffic, bytes_after = services.transport.traffic, services.read_interface_bytes()
+    traffic, bytes_after = node_services.transport.traffic, node_services.read_interface_bytes()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    bytes_sent = None if bytes_after is None or sent_bytes_at_start is None else bytes_after - sent_bytes_at_start
+    bytes_sent = None if bytes_after is None or sent_bytes_before is None else bytes_after - sent_bytes_before
     value = {
         "payload_bytes_sent": traffic.payload_bytes,
         "framing_bytes_sent": traffic.framing_bytes,
@@ -337,18 +361,18 @@ def _log_node_stop(services: NodeServices, sent_bytes_at_start: int | None, **fa
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
         **facts,
     }
-    services.log.log_event("node_stop", value)
+    node_services.log.log_event("node_stop", value)
 
 
 def _log_mlperf_start_keys(plan: Plan, log: RunLog) -> None:
     """Log the keys that the compliance checker of MLCommons requires before the start of training."""
     log.log_event("cache_clear", value=True)
     log.log_start("init_start")
-    for key, value in _mlperf_workload_keys(plan).items():
+    for key, value in _make_mlperf_log_fields(plan).items():
         log.log_event(key, value)
 
 
-def _mlperf_workload_keys(plan: Plan) -> dict[str, object]:
+def _make_mlperf_log_fields(plan: Plan) -> dict[str, object]:
     """Return the workload's properties, such as batch size and optimiser, by MLPerf log key."""
     return {
         "submission_org": "ensayo",
@@ -380,5 +404,5 @@ def _mlperf_workload_keys(plan: Plan) -> dict[str, object]:
 
 def _communication_precision(plan: Plan) -> str:
     """Return the number format of gradients on the network, as MLPerf names it."""
-    kind = plan.strategy.training_phases().first.exchange_properties().compressor.kind
+    kind = plan.strategy.training_phases().first.describe_worker_exchange().compressor.kind
     return plan.precision if kind == "identity" else kind

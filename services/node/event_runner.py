@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from services.cluster.events import PlannedEvent, WorkerSlowdown
-from services.cluster.links.link_conditions import LinkEventState
+from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient
@@ -23,7 +23,7 @@ from services.runtime.slowdowns import WorkerSlowdowns
 
 
 @dataclass
-class EventRunner:
+class ScenarioEventRunner:
     """Applies the scenario's events in one node: link changes, slowdowns and pauses."""
 
     plan: Plan
@@ -31,7 +31,7 @@ class EventRunner:
     control: CoordinatorClient
     clock: Clock
     log: RunLog
-    link_conditions: LinkEventState | None  # current link events; None where the transport does not shape links
+    link_conditions: ActiveLinkEvents | None  # current link events; None where the transport does not shape links
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _training_start_s: float = 0.0
     _current_step: int = -1  # last step that this worker has begun
@@ -45,7 +45,7 @@ class EventRunner:
             if event.is_link_event and self.link_conditions is not None:
                 self._start_event_task(self._run_link_event(event, self.link_conditions))
             elif self._affects_this_worker(event) and event.time_s is not None:
-                self._start_event_task(self._run_worker_event(event, training_start_s + event.time_s))
+                self._start_event_task(self._slow_or_pause_worker(event, training_start_s + event.time_s))
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ class EventRunner:
         due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
         for event in due_events:
             if self._affects_this_worker(event):
-                self._start_event_task(self._run_worker_event(event, self.clock.now()))
+                self._start_event_task(self._slow_or_pause_worker(event, self.clock.now()))
         if any(event.is_link_event for event in due_events):
             await self.control.report_step_start(step)
 
@@ -76,31 +76,36 @@ class EventRunner:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
 
-    def _run_worker_event(self, event: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
+    def _slow_or_pause_worker(self, slowdown_or_pause: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
         """Apply a slowdown or pause to this worker; return the coroutine that logs when it begins and ends."""
-        factor = event.change.factor if isinstance(event.change, WorkerSlowdown) else inf
-        self.slowdowns.add_slowdown(start_s, event.change.lasts, factor)
-        return self._run_event(event, start_s, "worker", lambda: None, lambda: None)
+        factor = slowdown_or_pause.change.factor if isinstance(slowdown_or_pause.change, WorkerSlowdown) else inf
+        self.slowdowns.add_slowdown(start_s, slowdown_or_pause.change.lasts, factor)
+        return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)
 
-    async def _run_link_event(self, event: PlannedEvent, links: LinkEventState) -> None:
+    async def _run_link_event(self, event: PlannedEvent, links: ActiveLinkEvents) -> None:
         if event.time_s is None:
             start_s = await self.control.await_link_event_start(event.number)
         else:
             start_s = self._training_start_s + event.time_s
-        await self._run_event(
+        await self._apply_event_until_end(
             event, start_s, "transport", lambda: links.begin_event(event), lambda: links.end_event(event)
         )
 
-    async def _run_event(
-        self, event: PlannedEvent, start_s: float, actor: str, on_begin: Callable[[], None], on_end: Callable[[], None]
+    async def _apply_event_until_end(
+        self,
+        event: PlannedEvent,
+        start_s: float,
+        applied_by: str,
+        on_begin: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> None:
         await self.clock.sleep_until(start_s)
         on_begin()
-        self._log_event_time(event, "begin", start_s, actor)
+        self._log_event_time(event, "begin", start_s, applied_by)
         if event.change.lasts is not None:
             await self.clock.sleep_until(start_s + event.change.lasts)
             on_end()
-            self._log_event_time(event, "end", start_s + event.change.lasts, actor)
+            self._log_event_time(event, "end", start_s + event.change.lasts, applied_by)
 
     def _log_event_time(self, event: PlannedEvent, begin_or_end: str, planned_time_s: float, applied_by: str) -> None:
         """Log when a scenario event that affects this node begins or ends."""

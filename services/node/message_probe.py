@@ -14,9 +14,9 @@ from statistics import median
 import numpy as np
 
 from services.cluster.addresses import Address
-from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.cluster.network import Network
-from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
@@ -37,7 +37,7 @@ SUMMED_ENTRIES = 1_000_000  # length of the vectors, as of a small model
 SUM_REPEATS = 20
 
 
-class MessageCost(FrozenRecord):
+class MessageTimesAndRates(FrozenRecord):
     """Measured costs of a message between two nodes: wall seconds, and CPU seconds of both nodes together."""
 
     round_trip_s: float  # median of messages without payload
@@ -49,7 +49,7 @@ class MessageCost(FrozenRecord):
 
 
 @dataclass(frozen=True)
-class MessageProbeTask:
+class MessageProbeNodeSettings:
     """Settings of one of the two node processes that measure the cost of a message."""
 
     node_name: str
@@ -65,75 +65,89 @@ class MessageProbeTask:
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
-def measure_message_costs(task: MessageProbeTask) -> MessageCost | None:
+def measure_message_timing(probe_task: MessageProbeNodeSettings) -> MessageTimesAndRates | None:
     """Measure the cost of messages as one of two nodes; the node that only replies returns None."""
-    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
-        return runner.run(_run_probe_node(task))
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
+        return runner.run(_run_message_probe_node(probe_task))
 
 
-async def _run_probe_node(task: MessageProbeTask) -> MessageCost | None:
+async def _run_message_probe_node(probe_task: MessageProbeNodeSettings) -> MessageTimesAndRates | None:
     clock = WallClock()
-    bytes_per_s = goodput_bytes_per_s(task.link_rate_bps)
+    bytes_per_s = to_goodput_bytes_per_s(probe_task.link_rate_bps)
     ports = NodeLinks(RateLimiter(bytes_per_s), RateLimiter(bytes_per_s))
-    link = FluidModelLinkShaping(task.node_name, ports, Network(), 0, clock) if task.is_shaped_by_transport else None
-    identity = NodeIdentity.read(task.node_name, task.secrets_folder)
-    transport = DATA_PLANES[task.transport_name](task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link)
+    link = (
+        FluidModelLinkShaping(probe_task.node_name, ports, Network(), 0, clock)
+        if probe_task.is_shaped_by_transport
+        else None
+    )
+    identity = NodeIdentity.read(probe_task.node_name, probe_task.secrets_folder)
+    transport = DATA_PLANES[probe_task.transport_name](
+        probe_task.addresses, identity, clock, TIMEOUT_S, TIMEOUT_S, link
+    )
     async with transport:
-        await transport.connect([task.peer_name])
-        return await (_send_probes(transport, task) if task.node_name == REQUESTER else _answer_probes(transport, task))
+        await transport.connect([probe_task.peer_name])
+        return await (
+            _probe_message_cost(transport, probe_task)
+            if probe_task.node_name == REQUESTER
+            else _answer_probes(transport, probe_task)
+        )
 
 
-async def _send_probes(transport: SocketTransport, task: MessageProbeTask) -> MessageCost:
-    await _wait_for_start_gate()
-    await _measure_round_trips(transport, range(WARM_UP_ROUND_TRIPS))
-    round_trips_s, message_cpu_s = await _measure_round_trips(
+async def _probe_message_cost(transport: SocketTransport, probe_task: MessageProbeNodeSettings) -> MessageTimesAndRates:
+    await _wait_for_start_signal()
+    await _measure_message_rtts(transport, range(WARM_UP_ROUND_TRIPS))
+    round_trips_s, message_cpu_s = await _measure_message_rtts(
         transport, range(WARM_UP_ROUND_TRIPS, WARM_UP_ROUND_TRIPS + ROUND_TRIPS)
     )
-    piece_count, cpu_before_s = _bulk_transfer_piece_count(transport, task), _cpu_s()
+    piece_count, cpu_before_s = _count_transfer_pieces(transport, probe_task), _read_own_cpu_s()
     await _send_pieces(transport, RESPONDER, piece_count)
     reply = await transport.receive(RESPONDER, MessageTag(ONE_WAY_STEP, MessageKind.TOTAL))
     elapsed_s, responder_cpu_s = np.frombuffer(reply.data, np.float64)
     sent_bytes = piece_count * transport.max_piece_bytes
-    cpu_s = _cpu_s() - cpu_before_s + responder_cpu_s
-    both_bps = await _two_way_rate_bps(transport, RESPONDER, piece_count) if task.link_rate_bps is None else None
-    return MessageCost(
+    cpu_s = _read_own_cpu_s() - cpu_before_s + responder_cpu_s
+    both_bps = (
+        await _measure_two_way_sum_bps(transport, RESPONDER, piece_count) if probe_task.link_rate_bps is None else None
+    )
+    return MessageTimesAndRates(
         round_trip_s=median(round_trips_s),
         message_cpu_s=message_cpu_s,
         byte_cpu_s=max(0.0, cpu_s - piece_count * message_cpu_s) / sent_bytes,
         rate_bps=8 * (sent_bytes - transport.max_piece_bytes) / elapsed_s,
         both_bps=both_bps,
-        sum_s=_vector_sum_s_per_byte(),
+        sum_s=_measure_vector_sum_s_per_byte(),
     )
 
 
-async def _measure_round_trips(transport: SocketTransport, round_trip_range: range) -> tuple[list[float], float]:
+async def _measure_message_rtts(transport: SocketTransport, round_trip_numbers: range) -> tuple[list[float], float]:
     """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
-    round_trips_s, cpu_before_s = [], _cpu_s()
-    for step in round_trip_range:
+    round_trips_s, cpu_before_s = [], _read_own_cpu_s()
+    for step in round_trip_numbers:
         started_s = time.perf_counter()
         await transport.send(RESPONDER, Message(MessageTag(step, MessageKind.PUSH)))
         reply = await transport.receive(RESPONDER, MessageTag(step, MessageKind.REPLY))
         round_trips_s.append(time.perf_counter() - started_s)
-    return round_trips_s, (_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(round_trip_range))
+    return round_trips_s, (_read_own_cpu_s() - cpu_before_s + reply.update_s) / (2 * len(round_trip_numbers))
 
 
-async def _answer_probes(transport: SocketTransport, task: MessageProbeTask) -> None:
+async def _answer_probes(transport: SocketTransport, probe_task: MessageProbeNodeSettings) -> None:
     """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
         if step == WARM_UP_ROUND_TRIPS:
-            cpu_before_s = _cpu_s()
+            cpu_before_s = _read_own_cpu_s()
         await transport.receive(REQUESTER, MessageTag(step, MessageKind.PUSH))
-        await transport.send(REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_cpu_s() - cpu_before_s))
-    cpu_before_s = _cpu_s()
-    elapsed_s = await _receive_pieces(transport, REQUESTER, _bulk_transfer_piece_count(transport, task))
-    results = np.array([elapsed_s, _cpu_s() - cpu_before_s]).tobytes()
+        await transport.send(
+            REQUESTER, Message(MessageTag(step, MessageKind.REPLY), update_s=_read_own_cpu_s() - cpu_before_s)
+        )
+    cpu_before_s = _read_own_cpu_s()
+    elapsed_s = await _receive_pieces(transport, REQUESTER, _count_transfer_pieces(transport, probe_task))
+    results = np.array([elapsed_s, _read_own_cpu_s() - cpu_before_s]).tobytes()
     await transport.send(REQUESTER, Message(MessageTag(ONE_WAY_STEP, MessageKind.TOTAL), results))
-    if task.link_rate_bps is None:
-        await _two_way_rate_bps(transport, REQUESTER, _bulk_transfer_piece_count(transport, task))
+    if probe_task.link_rate_bps is None:
+        await _measure_two_way_sum_bps(transport, REQUESTER, _count_transfer_pieces(transport, probe_task))
 
 
-async def _wait_for_start_gate() -> None:
+async def _wait_for_start_signal() -> None:
     """Wait for the engine's signal that the link between the two nodes is set up."""
     gate_opened = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(OPEN_START_GATE_SIGNAL, gate_opened.set)
@@ -142,7 +156,7 @@ async def _wait_for_start_gate() -> None:
         await gate_opened.wait()
 
 
-async def _two_way_rate_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
+async def _measure_two_way_sum_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
     """Send and receive at once; return the payload rate of both directions together, in bit/s."""
     started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -166,14 +180,14 @@ async def _receive_pieces(transport: SocketTransport, peer: str, piece_count: in
     return time.perf_counter() - started_s
 
 
-def _bulk_transfer_piece_count(transport: SocketTransport, task: MessageProbeTask) -> int:
+def _count_transfer_pieces(transport: SocketTransport, probe_task: MessageProbeNodeSettings) -> int:
     """Return the number of messages in a bulk transfer that measures a link's rate."""
-    rate_bps = task.link_rate_bps
-    send_bytes = UNSHAPED_SEND_BYTES if rate_bps is None else goodput_bytes_per_s(rate_bps) * SHAPED_SEND_S
+    rate_bps = probe_task.link_rate_bps
+    send_bytes = UNSHAPED_SEND_BYTES if rate_bps is None else to_goodput_bytes_per_s(rate_bps) * SHAPED_SEND_S
     return max(4, round(send_bytes / transport.max_piece_bytes))
 
 
-def _vector_sum_s_per_byte() -> float:
+def _measure_vector_sum_s_per_byte() -> float:
     """Measure and return the seconds per byte for adding two float32 vectors, as servers and ring all-reduce do."""
     total, addend = np.zeros(SUMMED_ENTRIES, np.float32), np.ones(SUMMED_ENTRIES, np.float32)
     durations_s = []
@@ -184,6 +198,6 @@ def _vector_sum_s_per_byte() -> float:
     return median(durations_s) / total.nbytes
 
 
-def _cpu_s() -> float:
+def _read_own_cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -10,12 +10,12 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health
 from grpc_health.v1.health_pb2_grpc import HealthStub, add_HealthServicer_to_server
 
-from services.cluster.links.fluid_link import AtomicFloatFile, LocalAtomicFloat, RateLimiter, goodput_bytes_per_s
-from services.cluster.links.link_conditions import LinkEventState
+from services.cluster.links.fluid_link import AtomicFloatFile, InProcessAtomicFloat, RateLimiter, to_goodput_bytes_per_s
+from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.coordinator.service import CoordinatorService
-from services.node.assembly import NodeServices, make_coordinator, run_server, run_worker
+from services.node.assembly import NodeServices, make_coordinator, run_parameter_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
-from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.core_share import measure_cpu_core_share
 from services.runtime.host_facts import find_network_interface, read_bytes_sent
@@ -46,7 +46,7 @@ def run_node(plan: Plan, node_name: str, secrets_folder: Path, link_state_file: 
             shapes them.
     """
     failures: list[Exception] = []
-    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         try:
             identity = NodeIdentity.read(node_name, secrets_folder)
             runner.run(_run_node(plan, plan.node_plan(node_name), identity, link_state_file))
@@ -131,7 +131,7 @@ async def _run_worker_or_server(
     link_state_file: Path | None,
 ) -> None:
     """Listen on the data port, and run a worker or a server until the run is over."""
-    link_conditions = LinkEventState() if plan.engine == "local" else None
+    link_conditions = ActiveLinkEvents() if plan.engine == "local" else None
     transport = DATA_PLANES[plan.transport](
         addresses={any_node.name: any_node.addresses.data for any_node in plan.nodes},
         identity=tls_identity,
@@ -146,7 +146,7 @@ async def _run_worker_or_server(
     interfaces = NodeServices(
         transport, control, clock, log, lambda: read_bytes_sent(interface_name), measure_cpu_core_share, link_conditions
     )
-    run_role = run_worker if node.role == "worker" else run_server
+    run_role = run_worker if node.role == "worker" else run_parameter_server
     async with transport:
         await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
         await run_role(plan, node, interfaces)
@@ -154,7 +154,7 @@ async def _run_worker_or_server(
 
 
 def _make_link_shaping(
-    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: LinkEventState | None, link_state_file: Path | None
+    plan: Plan, node: NodePlan, clock: WallClock, link_conditions: ActiveLinkEvents | None, link_state_file: Path | None
 ) -> TransportShaping | None:
     """Return the link shaping that a node's transport does; None if the kernel shapes all links.
 
@@ -163,11 +163,13 @@ def _make_link_shaping(
     if link_conditions is not None:
         cells = AtomicFloatFile(link_state_file) if link_state_file else None
         shared_links = [
-            RateLimiter(goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else LocalAtomicFloat())
+            RateLimiter(
+                to_goodput_bytes_per_s(link.rate_bps), cells.number_at(number) if cells else InProcessAtomicFloat()
+            )
             for number, link in enumerate(plan.network.shared_links)
         ]
         rates_bps = (node.uplink_bps, node.downlink_bps)
-        uplink, downlink = (RateLimiter(goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
+        uplink, downlink = (RateLimiter(to_goodput_bytes_per_s(rate_bps)) for rate_bps in rates_bps)
         ports = NodeLinks(uplink, downlink, shared_links)
         return FluidModelLinkShaping(
             node.name, ports, plan.network, plan.seed, clock, link_conditions, plan.longest_message_bytes

@@ -5,25 +5,25 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.node.assembly import NodeServices, make_coordinator, run_server, run_worker
+from services.node.assembly import NodeServices, make_coordinator, run_parameter_server, run_worker
 from services.plan import COORDINATOR, NodePlan, Plan
 from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop
 from services.runtime.control import (
     CoordinatorClient,
     EpochReport,
-    LeaveReport,
+    FinalNodeReport,
     StopOrSwitchDecision,
     StrategySwitchDecision,
-    StrategySwitchReport,
+    SwitchStageReport,
 )
 from services.runtime.run_log import RunLog
 from services.transport.virtual import VirtualFabric
 
 NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeServices], Coroutine[None, None, None]]] = {
     "worker": run_worker,
-    "ps_shard": run_server,
+    "ps_shard": run_parameter_server,
 }
 
 
@@ -49,14 +49,14 @@ class InProcessCoordinatorClient(CoordinatorClient):
     async def await_strategy_switch_start(self) -> bool:
         return await self.runtime.await_strategy_switch_start()
 
-    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
         return await self.runtime.report_strategy_switch(node_report)
 
     async def await_run_stop(self) -> str:
         return await self.runtime.await_run_stop()
 
-    async def leave(self, leave_report: LeaveReport) -> None:
-        await self.runtime.leave(self.node_name, leave_report)
+    async def leave(self, final_report: FinalNodeReport) -> None:
+        await self.runtime.leave(self.node_name, final_report)
 
 
 def simulate_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], object]]) -> None:
@@ -94,19 +94,23 @@ async def _run_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str]
 
 
 def _make_virtual_network(plan: Plan) -> VirtualFabric:
-    uplinks = {node.name: RateLimiter(goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
-    downlinks = {node.name: RateLimiter(goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
+    uplinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.uplink_bps)) for node in plan.nodes}
+    downlinks = {node.name: RateLimiter(to_goodput_bytes_per_s(node.downlink_bps)) for node in plan.nodes}
     return VirtualFabric(
         uplinks, downlinks, plan.message_timeout_s, plan.network, plan.seed, plan.longest_message_bytes
     )
 
 
 def _make_node_services(
-    node_name: str, fabric: VirtualFabric, runtime: CoordinatorRuntime, clock: Clock, write_log: Callable[[str], object]
+    node_name: str,
+    fabric: VirtualFabric,
+    coordinator: CoordinatorRuntime,
+    clock: Clock,
+    write_log: Callable[[str], object],
 ) -> NodeServices:
     return NodeServices(
         transport=fabric.make_transport(node_name),
-        control=InProcessCoordinatorClient(runtime, node_name),
+        control=InProcessCoordinatorClient(coordinator, node_name),
         clock=clock,
         log=RunLog(node_name, clock, write_log),
         read_interface_bytes=lambda: None,

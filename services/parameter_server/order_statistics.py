@@ -27,13 +27,15 @@ def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: floa
         kth: k, counted from 1.
         time_scale_s: any time of the same magnitude.
     """
-    times_s = _equidistant_times_s(time_cdfs, kth, time_scale_s)
+    times_s = _make_time_grid_s(time_cdfs, kth, time_scale_s)
     probabilities = _probability_of_fewer_finished(time_cdfs, kth, times_s)
     return float((probabilities[1:] + probabilities[:-1]).sum() / 2 * times_s[1])
 
 
-def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pause_between_rounds_s: float) -> float:
-    """Return the mean seconds of a training round that ends when `kth` of n workers have finished their compute.
+def simulate_mean_round_s(
+    time_cdfs: Sequence[Cdf], awaited_count: int, time_scale_s: float, pause_between_rounds_s: float
+) -> float:
+    """Return the mean seconds of a training round that ends when `awaited_count` of n workers have computed.
 
     Workers that are still busy with the previous round start late.
 
@@ -45,14 +47,14 @@ def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pa
 
     Args:
         time_cdfs: distribution of the time of each worker.
-        kth: number of workers that a round waits for.
+        awaited_count: number of workers that a round waits for.
         time_scale_s: any time of the same magnitude.
         pause_between_rounds_s: seconds between two rounds.
     """
-    if kth == len(time_cdfs):
-        return expected_kth_finish_s(time_cdfs, kth, time_scale_s)
+    if awaited_count == len(time_cdfs):
+        return expected_kth_finish_s(time_cdfs, awaited_count, time_scale_s)
     draws = np.random.default_rng(0).random((ROUNDS_PER_CHAIN, len(time_cdfs), CHAIN_COUNT))
-    grid_s = _equidistant_times_s(time_cdfs, len(time_cdfs), time_scale_s)
+    grid_s = _make_time_grid_s(time_cdfs, len(time_cdfs), time_scale_s)
     probabilities = {
         cdf: cdf(grid_s) for cdf in set(time_cdfs)
     }  # computed once for all workers with equal distributions
@@ -62,7 +64,7 @@ def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pa
     delays_s, round_means_s = np.zeros((len(time_cdfs), CHAIN_COUNT)), []
     for round_times_s in times_s:
         finished_s = delays_s + round_times_s
-        end_s = np.partition(finished_s, kth - 1, axis=0)[kth - 1]
+        end_s = np.partition(finished_s, awaited_count - 1, axis=0)[awaited_count - 1]
         round_means_s.append(end_s.mean())
         still_late = delays_s > end_s  # still busy with an earlier round
         late_s = np.where(finished_s > end_s, finished_s - end_s, 0.0)
@@ -70,20 +72,21 @@ def expected_round_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float, pa
     return float(np.mean(round_means_s[WARM_UP_ROUNDS:]))
 
 
-def _equidistant_times_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> TimesS:
-    """Return equidistant times from 0 to a time at which almost certainly `kth` workers have finished."""
+def _make_time_grid_s(time_cdfs: Sequence[Cdf], awaited_count: int, time_scale_s: float) -> TimesS:
+    """Return equidistant times from 0 to one at which almost surely `awaited_count` workers have finished."""
     end_s = time_scale_s
-    while _probability_of_fewer_finished(time_cdfs, kth, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
+    while _probability_of_fewer_finished(time_cdfs, awaited_count, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2
     return np.linspace(0.0, end_s, GRID_POINTS)
 
 
-def _probability_of_fewer_finished(time_cdfs: Sequence[Cdf], kth: int, times_s: TimesS) -> TimesS:
-    """Return, for each time, the probability that fewer than `kth` workers have finished at that time.
+def _probability_of_fewer_finished(time_cdfs: Sequence[Cdf], awaited_count: int, times_s: TimesS) -> TimesS:
+    """Return, for each time, the probability that fewer than `awaited_count` workers have finished at that time.
 
     A Poisson binomial distribution, computed worker by worker.
     """
-    exactly = np.zeros((kth, times_s.size))  # [j]: P(exactly j of the workers so far); k or more are not tracked
+    # [j]: P(exactly j of the workers so far); `awaited_count` or more are not tracked
+    exactly = np.zeros((awaited_count, times_s.size))
     exactly[0] = 1.0
     probabilities = {cdf: cdf(times_s) for cdf in set(time_cdfs)}  # once for all workers with equal distributions
     for cdf in time_cdfs:

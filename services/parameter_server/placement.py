@@ -29,36 +29,38 @@ class Placement(ScenarioComponent):
     The number of declared servers is that of the scenario; a placement may add fewer nodes for them.
     """
 
-    def dedicated_server_count(self, declared_server_count: int) -> int:
+    def dedicated_server_count(self, scenario_server_count: int) -> int:
         """Return the number of dedicated servers: nodes that own a shard and never compute gradients."""
-        return declared_server_count
+        return scenario_server_count
 
     @abstractmethod
-    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+    def compute_shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         """Return the relative size of the shard that each server and each worker owns."""
 
-    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:  # noqa: ARG002 - most take any number
+    def node_count_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:  # noqa: ARG002 - most take any number
         """Return why shards can't be placed on this many workers and servers; None if they can."""
         return None
 
-    def invalid_after_switch_reason(self, worker_count: int, declared_server_count: int) -> str | None:
+    def explain_switch_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:
         """Return why this placement can't be used after a switch from a strategy without servers; None if it can."""
-        return self.node_count_conflict(worker_count, declared_server_count)
+        return self.node_count_conflict(worker_count, scenario_server_count)
 
-    def gradient_worker_count(self, worker_count: int) -> int:
+    def count_gradient_workers(self, worker_count: int) -> int:
         """Return the number of workers that compute gradients; these have the lowest ranks."""
         return worker_count
 
     def shard_owners(self, worker_nodes: Sequence[NodeT], server_nodes: Sequence[NodeT]) -> tuple[NodeT, ...]:
         """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
-        proportions = self.shard_proportions(len(worker_nodes), len(server_nodes))
+        proportions = self.compute_shard_proportions(len(worker_nodes), len(server_nodes))
         nodes = zip((*server_nodes, *worker_nodes), (*proportions.servers, *proportions.workers), strict=True)
         return tuple(node for node, proportion in nodes if proportion)
 
-    def shard_ranges(self, worker_count: int, declared_server_count: int, entry_count: int) -> tuple[VectorRange, ...]:
+    def shard_ranges(
+        self, worker_count: int, scenario_server_count: int, parameter_count: int
+    ) -> tuple[VectorRange, ...]:
         """Return the range of each shard in a parameter vector; equal shards differ by at most one entry."""
-        parts = self.shard_proportions(worker_count, self.dedicated_server_count(declared_server_count))
-        return proportional_vector_ranges(entry_count, [part for part in (*parts.servers, *parts.workers) if part])
+        parts = self.compute_shard_proportions(worker_count, self.dedicated_server_count(scenario_server_count))
+        return proportional_vector_ranges(parameter_count, [part for part in (*parts.servers, *parts.workers) if part])
 
 
 class DedicatedPlacement(Placement):
@@ -69,7 +71,7 @@ class DedicatedPlacement(Placement):
 
     kind: Literal["dedicated"] = "dedicated"
 
-    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+    def compute_shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         return ShardProportions((1,) * server_count, (0,) * worker_count)
 
 
@@ -82,15 +84,15 @@ class ColocatedPlacement(Placement):
 
     kind: Literal["colocated"] = "colocated"
 
-    def dedicated_server_count(self, declared_server_count: int) -> int:  # noqa: ARG002 - workers own all shards
+    def dedicated_server_count(self, scenario_server_count: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
-        if declared_server_count == 1:
+    def node_count_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:  # noqa: ARG002 - depends on the servers alone
+        if scenario_server_count == 1:
             return None
-        return f"placement colocated puts one shard on each worker; leave out servers (found: {declared_server_count})"
+        return f"placement colocated puts one shard on each worker; leave out servers (found: {scenario_server_count})"
 
-    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+    def compute_shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         return ShardProportions((0,) * server_count, (1,) * worker_count)
 
 
@@ -105,15 +107,15 @@ class SpareNodePlacement(Placement):
 
     kind: Literal["spare"] = "spare"
 
-    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:
-        if declared_server_count <= worker_count or worker_count == 1:  # the single worker of a baseline must not fail
+    def node_count_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:
+        if scenario_server_count <= worker_count or worker_count == 1:  # the single worker of a baseline must not fail
             return None
         return (
-            f"{declared_server_count} spare servers are more than {worker_count} workers can keep busy; "
+            f"{scenario_server_count} spare servers are more than {worker_count} workers can keep busy; "
             "use at most as many servers as workers"
         )
 
-    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+    def compute_shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         if server_count >= worker_count:
             return ShardProportions((1,) * server_count, (0,) * worker_count)
         return ShardProportions((2 * (worker_count - 1),) * server_count, (worker_count - server_count,) * worker_count)
@@ -130,20 +132,20 @@ class PromotedWorkerPlacement(Placement):
     kind: Literal["promoted"] = "promoted"
     workers: PositiveInt = Field(1, description="number of workers that become servers; at least one must remain")
 
-    def dedicated_server_count(self, declared_server_count: int) -> int:  # noqa: ARG002 - workers own all shards
+    def dedicated_server_count(self, scenario_server_count: int) -> int:  # noqa: ARG002 - workers own all shards
         return 0
 
-    def node_count_conflict(self, worker_count: int, declared_server_count: int) -> str | None:  # noqa: ARG002 - always a conflict
+    def node_count_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:  # noqa: ARG002 - always a conflict
         return (
             "placement promoted turns workers into servers at a switch; "
             "use it only in after of a strategy_switch whose before is all_reduce"
         )
 
-    def invalid_after_switch_reason(self, worker_count: int, declared_server_count: int) -> str | None:
-        if declared_server_count != 1:
+    def explain_switch_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:
+        if scenario_server_count != 1:
             return (
                 "placement promoted declares the number of servers in its key workers; "
-                f"leave out servers (found: {declared_server_count})"
+                f"leave out servers (found: {scenario_server_count})"
             )
         if (
             self.workers < worker_count or worker_count == 1
@@ -154,10 +156,10 @@ class PromotedWorkerPlacement(Placement):
             f"compute; promote at most {worker_count - 1}"
         )
 
-    def gradient_worker_count(self, worker_count: int) -> int:
+    def count_gradient_workers(self, worker_count: int) -> int:
         return max(1, worker_count - self.workers)
 
-    def shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
+    def compute_shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
         promoted = min(self.workers, worker_count)
         return ShardProportions((0,) * server_count, (0,) * (worker_count - promoted) + (1,) * promoted)
 

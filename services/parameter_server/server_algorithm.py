@@ -40,14 +40,14 @@ class ServerAlgorithm:
         """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
         return self.placement.shard_owners(worker_nodes, server_nodes)
 
-    def shard_ranges(self, worker_count: int, entry_count: int) -> tuple[VectorRange, ...]:
+    def shard_ranges(self, worker_count: int, parameter_count: int) -> tuple[VectorRange, ...]:
         """Return each shard's range of a parameter vector with this number of entries."""
-        return self.placement.shard_ranges(worker_count, self.servers, entry_count)
+        return self.placement.shard_ranges(worker_count, self.servers, parameter_count)
 
-    def gradient_worker_count(self, worker_count: int) -> int:
+    def count_gradient_workers(self, worker_count: int) -> int:
         """Return the number of workers that compute gradients; these have the lowest ranks."""
-        return self.placement.gradient_worker_count(worker_count)
+        return self.placement.count_gradient_workers(worker_count)
 
     def gradients_per_update(self, worker_count: int) -> int:
         """Return the number of gradients that a server averages in one update of its shard."""
-        return self.synchroniser.gradients_per_update(self.gradient_worker_count(worker_count))
+        return self.synchroniser.gradients_per_update(self.count_gradient_workers(worker_count))

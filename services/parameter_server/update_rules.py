@@ -39,11 +39,11 @@ class UpdateRule(ABC):
         return False
 
     @abstractmethod
-    def update(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
         """Update the shard's parameters from vectors that one or more workers have pushed, in rank order."""
 
     @abstractmethod
-    def reply_vector(self, worker_rank: int) -> HostArray:
+    def make_push_reply_vector(self, worker_rank: int) -> HostArray:
         """Return the vector that the server now sends as its reply to the worker with this rank."""
 
 
@@ -68,31 +68,31 @@ class GradientUpdateRule(UpdateRule):
     def needs_stale_params(self) -> bool:
         return self.compensation.needs_stale_params
 
-    def update(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
         samples = sum(contribution.samples for contribution in contributions)
         if not samples:
             return
         weighted_samples = [item.samples * self.staleness_weighting.weight(item.staleness) for item in contributions]
         shares = [weighted / sum(weighted_samples) for weighted in weighted_samples]
-        gradient = weighted_sum([self._compensated_gradient(contribution) for contribution in contributions], shares)
-        rate_factor = sum(weighted_samples) / samples * self._learning_rate_fraction(len(contributions))
+        gradient = weighted_sum([self._compensate_staleness(contribution) for contribution in contributions], shares)
+        rate_factor = sum(weighted_samples) / samples * self._compute_lr_scale(len(contributions))
         self.params, self.state = self._scaled_optimiser(rate_factor).update_params(self.params, gradient, self.state)
 
-    def reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
+    def make_push_reply_vector(self, worker_rank: int) -> HostArray:  # noqa: ARG002 - all workers receive the same parameters
         return self.params
 
-    def _compensated_gradient(self, contribution: WorkerContribution) -> HostArray:
+    def _compensate_staleness(self, worker_contribution: WorkerContribution) -> HostArray:
         """Return the gradient of one worker after delay compensation, and keep the compensation's next state."""
-        vector, read_params = contribution.vector, contribution.stale_params
+        vector, read_params = worker_contribution.vector, worker_contribution.stale_params
         compensated, self._compensation_state = self.compensation.compensate(
             vector, self.params, read_params, self._compensation_state
         )
         gradient: HostArray = compensated
         return gradient
 
-    def _learning_rate_fraction(self, gradient_count: int) -> float:
+    def _compute_lr_scale(self, gradients_in_update: int) -> float:
         """Return the part of the learning rate that an update from this number of gradients uses."""
-        return 1.0 if self.planned_gradients is None else gradient_count / self.planned_gradients
+        return 1.0 if self.planned_gradients is None else gradients_in_update / self.planned_gradients
 
     def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
         """Return the optimiser with its learning rate multiplied by `rate_factor`."""
@@ -112,13 +112,13 @@ class ElasticAveragingRule(UpdateRule):
     state: OptimiserState | None = None
     _previous_centre: dict[int, HostArray] = field(default_factory=dict)  # before the last move, by worker
 
-    def update(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
         centre = self.params
         for contribution in contributions:
             self._previous_centre[contribution.worker] = centre
             self.params = self.params + elastic_averaging_move(self.moving_rate, contribution.vector, centre)
 
-    def reply_vector(self, worker_rank: int) -> HostArray:
+    def make_push_reply_vector(self, worker_rank: int) -> HostArray:
         return self._previous_centre[worker_rank]
 
 

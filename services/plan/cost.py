@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, goodput_bytes_per_s, vector_message_bytes
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, choose_message_bytes, to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
 from services.learning.data_order import split_proportionally
@@ -18,7 +18,7 @@ def choose_message_size_limits(engine: EngineName, transport: TransportName, vec
 
     Messages are short where no kernel shapes the links, so that streams share links evenly.
     """
-    fluid_bytes = vector_message_bytes(vector_bytes)
+    fluid_bytes = choose_message_bytes(vector_bytes)
     lengths = {"grpc": GRPC_MESSAGE_SIZE_LIMITS, "tcp": TCP_MESSAGE_SIZE_LIMITS}[transport]
     if engine == "simulated":
         return MessageSizeLimits(fluid_bytes, MAX_FLUID_MESSAGE_BYTES)
@@ -58,8 +58,8 @@ def build_cost_model(
         dtype=dtype,
         alpha_s=message_overhead_s,
         message_lengths=message_size_limits,
-        uplink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.uplink_bps) for node in nodes},
-        downlink_s_per_byte={node.name: 1 / goodput_bytes_per_s(node.downlink_bps) for node in nodes},
+        uplink_s_per_byte={node.name: 1 / to_goodput_bytes_per_s(node.uplink_bps) for node in nodes},
+        downlink_s_per_byte={node.name: 1 / to_goodput_bytes_per_s(node.downlink_bps) for node in nodes},
         network=network,
         compute_s=max((max(shares) / node.throughput for node in workers if node.throughput), default=0.0),
         worker_compute_s=computes_s,

@@ -5,14 +5,14 @@ from math import isfinite
 import numpy as np
 
 from services.cluster.addresses import AddressAllocator, DummyAddresses
-from services.cluster.events import plan_events
+from services.cluster.events import plan_event_occurrences
 from services.learning.data_order import split_proportionally
 from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
-from services.plan.nodes import collect_network_and_model_sizes, plan_network, plan_nodes
+from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
 from services.plan.plan import Plan, PostSwitchPhasePlan
 from services.scenario.scenario import AUTO, EngineName, TrialSpec
 from services.scenario.workload import learning_task_of
-from services.strategies import SinglePhaseStrategy, TrainingPhases
+from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
@@ -54,12 +54,12 @@ def make_plan(
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
     lengths = choose_message_size_limits(engine, scenario.transport, layout.parameter_count * entry_bytes)
     cost = build_cost_model(nodes, network, layout.parameter_count, dtype, batch, alpha_s / trial_dilation, lengths)
-    site = collect_network_and_model_sizes(scenario, nodes, layout, entry_bytes, cost)
+    site = get_auto_collective_sizes(scenario, nodes, layout, entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
-    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.exchange_properties()
+    first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.describe_worker_exchange()
     predicted = first.predict_step_time(cost)
-    sent = first.bytes_per_step(workers, layout.parameter_count, dtype)
+    sent = first.sent_bytes_per_step(workers, layout.parameter_count, dtype)
     second_phase = _plan_post_switch_phase(phases, trial, cost, steps)
     predicted_s = _predict_training_s(predicted, steps, second_phase, batch, workers)
     horizon_s = predicted_s * EVENT_HORIZON_FACTOR
@@ -106,11 +106,11 @@ def make_plan(
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=predicted,
         predicted_s=predicted_s,
-        saturation_workers=_link_saturating_worker_count(phases, cost),
+        saturation_workers=_count_saturating_workers(phases, cost),
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
         network=network,
-        events=plan_events(scenario.events, steps, horizon_s, trial.seed),
+        events=plan_event_occurrences(scenario.events, steps, horizon_s, trial.seed),
         horizon_s=horizon_s if any(event.at.random for event in scenario.events) else None,
         strict=scenario.strict,
     )
@@ -124,58 +124,61 @@ def random_event_horizon_s(trial: TrialSpec) -> float:
 
 
 def _plan_post_switch_phase(
-    phases: TrainingPhases, trial: TrialSpec, cost_model: CostModel, step_count: int
+    strategy_phases: PhasesAndSwitch, trial: TrialSpec, cost_model: CostModel, trial_step_count: int
 ) -> PostSwitchPhasePlan | None:
     """Return the plan of the training phase after a strategy switch; None without a switch."""
-    switch = phases.switch
+    switch = strategy_phases.switch
     if switch is None:
         return None
-    workload, workers, servers = trial.scenario.workload, len(cost_model.workers), phases.server_count
+    workload, workers, servers = trial.scenario.workload, len(cost_model.workers), strategy_phases.server_count
     optimiser = switch.optimiser_after_switch(workload.optimiser, workers)
-    sent = switch.second.bytes_per_step(workers, cost_model.entries, cost_model.dtype)
+    sent = switch.second.sent_bytes_per_step(workers, cost_model.entries, cost_model.dtype)
     slots = len(optimiser.init_state(np.zeros(1)).slots)
-    transfer_bytes = switch.model_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)
+    transfer_bytes = switch.max_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)
     return PostSwitchPhasePlan(
-        planned_step=switch.rule.planned_switch_step(step_count, workload.steps_per_epoch(workers)),
+        planned_step=switch.rule.planned_switch_step(trial_step_count, workload.steps_per_epoch(workers)),
         optimiser=optimiser,
         schedule=switch.second.collective_schedule(workers),
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
         predicted=switch.second.predict_step_time(cost_model),
-        is_synchronous=switch.second.exchange_properties().is_synchronous,
+        is_synchronous=switch.second.describe_worker_exchange().is_synchronous,
         worker_weights=switch.batch_shares_after_switch(workers),
-        latencies_s=(_exchange_latency_s(switch.first, cost_model), _exchange_latency_s(switch.second, cost_model)),
+        latencies_s=(
+            _predict_latency_s(switch.first, cost_model),
+            _predict_latency_s(switch.second, cost_model),
+        ),
         model_transfer_bytes=_sent_bytes_by_node(transfer_bytes, servers),
     )
 
 
-def _link_saturating_worker_count(phases: TrainingPhases, cost_model: CostModel) -> float | None:
+def _count_saturating_workers(strategy_phases: PhasesAndSwitch, cost_model: CostModel) -> float | None:
     """Return the number of asynchronous workers that saturate the servers' links; None if no number does.
 
     Where workers own shards, more workers are more servers, and no number of them saturates all links.
     """
-    for phase in phases:
+    for phase in strategy_phases:
         algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.worker_wait_rules().runs_in_rounds:
+        if algorithm and not algorithm.synchroniser.describe_worker_sync().runs_in_rounds:
             if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
                 return None
-            period = phase.exchange_properties().exchange_period
+            period = phase.describe_worker_exchange().exchange_period
             workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
             return workers if isfinite(workers) else None
     return None
 
 
-def _exchange_latency_s(phase: SinglePhaseStrategy, cost_model: CostModel) -> float:
+def _predict_latency_s(phase_strategy: SinglePhaseStrategy, cost_model: CostModel) -> float:
     """Return the predicted virtual seconds of a gradient exchange over links of unlimited rate."""
     zeros = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
     network = cost_model.network.model_copy(update={"shared_links": ()})
     ideal = cost_model.model_copy(update={"uplink_s_per_byte": zeros, "downlink_s_per_byte": zeros, "network": network})
-    return phase.predict_step_time(ideal).exchange_s
+    return phase_strategy.predict_step_time(ideal).exchange_s
 
 
 def _predict_training_s(
-    step_prediction: StepTimePrediction,
-    steps: int,
+    step_time_prediction: StepTimePrediction,
+    step_count: int,
     phase_after_switch: PostSwitchPhasePlan | None,
     global_batch_size: int,
     worker_count: int,
@@ -186,17 +189,18 @@ def _predict_training_s(
     """
     shares = split_proportionally(global_batch_size, (1,) * worker_count)
     if phase_after_switch is None:
-        return step_prediction.training_s(steps, shares)
+        return step_time_prediction.predict_training_s(step_count, shares)
     second_shares = [
         share for share in split_proportionally(global_batch_size, phase_after_switch.worker_weights) if share
     ]
     second_step = phase_after_switch.planned_step
     if second_step is None:
         return max(
-            step_prediction.training_s(steps, shares), phase_after_switch.predicted.training_s(steps, second_shares)
+            step_time_prediction.predict_training_s(step_count, shares),
+            phase_after_switch.predicted.predict_training_s(step_count, second_shares),
         )
-    second_s = phase_after_switch.predicted.training_s(steps - second_step, second_shares)
-    return step_prediction.training_s(second_step, shares) + second_s
+    second_s = phase_after_switch.predicted.predict_training_s(step_count - second_step, second_shares)
+    return step_time_prediction.predict_training_s(second_step, shares) + second_s
 
 
 def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]:

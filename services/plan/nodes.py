@@ -36,7 +36,7 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         addresses=addresses,
         memory_bytes=int(server.memory),
         cpus=server.cpus,
-        **_node_plan_link_fields(server.with_link_profile_values),
+        **_make_node_link_fields(server.with_link_profile_values),
     )
 
 
@@ -57,11 +57,11 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
         compute_slot=rank / scenario.cluster.workers,
         memory_bytes=int(worker.memory),
         cpus=worker.cpus,
-        **_node_plan_link_fields(worker.with_link_profile_values),
+        **_make_node_link_fields(worker.with_link_profile_values),
     )
 
 
-def _node_plan_link_fields(access_link: AccessLink) -> dict[str, Any]:
+def _make_node_link_fields(access_link: AccessLink) -> dict[str, Any]:
     """Return the link fields of a node's plan: rates and buffer size. Delay and loss belong to network paths."""
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
@@ -74,20 +74,24 @@ def plan_network(scenario: Scenario, nodes: Sequence[NodePlan]) -> Network:
     return build_network(cluster.network, cluster.links, data_nodes, access_links)
 
 
-def collect_network_and_model_sizes(
-    scenario: Scenario, nodes: Sequence[NodePlan], layout: ParameterLayout, entry_bytes: int, cost_model: CostModel
+def get_auto_collective_sizes(
+    scenario: Scenario,
+    node_plans: Sequence[NodePlan],
+    parameter_layout: ParameterLayout,
+    vector_entry_bytes: int,
+    cost_model: CostModel,
 ) -> NetworkAndModelSizes:
     """Return the facts about network and model from which a collective chooses its `auto` values.
 
     These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
     of the parameter vector, and the bytes that a worker sends during the longest round trip.
     """
-    ranks = {node.name: node.rank for node in nodes if node.role == "worker"}
-    groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(nodes))
+    ranks = {node.name: node.rank for node in node_plans if node.role == "worker"}
+    groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(node_plans))
     return NetworkAndModelSizes(
         racks=tuple(tuple(ranks[name] for name in group if name in ranks) for group in groups),
-        array_sizes=tuple(prod(shape) for _, shape in layout.arrays),
-        entry_bytes=entry_bytes,
+        array_sizes=tuple(prod(shape) for _, shape in parameter_layout.arrays),
+        entry_bytes=vector_entry_bytes,
         bandwidth_delay_bytes=_max_bandwidth_delay_bytes(cost_model),
     )
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from services.cluster.events import PlannedEvent
-from services.cluster.links.fluid_link import vector_message_bytes
+from services.cluster.links.fluid_link import choose_message_bytes
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
 from services.collectives import TransferSchedule
@@ -118,7 +118,7 @@ class Plan(FrozenRecord):
     @property
     def longest_message_bytes(self) -> int:
         """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
-        return vector_message_bytes(self.vector_bytes)
+        return choose_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
@@ -131,7 +131,7 @@ class Plan(FrozenRecord):
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
-    def cost_model(self) -> CostModel:
+    def step_cost_model(self) -> CostModel:
         """Cost model of the planned cluster, from which the step time is predicted."""
         return build_cost_model(
             self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_size_limits

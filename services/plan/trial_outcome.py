@@ -9,7 +9,7 @@ from services.scenario.scenario import EngineName
 from services.schema.component import FrozenRecord
 
 
-class LinkMeasurement(FrozenRecord):
+class MeasuredLinkValue(FrozenRecord):
     """Declared value of a link's rate or delay, and the value measured before the run, both in virtual time."""
 
     declared: float
@@ -29,13 +29,14 @@ class LinkShapingRecord(FrozenRecord):
     downlink_bps: float | None = None  # declared
     read_back_uplink_bps: float | None = None  # enforced according to the kernel
     read_back_downlink_bps: float | None = None  # enforced according to the kernel
-    pipes_bps: dict[str, LinkMeasurement] = Field(default={})  # limit -> declared rate, rate read back from the kernel
+    # limit -> declared rate, rate read back from the kernel
+    pipes_bps: dict[str, MeasuredLinkValue] = Field(default={})
     achieved_pipes_bps: dict[str, float] = Field(default={})  # limit -> rate of a flood before the run
     achieved_uplink_bps: float | None = None  # rate of a flood before the run, headers included, as tc counts
     achieved_downlink_bps: float | None = None
-    round_trip_s: dict[str, LinkMeasurement] = Field(default={})  # peer -> echoes before the run
-    message_s: dict[str, LinkMeasurement] = Field(default={})  # peer -> time of one message of the workload's size
-    flooded: dict[str, LinkMeasurement] = Field(default={})  # uplink, downlink or limit -> rate expected and received
+    round_trip_s: dict[str, MeasuredLinkValue] = Field(default={})  # peer -> echoes before the run
+    message_s: dict[str, MeasuredLinkValue] = Field(default={})  # peer -> time of one message of the workload's size
+    flooded: dict[str, MeasuredLinkValue] = Field(default={})  # uplink, downlink or limit -> rate expected and received
     unproven: dict[str, str] = Field(default={})  # uplink, downlink or limit -> reason why no flood was sent through it
     queues: dict[str, dict[str, int]] = Field(default={})  # network device -> counters of its queue during the run
     changed_meanwhile: tuple[str, ...] = ()  # differences, after the run, between the kernel and what Ensayo had set
@@ -43,7 +44,7 @@ class LinkShapingRecord(FrozenRecord):
     details: dict[str, Any] = Field(default={})
 
 
-class CpuThrottling(FrozenRecord):
+class CpuThrottleCounts(FrozenRecord):
     """How often the kernel stopped a node during the trial because the node's CPU quota was used up."""
 
     periods: int  # scheduling periods in which the node had something to run
@@ -70,6 +71,6 @@ class TrialOutcome(FrozenRecord):
     timings_s: dict[str, float] = Field(default={})  # wall seconds of the stages up, gate, run and down
     exit_codes: dict[str, int] = Field(default={})
     shaping: dict[str, LinkShapingRecord] = Field(default={})
-    throttling: dict[str, CpuThrottling] = Field(default={})  # nodes in containers
+    throttling: dict[str, CpuThrottleCounts] = Field(default={})  # nodes in containers
     kept: tuple[str, ...] = ()  # networks that the engine did not remove although they are empty
     host: HostMetrics = Field(default=HostMetrics())

@@ -26,19 +26,19 @@ class WorkerPush:
 
 
 @dataclass(frozen=True)
-class ApplyUpdate:
+class ApplyUpdateAction:
     """Action: update the parameters with pushed vectors; these are in rank order, so that sums repeat bitwise."""
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
 
-    def push_staleness(self, push: WorkerPush) -> int:
+    def count_updates_behind(self, worker_push: WorkerPush) -> int:
         """Return the staleness of a push: the updates made since its worker read the parameters."""
-        return self.version - 1 - push.version
+        return self.version - 1 - worker_push.version
 
 
 @dataclass(frozen=True)
-class DropStalePush:
+class DropStalePushAction:
     """Action: discard a pushed gradient that is too stale."""
 
     push: WorkerPush
@@ -46,7 +46,7 @@ class DropStalePush:
 
 
 @dataclass(frozen=True)
-class SendReply:
+class SendReplyAction:
     """Action: send a worker the current parameters, as the reply to the vector that it pushed in `step`."""
 
     worker: int  # rank
@@ -56,7 +56,7 @@ class SendReply:
     next_is_asynchronous: bool  # whether the worker's next push makes an update alone; the reply of shard 0 counts
 
 
-ShardAction: TypeAlias = ApplyUpdate | DropStalePush | SendReply
+ShardAction: TypeAlias = ApplyUpdateAction | DropStalePushAction | SendReplyAction
 
 
 class WorkerStepTiming(NamedTuple):
@@ -136,7 +136,7 @@ class ShardStateMachine:
         self._step_timings[push.worker] = WorkerStepTiming(now_s - self._step_timings[push.worker].started_s, now_s)
         self._track_worker_slowness(push)
         asynchronous = push if push.is_asynchronous else None
-        return [*self._accept_or_drop_push(push), *self._due_updates(asynchronous), *self._due_replies(now_s)]
+        return [*self._accept_or_drop_push(push), *self._take_ready_updates(asynchronous), *self._due_replies(now_s)]
 
     def handle_leave(self, worker_rank: int, now_s: float = 0.0) -> list[ShardAction]:
         """Record that a worker sends no more pushes, and return the actions for workers that waited for it.
@@ -149,45 +149,45 @@ class ShardStateMachine:
             raise ProtocolError(f"worker {worker_rank} can't leave; workers that may leave: {computing}")
         self._computing_workers.remove(worker_rank)
         del self._worker_clocks[worker_rank]
-        return [*self._due_updates(), *self._due_replies(now_s)]
+        return [*self._take_ready_updates(), *self._due_replies(now_s)]
 
-    def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropStalePush]:
+    def _accept_or_drop_push(self, push: WorkerPush) -> Iterator[DropStalePushAction]:
         """Keep a worker's push for the next update, or drop the push if it is too stale.
 
         A push that is dropped can be replied to now, and so can every push if workers do not wait for the update.
         """
         staleness = self.version - push.version
         is_accepted = self.synchroniser.accepts_staleness(staleness) and self.staleness.accepts_staleness(staleness)
-        if not (is_accepted and self.synchroniser.worker_wait_rules().replies_after_update):
+        if not (is_accepted and self.synchroniser.describe_worker_sync().replies_after_update):
             self._pushes_awaiting_reply[push.worker] = push
         if is_accepted:
             self._gathered_pushes.append(push)
             return
-        yield DropStalePush(push, self.version)
+        yield DropStalePushAction(push, self.version)
 
-    def _due_updates(self, asynchronous_push: WorkerPush | None = None) -> Iterator[ApplyUpdate]:
+    def _take_ready_updates(self, push_to_apply_alone: WorkerPush | None = None) -> Iterator[ApplyUpdateAction]:
         """Yield the updates that can be made now: from an asynchronous push, and from enough gathered pushes.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.straggler_ranks)
-        if asynchronous_push in self._gathered_pushes:
-            self._gathered_pushes.remove(asynchronous_push)
-            yield self._make_update(asynchronous_push)
+        if push_to_apply_alone in self._gathered_pushes:
+            self._gathered_pushes.remove(push_to_apply_alone)
+            yield self._make_update(push_to_apply_alone)
         if self._gathered_pushes and (not self._worker_clocks or self._is_update_complete):
             pushes = sorted(self._gathered_pushes, key=lambda push: (push.worker, push.step))
             self._gathered_pushes.clear()
-            may_be_asynchronous = self.synchroniser.worker_wait_rules().is_asynchronous_with_stragglers
+            may_be_asynchronous = self.synchroniser.describe_worker_sync().is_asynchronous_with_stragglers
             self._is_asynchronous = may_be_asynchronous and bool(self.straggler_ranks)
             yield self._make_update(*pushes)
 
-    def _make_update(self, *pushes: WorkerPush) -> ApplyUpdate:
+    def _make_update(self, *pushes: WorkerPush) -> ApplyUpdateAction:
         self.version += 1
         self.samples += sum(push.samples for push in pushes)
-        if self.synchroniser.worker_wait_rules().replies_after_update:
+        if self.synchroniser.describe_worker_sync().replies_after_update:
             self._pushes_awaiting_reply.update({push.worker: push for push in pushes})
-        return ApplyUpdate(pushes, self.version)
+        return ApplyUpdateAction(pushes, self.version)
 
     @property
     def _is_update_complete(self) -> bool:
@@ -196,18 +196,18 @@ class ShardStateMachine:
         if len(self._gathered_pushes) < self.synchroniser.gradient_quorum(len(self._worker_clocks), len(stragglers)):
             return False
         gathered_workers = {push.worker for push in self._gathered_pushes}
-        return self.synchroniser.ranks_needed_in_update(self._worker_clocks, stragglers) <= gathered_workers
+        return self.synchroniser.find_always_awaited_ranks(self._worker_clocks, stragglers) <= gathered_workers
 
     @property
     def straggler_ranks(self) -> frozenset[int]:
         """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
-        if (watch := self.synchroniser.worker_wait_rules().straggler_criterion) is None:
+        if (watch := self.synchroniser.describe_worker_sync().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
     def _track_worker_slowness(self, push: WorkerPush) -> None:
         """Count the consecutive windows of steps in which the worker of a push was slow compared with all workers."""
-        watch = self.synchroniser.worker_wait_rules().straggler_criterion
+        watch = self.synchroniser.describe_worker_sync().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
         self._recent_pushes[push.worker] = (*self._recent_pushes.get(push.worker, ()), push)[-watch.window :]
@@ -220,7 +220,7 @@ class ShardStateMachine:
         is_slow = own_speed is not None and watch.is_slow(own_speed, list(speeds.values()))
         self._slow_windows[push.worker] = self._slow_windows.get(push.worker, 0) + 1 if is_slow else 0
 
-    def _due_replies(self, now_s: float) -> Iterator[SendReply]:
+    def _due_replies(self, now_s: float) -> Iterator[SendReplyAction]:
         """Yield the server's replies to all workers that may start their next step now."""
         for worker, push in sorted(self._pushes_awaiting_reply.items()):
             if self._may_start_step(worker, push.step + 1, now_s):
@@ -231,7 +231,7 @@ class ShardStateMachine:
                     self._stopping_workers.add(worker)
                 waited_s = now_s - self._step_timings[worker].started_s
                 self._step_timings[worker] = self._step_timings[worker]._replace(started_s=now_s)
-                yield SendReply(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
+                yield SendReplyAction(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
 
     def _may_start_step(self, worker_rank: int, step: int, now_s: float) -> bool:
         """Return whether a worker may start its next step at the time `now_s`."""
@@ -240,11 +240,11 @@ class ShardStateMachine:
             return True
         slowest_workers = (rank for rank, clock in self._worker_clocks.items() if clock == slowest_clock)
         slowest = max(slowest_workers, key=self._predicted_step_finish_s)
-        extra_steps = self.synchroniser.allowed_extra_steps(
-            steps_ahead=step - slowest_clock,
+        extra_steps = self.synchroniser.count_allowed_extra_steps(
+            steps_ahead_of_slowest=step - slowest_clock,
             own_step_s=self._step_timings[worker_rank].step_s,
-            slowest_finish_s=max(0.0, self._predicted_step_finish_s(slowest) - now_s),
-            slowest_step_s=self._step_timings[slowest].step_s,
+            slowest_remaining_s=max(0.0, self._predicted_step_finish_s(slowest) - now_s),
+            slowest_worker_step_s=self._step_timings[slowest].step_s,
         )
         self._granted_steps[worker_rank] = step + extra_steps - 1
         return extra_steps > 0
@@ -254,13 +254,13 @@ class ShardStateMachine:
         timing = self._step_timings[worker_rank]
         return timing.started_s + timing.step_s
 
-    def _count_unapplied_samples(self, replied_push: WorkerPush) -> int:
+    def _count_unapplied_samples(self, push_being_answered: WorkerPush) -> int:
         """Return the samples in pushes that wait for an update and in steps that workers are computing.
 
         A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """
         gathered_samples = sum(push.samples for push in self._gathered_pushes)
         return gathered_samples + sum(
-            self.push_samples.get(worker, replied_push.samples)
+            self.push_samples.get(worker, push_being_answered.samples)
             for worker in self._computing_workers - self._stopping_workers
         )

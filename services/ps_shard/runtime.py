@@ -8,9 +8,16 @@ import numpy as np
 
 from services.compressors import Compressor, bytes_to_vector
 from services.parameter_server.update_rules import UpdateRule, WorkerContribution
-from services.ps_shard.machine import ApplyUpdate, DropStalePush, SendReply, ShardAction, ShardStateMachine, WorkerPush
+from services.ps_shard.machine import (
+    ApplyUpdateAction,
+    DropStalePushAction,
+    SendReplyAction,
+    ShardAction,
+    ShardStateMachine,
+    WorkerPush,
+)
 from services.runtime.clock import Clock
-from services.runtime.control import LeaveReport
+from services.runtime.control import FinalNodeReport
 from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
@@ -47,23 +54,23 @@ class ServerRuntime:
         """Serve until every worker has left or stopped; return whether any has stopped for a strategy switch."""
         self.machine.resume_serving(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
-            worker_tasks = [group.create_task(self._serve_worker(rank, group)) for rank in self.next_steps]
+            worker_tasks = [group.create_task(self._handle_pushes_of_worker(rank, group)) for rank in self.next_steps]
         self.update_log.flush()
         self.drop_log.flush()
         return any(task.result() for task in worker_tasks)
 
     @property
-    def final_shard_state(self) -> LeaveReport:
+    def final_shard_state(self) -> FinalNodeReport:
         """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
-        return LeaveReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
+        return FinalNodeReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
-    async def _serve_worker(self, worker_rank: int, reply_tasks: asyncio.TaskGroup) -> bool:
+    async def _handle_pushes_of_worker(self, worker_rank: int, reply_task_group: asyncio.TaskGroup) -> bool:
         """Handle the pushes of one worker until it leaves or stops; return whether it stopped for a strategy switch."""
         while isinstance(push := await self._receive_push(worker_rank, self.next_steps[worker_rank]), WorkerPush):
-            self._run_actions(self.machine.handle_push(push, self.clock.now()), reply_tasks)
+            self._run_shard_actions(self.machine.handle_push(push, self.clock.now()), reply_task_group)
             self.next_steps[worker_rank] += 1
         # In both cases no other worker may wait for further pushes of this one.
-        self._run_actions(self.machine.handle_leave(worker_rank, self.clock.now()), reply_tasks)
+        self._run_shard_actions(self.machine.handle_leave(worker_rank, self.clock.now()), reply_task_group)
         if push == MessageKind.LEAVE:
             del self.next_steps[worker_rank]
         return push == MessageKind.STRATEGY_SWITCH
@@ -84,43 +91,53 @@ class ServerRuntime:
             self._stale_params[push] = self._last_replies[worker_rank]
         return push
 
-    def _run_actions(self, actions: Sequence[ShardAction], reply_tasks: asyncio.TaskGroup) -> None:
+    def _run_shard_actions(self, shard_actions: Sequence[ShardAction], reply_task_group: asyncio.TaskGroup) -> None:
         self._last_update_s = 0.0  # a reply without an update has not waited for one
-        for action in sorted(actions, key=self._action_sort_key):
-            self._run_action(action, reply_tasks)
+        for action in sorted(shard_actions, key=self._action_sort_key):
+            self._run_shard_action(action, reply_task_group)
 
     def _action_sort_key(self, action: ShardAction) -> int:
         """Return the sort key of a server's action: updates first, then replies in an order that differs by server.
 
         If all servers replied to the same worker first, their messages would queue at its link while other links idle.
         """
-        return (action.worker - self.shard_number - 1) % len(self.worker_names) if isinstance(action, SendReply) else -1
+        return (
+            (action.worker - self.shard_number - 1) % len(self.worker_names)
+            if isinstance(action, SendReplyAction)
+            else -1
+        )
 
-    def _run_action(self, action: ShardAction, reply_tasks: asyncio.TaskGroup) -> None:
-        match action:
-            case ApplyUpdate():
-                self._apply_update(action)
-            case DropStalePush(push, version):
+    def _run_shard_action(self, shard_action: ShardAction, reply_task_group: asyncio.TaskGroup) -> None:
+        match shard_action:
+            case ApplyUpdateAction():
+                self._apply_update(shard_action)
+            case DropStalePushAction(push, version):
                 del self._vectors[push]
                 self._stale_params.pop(push, None)
-                self.drop_log.add_event(_log_row_of(push, version, version - push.version, self.clock.timestamp_ms()))
-            case SendReply():
-                reply_tasks.create_task(self._send_reply(action))
+                self.drop_log.add_event(
+                    _make_push_log_row(push, version, version - push.version, self.clock.timestamp_ms())
+                )
+            case SendReplyAction():
+                reply_task_group.create_task(self._send_reply(shard_action))
 
-    def _apply_update(self, update: ApplyUpdate) -> None:
+    def _apply_update(self, update: ApplyUpdateAction) -> None:
         started_s, started_ms = self.clock.now(), self.clock.timestamp_ms()
-        self.update_rule.update([self._make_contribution(push, update.push_staleness(push)) for push in update.pushes])
+        self.update_rule.update_shard_params(
+            [self._make_worker_contribution(push, update.count_updates_behind(push)) for push in update.pushes]
+        )
         self._last_update_s = self.clock.now() - started_s
         for push in update.pushes:
-            self.update_log.add_event(_log_row_of(push, update.version, update.push_staleness(push), started_ms))
+            self.update_log.add_event(
+                _make_push_log_row(push, update.version, update.count_updates_behind(push), started_ms)
+            )
 
-    def _make_contribution(self, push: WorkerPush, staleness: int) -> WorkerContribution:
-        vector, params_read = self._vectors.pop(push), self._stale_params.pop(push, None)
-        return WorkerContribution(push.worker, push.samples, staleness, vector, params_read)
+    def _make_worker_contribution(self, worker_push: WorkerPush, staleness: int) -> WorkerContribution:
+        vector, params_read = self._vectors.pop(worker_push), self._stale_params.pop(worker_push, None)
+        return WorkerContribution(worker_push.worker, worker_push.samples, staleness, vector, params_read)
 
-    def _send_reply(self, reply: SendReply) -> Coroutine[None, None, None]:
+    def _send_reply(self, reply: SendReplyAction) -> Coroutine[None, None, None]:
         """Return a coroutine that sends a worker the current parameters of the shard."""
-        vector, machine = self.update_rule.reply_vector(reply.worker), self.machine
+        vector, machine = self.update_rule.make_push_reply_vector(reply.worker), self.machine
         if reply.worker in self._last_replies:
             self._last_replies[reply.worker] = vector
         message = Message(
@@ -135,5 +152,5 @@ class ServerRuntime:
         return send_vector(self.transport, self.worker_names[reply.worker], message, vector)
 
 
-def _log_row_of(push: WorkerPush, params_version: int, staleness: int, time_ms: float) -> tuple[float, ...]:
-    return (params_version, push.worker, push.step, staleness, push.samples, round(time_ms / 1e3, 6))
+def _make_push_log_row(push: WorkerPush, params_version: int, staleness: int, timestamp_ms: float) -> tuple[float, ...]:
+    return (params_version, push.worker, push.step, staleness, push.samples, round(timestamp_ms / 1e3, 6))

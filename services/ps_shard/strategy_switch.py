@@ -10,17 +10,17 @@ import numpy as np
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.update_rules import UpdateRule
 from services.ps_shard.runtime import ServerRuntime
-from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchReport
+from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, SwitchStageReport
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, ProtocolError
 from services.strategies import SinglePhaseStrategy
 from services.strategies.switching.state_transfer import (
     StrategySwitchTimeout,
+    hash_vectors,
     receive_model_vectors,
     send_model_vectors,
-    vectors_digest,
 )
-from services.strategies.switching.switch import PhaseSwitch, shard_transfer_sender
+from services.strategies.switching.switch import TrainingPhaseSwitch, find_shard_sender
 
 
 @dataclass
@@ -28,7 +28,7 @@ class StrategySwitchingServer:
     """Server of one shard of the parameter vector that takes part in a strategy switch during training."""
 
     node_name: str
-    switch: PhaseSwitch
+    switch: TrainingPhaseSwitch
     optimiser_after: AnyOptimiser  # of updates after the switch
     server: ServerRuntime
     shard_owners: tuple[str, ...]  # node names by shard
@@ -76,26 +76,28 @@ class StrategySwitchingServer:
     async def _switch_strategy(self) -> bool:
         """Take part in a strategy switch, and return whether all nodes have committed it."""
         params, state = self.server.update_rule.params, self._current_optimiser_state
-        deadline_s = self.time_limit.deadline_s
-        decision = await self.control.report_strategy_switch(self._shard_report("stopped", params, state))
+        deadline_s = self.time_limit.deadline_from_now_s
+        decision = await self.control.report_strategy_switch(self._make_stage_report("stopped", params, state))
         if decision.action == "load":
             decision, params, state = await self._transfer_shard(decision, params, state, deadline_s)
         if decision.action == "abort":
             return False
-        self._start_after_switch(decision, params, state)
+        self._start_new_server(decision, params, state)
         return True
 
-    def _shard_report(self, stage: ReportStage, params: HostArray, opt_state: OptimiserState) -> StrategySwitchReport:
+    def _make_stage_report(
+        self, report_stage: ReportStage, shard_params: HostArray, optimiser_state: OptimiserState
+    ) -> SwitchStageReport:
         """Return this server's report at one stage of a strategy switch, with the digests of its shard."""
         machine = self.server.machine
-        return StrategySwitchReport(
+        return SwitchStageReport(
             self.node_name,
-            stage,
+            report_stage,
             version=machine.version,
             samples=machine.samples,
-            updates=opt_state.update_count,
-            params_digests=(vectors_digest([params]),),
-            state_digests=(vectors_digest(opt_state.slots, opt_state.update_count),),
+            updates=optimiser_state.update_count,
+            params_digests=(hash_vectors([shard_params]),),
+            state_digests=(hash_vectors(optimiser_state.slots, optimiser_state.update_count),),
             is_server=True,
         )
 
@@ -104,43 +106,47 @@ class StrategySwitchingServer:
     ) -> tuple[StrategySwitchDecision, HostArray, OptimiserState]:
         """Receive or send this server's shard in a strategy switch, and return the next decision and the shard."""
         try:
-            async with self.time_limit.enforce(deadline_s):
-                if self.switch.model_transfer.receivers == "servers":
+            async with self.time_limit.cancel_block_at_deadline(deadline_s):
+                if self.switch.model_transfer_plan.receivers == "servers":
                     params, optimiser_state = await self._receive_shard(decision)
                 else:
-                    await self._send_shard(params, optimiser_state)
+                    await self._send_shard_to_workers(params, optimiser_state)
         except NetworkError as error:
-            failure_report = StrategySwitchReport(self.node_name, "loaded", failure=str(error), is_server=True)
+            failure_report = SwitchStageReport(self.node_name, "loaded", failure=str(error), is_server=True)
             return await self.control.report_strategy_switch(failure_report), params, optimiser_state
-        next_decision = await self.control.report_strategy_switch(self._shard_report("loaded", params, optimiser_state))
+        next_decision = await self.control.report_strategy_switch(
+            self._make_stage_report("loaded", params, optimiser_state)
+        )
         return next_decision, params, optimiser_state
 
     async def _receive_shard(self, decision: StrategySwitchDecision) -> tuple[HostArray, OptimiserState]:
         """Receive this server's shard from a worker; return the parameters and the optimiser's state."""
         server = self.server
-        slot_count = len(self._current_optimiser_state.slots) if self.switch.model_transfer.includes_slots else 0
+        slot_count = len(self._current_optimiser_state.slots) if self.switch.model_transfer_plan.includes_slots else 0
         vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
-        sender = shard_transfer_sender(server.shard_number, self.shard_owners, server.worker_names)
+        sender = find_shard_sender(server.shard_number, self.shard_owners, server.worker_names)
         await receive_model_vectors(server.transport, sender, decision.first_step, vectors)
         return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
-    async def _send_shard(self, params: HostArray, optimiser_state: OptimiserState) -> None:
+    async def _send_shard_to_workers(self, params: HostArray, optimiser_state: OptimiserState) -> None:
         """Send this server's shard to every worker; the message tags contain the worker's own next step.
 
         Messages after an abort have the worker's own next step. They would look old if the tags here had a later step.
         """
-        transfer = self.switch.model_transfer
+        transfer = self.switch.model_transfer_plan
         slots = optimiser_state.slots if transfer.includes_slots else ()
         vectors = [*([params] if transfer.includes_params else ()), *slots]
         for rank, next_step in self.server.next_steps.items():
             await send_model_vectors(self.server.transport, self.server.worker_names[rank], next_step, vectors)
 
-    def _start_after_switch(self, decision: StrategySwitchDecision, params: HostArray, state: OptimiserState) -> None:
+    def _start_new_server(
+        self, decision: StrategySwitchDecision, params: HostArray, optimiser_state: OptimiserState
+    ) -> None:
         """Start the server of the strategy after the switch; if that strategy has none, keep the shard and wait."""
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return
         update_rule = algorithm.make_update_rule(self.optimiser_after, params, workers)
-        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, state)
+        update_rule.state = self.switch.optimiser_state_after_switch(self.optimiser_after, params, optimiser_state)
         self.server = self.make_server(self.switch.second, update_rule, decision.version, decision.samples)
-        self.server.next_steps = dict.fromkeys(range(algorithm.gradient_worker_count(workers)), decision.first_step)
+        self.server.next_steps = dict.fromkeys(range(algorithm.count_gradient_workers(workers)), decision.first_step)

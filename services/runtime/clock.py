@@ -33,7 +33,7 @@ class Clock(ABC):
         """Return the wall-clock seconds in which `virtual_s` virtual seconds pass."""
 
     @abstractmethod
-    async def run_compute(self, function: Callable[[], Result]) -> Result:
+    async def run_compute_function(self, function: Callable[[], Result]) -> Result:
         """Call the compute function without blocking the node's messages, and return its result."""
 
     async def sleep_until(self, deadline_s: float) -> None:
@@ -59,7 +59,7 @@ class WallClock(Clock):
     def to_wall_s(self, virtual_s: float) -> float:
         return virtual_s * self._dilation
 
-    async def run_compute(self, function: Callable[[], Result]) -> Result:
+    async def run_compute_function(self, function: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
@@ -75,7 +75,7 @@ class VirtualClock(Clock):
     def to_wall_s(self, virtual_s: float) -> float:
         return virtual_s
 
-    async def run_compute(self, function: Callable[[], Result]) -> Result:
+    async def run_compute_function(self, function: Callable[[], Result]) -> Result:
         return function()
 
 
@@ -108,7 +108,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping_selector.virtual_s
 
 
-def precise_event_loop() -> asyncio.AbstractEventLoop:
+def make_precise_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop whose timers are accurate to tens of microseconds.
 
     The default selector, `epoll`, rounds timers up to a millisecond; this one uses `select`.

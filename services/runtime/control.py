@@ -24,7 +24,7 @@ class EpochReport:
 
 
 @dataclass(frozen=True)
-class LeaveReport:
+class FinalNodeReport:
     """Final state that a node sends to the coordinator: for a server, the parameters of its shard."""
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
@@ -45,7 +45,7 @@ REPORT_STAGES: tuple[ReportStage, ...] = get_args(ReportStage)  # in their order
 
 
 @dataclass(frozen=True)
-class StrategySwitchReport:
+class SwitchStageReport:
     """State of a node at one stage of a strategy switch, as reported to the coordinator.
 
     The stage is `stopped` when the node has stopped between two steps, and `loaded` when it has taken over the vectors
@@ -104,7 +104,7 @@ class CoordinatorClient(ABC):
         """Wait until the coordinator starts a strategy switch; return false if the run ends without one."""
 
     @abstractmethod
-    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
         """Report a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
 
     @abstractmethod
@@ -112,5 +112,5 @@ class CoordinatorClient(ABC):
         """Wait until the coordinator stops the run, and return the reason."""
 
     @abstractmethod
-    async def leave(self, leave_report: LeaveReport) -> None:
+    async def leave(self, final_report: FinalNodeReport) -> None:
         """Report that this node has finished its work, and send its final state."""

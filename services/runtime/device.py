@@ -18,7 +18,7 @@ GPU_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a hos
 
 
 @dataclass(frozen=True)
-class Device(ABC):
+class ComputeDevice(ABC):
     """Base class of compute devices: where arrays are stored, and which library computes with them."""
 
     name: ClassVar[str]  # "cpu" or "cuda"
@@ -39,7 +39,7 @@ class Device(ABC):
 
 
 @dataclass(frozen=True)
-class CpuDevice(Device):
+class CpuDevice(ComputeDevice):
     """Compute device that is the host's processor, used through NumPy."""
 
     name: ClassVar[str] = "cpu"
@@ -55,7 +55,7 @@ class CpuDevice(Device):
 
 
 @dataclass(frozen=True)
-class CudaDevice(Device):
+class CudaDevice(ComputeDevice):
     """Compute device that is the first visible GPU, used through CuPy."""
 
     name: ClassVar[str] = "cuda"
@@ -70,23 +70,23 @@ class CudaDevice(Device):
         _import_cupy().cuda.get_current_stream().synchronize()
 
 
-def select_device(device_choice: DeviceSelection) -> Device:
+def select_compute_device(requested_device_kind: DeviceSelection) -> ComputeDevice:
     """Return the chosen compute device; `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
 
     Raises:
         HostError: `cuda` is chosen and no GPU is usable.
     """
-    return _SELECTORS[device_choice]()
+    return _SELECTORS[requested_device_kind]()
 
 
-def _select_gpu_or_cpu() -> Device:
+def _select_gpu_or_cpu() -> ComputeDevice:
     try:
         return CudaDevice(_working_gpu_name(), "auto: a GPU is usable")
     except HostError as error:
         return CpuDevice(_cpu_model_name(), f"auto: {error}")
 
 
-_SELECTORS: dict[DeviceSelection, Callable[[], Device]] = {
+_SELECTORS: dict[DeviceSelection, Callable[[], ComputeDevice]] = {
     "auto": _select_gpu_or_cpu,
     "cpu": lambda: CpuDevice(_cpu_model_name(), "cpu was requested"),
     "cuda": lambda: CudaDevice(_working_gpu_name(), "cuda was requested"),

@@ -54,7 +54,7 @@ class NodeIdentity:
             raise AuthenticationError("the stream carries no identity proof of its sender")
         try:
             proof = IdentityProof.FromString(serialised_proof)
-            sender_name = self._verify_sender(proof)
+            sender_name = self._verify_proof_sender(proof)
         except (InvalidSignature, DecodeError, ValueError, TypeError) as error:
             raise AuthenticationError("the stream's identity is not of this run, or is for another receiver") from error
         if abs(time() - proof.issued_at) > PROOF_LIFETIME_S:
@@ -63,7 +63,7 @@ class NodeIdentity:
             )
         return sender_name
 
-    def _verify_sender(self, proof: IdentityProof) -> str:
+    def _verify_proof_sender(self, proof: IdentityProof) -> str:
         certificate = x509.load_der_x509_certificate(proof.certificate)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.ca_certificate))
         sender_name = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

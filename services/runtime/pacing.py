@@ -31,8 +31,8 @@ SINGLE_BUCKET = (1.0,)
 MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
-def is_deadline_missed(clock: Clock, lateness_s: float, phase_duration_s: float, step_duration_s: float) -> bool:
-    """Return whether a step phase that ended `lateness_s` virtual seconds too late counts as a missed deadline."""
+def is_phase_deadline_missed(clock: Clock, lateness_s: float, phase_duration_s: float, step_duration_s: float) -> bool:
+    """Return whether a step phase that ended `lateness_s` virtual seconds late counts as a missed deadline."""
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
     return lateness_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_duration_s, MAX_LATE_STEP_SHARE * step_duration_s)
 
@@ -46,7 +46,7 @@ class TimedComputeResult(NamedTuple, Generic[Result]):
     backward_s: float | None = None
 
 
-class ComputeDeadlines(NamedTuple):
+class EmulatedDeviceFinishTimes(NamedTuple):
     """Times at which an emulated device finishes the forward pass and each gradient bucket, in virtual seconds."""
 
     forward_s: float
@@ -57,11 +57,13 @@ class ComputeSpeedPacer(ABC):
     """Base class that runs a worker's compute at the speed of the host or of an emulated device."""
 
     @abstractmethod
-    async def compute(self, step: int, sample_count: int, function: Callable[[], Result]) -> TimedComputeResult[Result]:
+    async def run_paced(
+        self, step_number: int, sample_count: int, function: Callable[[], Result]
+    ) -> TimedComputeResult[Result]:
         """Run `function`, the compute of `sample_count` samples in this step, at the worker's speed."""
 
     @abstractmethod
-    async def measure_compute_time(self, function: Callable[[], Result]) -> None:
+    async def premeasure_compute_time(self, function: Callable[[], Result]) -> None:
         """Run the compute function once before training starts, to measure how long a step's compute takes."""
 
 
@@ -72,17 +74,22 @@ class HostSpeedPacer(ComputeSpeedPacer):
     clock: Clock
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
 
-    async def compute(self, step: int, sample_count: int, function: Callable[[], Result]) -> TimedComputeResult[Result]:  # noqa: ARG002
+    async def run_paced(
+        self,
+        step_number: int,  # noqa: ARG002 - the speed of the host does not depend on it
+        sample_count: int,  # noqa: ARG002
+        function: Callable[[], Result],
+    ) -> TimedComputeResult[Result]:
         start_s = self.clock.now()
-        result = await self.clock.run_compute(function)
+        result = await self.clock.run_compute_function(function)
         await self.clock.sleep_until(self.slowdowns.end_of_compute_s(start_s, self.clock.now() - start_s))
         return TimedComputeResult(result)
 
-    async def measure_compute_time(self, function: Callable[[], Result]) -> None:
-        await self.clock.run_compute(function)
+    async def premeasure_compute_time(self, function: Callable[[], Result]) -> None:
+        await self.clock.run_compute_function(function)
 
 
-def duration_factor_of_one(step: int) -> float:  # noqa: ARG001 - every step is like any other
+def unit_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
     """Return 1.0: the duration of a step does not vary on a device of constant speed."""
     return 1.0
 
@@ -94,35 +101,37 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
     clock: Clock
     throughput: float  # samples per virtual second, in a step without variation and slowdowns
     slot: float  # time slot of this worker among the workers of the host, in [0, 1)
-    duration_factor: Callable[[int], float] = duration_factor_of_one  # of a step
+    duration_factor: Callable[[int], float] = unit_duration_factor  # of a step
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)
     _mean_compute_s: float = field(default=0.0)  # running mean
     _previous_late_s: float = field(default=0.0)  # by which the previous step ended after its deadline
 
-    async def compute(self, step: int, sample_count: int, function: Callable[[], Result]) -> TimedComputeResult[Result]:
+    async def run_paced(
+        self, step_number: int, sample_count: int, function: Callable[[], Result]
+    ) -> TimedComputeResult[Result]:
         # The exchange after the previous step, and so this step, began late by `_previous_late_s`: the device would be
         # ahead by that much. If the exchange waited for a worker that was later still, this is the part known here.
         max_catch_up_s = MAX_CATCH_UP_SHARE * sample_count / self.throughput
         start_s = self.clock.now() - min(self._previous_late_s, max_catch_up_s)
-        compute_s = self.duration_factor(step) * sample_count / self.throughput
-        forward_end_s, buckets_s = self.gradient_bucket_deadlines(start_s, compute_s)
-        await self.clock.sleep_until(start_s + self._compute_slot_offset_s(buckets_s[-1] - start_s))
+        compute_s = self.duration_factor(step_number) * sample_count / self.throughput
+        forward_end_s, buckets_s = self.predict_bucket_deadlines(start_s, compute_s)
+        await self.clock.sleep_until(start_s + self._choose_start_delay_s(buckets_s[-1] - start_s))
         result = await self._run_and_time(function)
         await self.clock.sleep_until(buckets_s[-1])
         end_s = self.clock.now()
         self._previous_late_s = max(0.0, end_s - buckets_s[-1])
         return TimedComputeResult(result, self._previous_late_s, forward_end_s - start_s, end_s - forward_end_s)
 
-    async def measure_compute_time(self, function: Callable[[], Result]) -> None:
+    async def premeasure_compute_time(self, function: Callable[[], Result]) -> None:
         await self._run_and_time(function)
 
-    def gradient_bucket_deadlines(
-        self, start_s: float, compute_s: float, backward_shares: tuple[float, ...] = SINGLE_BUCKET
-    ) -> ComputeDeadlines:
+    def predict_bucket_deadlines(
+        self, step_start_s: float, compute_s: float, backward_shares: tuple[float, ...] = SINGLE_BUCKET
+    ) -> EmulatedDeviceFinishTimes:
         """Return when the emulated device would finish the forward pass and each gradient bucket of a step.
 
         Args:
-            start_s: when the step begins.
+            step_start_s: when the step starts.
             compute_s: duration of the compute without slowdowns.
             backward_shares: share of the backward pass' operations per bucket, in the order in which buckets become
                 ready; the sum is 1.
@@ -131,10 +140,10 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
         forward_s = compute_s - backward_s
         bucket_work_s = [*(forward_s + backward_s * share for share in accumulate(backward_shares[:-1])), compute_s]
         completion_time = self.slowdowns.end_of_compute_s
-        buckets_s = tuple(completion_time(start_s, work_s) for work_s in bucket_work_s)
-        return ComputeDeadlines(completion_time(start_s, forward_s), buckets_s)
+        buckets_s = tuple(completion_time(step_start_s, work_s) for work_s in bucket_work_s)
+        return EmulatedDeviceFinishTimes(completion_time(step_start_s, forward_s), buckets_s)
 
-    def _compute_slot_offset_s(self, declared_compute_s: float) -> float:
+    def _choose_start_delay_s(self, declared_compute_s: float) -> float:
         """Return the seconds from the start of a step to the time slot in which this worker computes."""
         guard_s = min(GUARD_WALL_S / self.clock.to_wall_s(1.0), MAX_GUARD_SHARE * declared_compute_s)
         return guard_s + self.slot * max(0.0, declared_compute_s - guard_s - 2 * self._mean_compute_s)
@@ -142,7 +151,7 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
     async def _run_and_time(self, function: Callable[[], Result]) -> Result:
         """Run the compute function, and update the running mean of its duration."""
         start_s = self.clock.now()
-        result = await self.clock.run_compute(function)
+        result = await self.clock.run_compute_function(function)
         compute_s = self.clock.now() - start_s
         self._mean_compute_s = COMPUTE_TIME_SMOOTHING * self._mean_compute_s + (1 - COMPUTE_TIME_SMOOTHING) * compute_s
         return result

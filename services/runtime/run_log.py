@@ -84,8 +84,8 @@ class LogEventBatch:
 
 
 @dataclass
-class StepTimes:
-    """Durations of the phases of one training step, in virtual seconds."""
+class StepTimer:
+    """Timer of the phases of one training step, in virtual seconds."""
 
     clock: Clock
     seconds: dict[str, float] = field(default_factory=dict)  # by phase

@@ -19,9 +19,11 @@ class WorkerSlowdowns:
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
-    def add_slowdown(self, start_s: float, duration_s: float | None, slowness: float) -> None:
-        """Add a slowdown: from `start_s` on, compute takes `slowness` times as long, for `duration_s` or to the end."""
-        self.intervals.append(SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, slowness))
+    def add_slowdown(self, start_s: float, duration_s: float | None, time_multiplier: float) -> None:
+        """Multiply compute times by `time_multiplier` from `start_s` on, for `duration_s` or to the end."""
+        self.intervals.append(
+            SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, time_multiplier)
+        )
 
     def end_of_compute_s(self, start_s: float, compute_s: float) -> float:
         """Return the end time of a computation that starts at `start_s` and lasts `compute_s` without slowdowns."""

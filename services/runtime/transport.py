@@ -62,7 +62,7 @@ ReceiveCallback: TypeAlias = Callable[[ReceiveOutcome], None]
 SendFuture: TypeAlias = asyncio.Future[None]
 
 
-class PendingOperation(Protocol):
+class PendingMessage(Protocol):
     """Send or receive operation that is under way and can be cancelled."""
 
     def cancel(self) -> object:
@@ -133,7 +133,7 @@ class Transport(ABC):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> PendingOperation | None:
+    ) -> PendingMessage | None:
         """Start to receive a message, and call `callback` once with the message or the error.
 
         Returns:

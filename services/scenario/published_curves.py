@@ -17,7 +17,7 @@ class PublishedSpeedups(FrozenRecord):
     predicted: PositiveFloat | None = Field(None, description="speedup over one worker by the source's model")
 
     @model_validator(mode="after")
-    def _check_has_speedup(self) -> Self:
+    def _require_any_speedup(self) -> Self:
         if self.measured is None and self.predicted is None:
             raise ValueError("needs measured, predicted or both")
         return self

@@ -181,7 +181,7 @@ class Scenario(FrozenRecord):
             pydantic.ValidationError: the combination of swept values has conflicts.
         """
         swept = Scenario.decode(self.document_with_swept_values(identity))  # validates the swept values
-        return TrialSpec.from_trial_identity(identity, Scenario.decode(swept.single_trial_document(identity)))
+        return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(swept.single_trial_document(identity)))
 
     def document_with_swept_values(self, trial_identity: "TrialIdentity") -> ScenarioDocument:
         """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
@@ -213,22 +213,22 @@ class Scenario(FrozenRecord):
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
         """Return the sweep axes for a strategy, or for the baseline if None; the axis of worker counts comes last."""
-        axes = {name: axis for name, axis in self.sweep.items() if axis.changes_trials_of(name, strategy_label)}
+        axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
     @model_validator(mode="after")
-    def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts((*self._sweep_conflicts(), *self._unknown_nodes_or_strategies()))
-        raise_conflicts(() if self.sweep else self._key_conflicts_without_sweep())
+    def _reject_field_conflicts(self) -> Self:
+        raise_conflicts((*self._find_invalid_sweep_items(), *self._unknown_nodes_or_strategies()))
+        raise_conflicts(() if self.sweep else self._find_unswept_conflicts())
         return self
 
-    def _sweep_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_invalid_sweep_items(self) -> Iterator[KeyConflict]:
         document = self.encode()
         for name, axis in self.sweep.items():
             for path in axis.swept_key_paths(name):
                 if message := unsweepable_key_reason(path, document):
                     yield KeyConflict(("sweep", name), message)
-            if invalid_counts := [v for v in axis.values_of_key_path(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
+            if invalid_counts := [v for v in axis.list_swept_values(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
                 message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
                 yield KeyConflict(("sweep", name), message)
 
@@ -237,13 +237,13 @@ class Scenario(FrozenRecord):
         workers = max(self._swept_node_counts(WORKERS_KEY_PATH), default=self.cluster.workers)
         server_counts = (strategy.training_phases().server_count for strategy in self.strategies.values())
         servers = max((*self._swept_server_counts(), *server_counts))
-        yield from prepend_parent_key("cluster", self.cluster.unknown_node_conflicts(workers, servers))
+        yield from prepend_parent_key("cluster", self.cluster.find_unknown_node_refs(workers, servers))
         yield from prepend_parent_key("events", event_conflicts(self.events, cluster_node_names(workers, servers)))
         yield from unknown_label_conflicts(self.published, list(self.strategies))
 
     def _swept_node_counts(self, count_key_path: str) -> Iterator[int]:
         """Yield the values of a swept key that counts nodes, such as the number of workers or of servers."""
-        values = (value for name, axis in self.sweep.items() for value in axis.values_of_key_path(name, count_key_path))
+        values = (value for name, axis in self.sweep.items() for value in axis.list_swept_values(name, count_key_path))
         return (value for value in values if is_positive_int(value))
 
     def _swept_server_counts(self) -> Iterator[int]:
@@ -251,20 +251,20 @@ class Scenario(FrozenRecord):
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
-    def _key_conflicts_without_sweep(self) -> Iterator[KeyConflict]:
+    def _find_unswept_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
-            conflicts = strategy.scenario_conflicts(self._cluster_and_workload_sizes())
+            conflicts = strategy.find_scenario_conflicts(self._collect_scenario_sizes())
             yield from prepend_parent_key("strategies", prepend_parent_key(label, conflicts))
         if self.workload.global_batch_size(workers) < workers:
             message = f"batch ({self.workload.batch}) is smaller than the number of workers ({workers})"
             yield KeyConflict(("workload", "batch"), message)
-        yield from self._missing_link_rate_conflicts()
+        yield from self._find_rate_changes_of_unshaped_links()
         yield from self._missing_throughput_conflicts()
-        yield from self._event_after_training_conflicts()
+        yield from self._find_events_after_end()
 
-    def _cluster_and_workload_sizes(self) -> ScenarioSizes:
+    def _collect_scenario_sizes(self) -> ScenarioSizes:
         workers, workload = self.cluster.workers, self.workload
         layout = workload.model.parameter_layout(learning_task_of(workload.dataset).task)
         return ScenarioSizes(
@@ -275,7 +275,7 @@ class Scenario(FrozenRecord):
             has_link_rates=self.cluster.has_link_rate_limits,
         )
 
-    def _missing_link_rate_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_rate_changes_of_unshaped_links(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that changes the rate of a link without a declared rate."""
         for k, event in enumerate(self.events):
             for key in ("uplink", "downlink"):
@@ -297,7 +297,7 @@ class Scenario(FrozenRecord):
                 )
                 yield KeyConflict(("events", k, "at", "random"), message)
 
-    def _event_after_training_conflicts(self) -> Iterator[KeyConflict]:
+    def _find_events_after_end(self) -> Iterator[KeyConflict]:
         """Yield a conflict for every event that is declared at a step after the last training step."""
         steps = self.workload.total_steps(self.cluster.workers)
         for k, event in enumerate(self.events):
@@ -329,10 +329,10 @@ class TrialSpec(FrozenRecord):
     baseline: bool
 
     @classmethod
-    def from_trial_identity(cls, trial_identity: TrialIdentity, scenario: Scenario) -> Self:
-        """Return one trial; `scenario` must already be reduced to this trial's strategy, swept values and seed."""
-        ((label, strategy),) = scenario.strategies.items()
-        workers = scenario.cluster.workers
+    def from_single_trial_scenario(cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario) -> Self:
+        """Return one trial of a scenario that has only this trial's strategy, swept values and seed."""
+        ((label, strategy),) = single_trial_scenario.strategies.items()
+        workers = single_trial_scenario.cluster.workers
         other_labels = {
             name: swept_value_label(value)
             for name, value in trial_identity.sweep_point.items()
@@ -345,9 +345,9 @@ class TrialSpec(FrozenRecord):
             id="-".join(id_parts),
             label=label,
             strategy=strategy,
-            scenario=scenario,
+            scenario=single_trial_scenario,
             repeat=trial_identity.repeat,
-            seed=scenario.seed,
+            seed=single_trial_scenario.seed,
             labels={"workers": workers, **other_labels},
             baseline=trial_identity.label is None,
         )

@@ -53,33 +53,33 @@ class SweepAxis(FrozenRecord):
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
     @property
-    def values_or_case_names(self) -> list[JsonValue]:
+    def swept_values_or_names(self) -> list[JsonValue]:
         """Values of this sweep axis; if it has named cases instead, their names."""
         return self.values or list(self.cases)
 
-    def swept_key_paths(self, axis_name: str) -> tuple[str, ...]:
+    def swept_key_paths(self, own_axis_name: str) -> tuple[str, ...]:
         """Return the dotted paths of the scenario keys that this sweep axis sets."""
         if self.cases:
             return tuple(dict.fromkeys(path for case in self.cases.values() for path in case))
-        return tuple(self.paths) or (KEY_PATH_ALIASES.get(axis_name, axis_name),)
+        return tuple(self.paths) or (KEY_PATH_ALIASES.get(own_axis_name, own_axis_name),)
 
-    def values_by_key_path(self, axis_name: str, axis_value: Any) -> Mapping[str, Any]:
+    def values_by_key_path(self, own_axis_name: str, axis_value: Any) -> Mapping[str, Any]:
         """Return dotted path and value of each scenario key that one value, or named case, of this sweep axis sets."""
-        return self.cases[axis_value] if self.cases else dict.fromkeys(self.swept_key_paths(axis_name), axis_value)
+        return self.cases[axis_value] if self.cases else dict.fromkeys(self.swept_key_paths(own_axis_name), axis_value)
 
-    def values_of_key_path(self, axis_name: str, key_path: str) -> list[Any]:
+    def list_swept_values(self, own_axis_name: str, key_path: str) -> list[Any]:
         """Return all values to which this sweep axis sets the scenario key at a dotted path."""
-        assignments = (self.values_by_key_path(axis_name, option) for option in self.values_or_case_names)
+        assignments = (self.values_by_key_path(own_axis_name, option) for option in self.swept_values_or_names)
         return [values[key_path] for values in assignments if key_path in values]
 
-    def changes_trials_of(self, axis_name: str, strategy_label: str | None) -> bool:
+    def affects_strategy(self, own_axis_name: str, strategy_label: str | None) -> bool:
         """Return whether this sweep axis changes trials of a strategy.
 
         The label None stands for the baseline, which always has one worker.
         """
-        if strategy_label is None and WORKERS_KEY_PATH in self.swept_key_paths(axis_name):
+        if strategy_label is None and WORKERS_KEY_PATH in self.swept_key_paths(own_axis_name):
             return False
-        affected_labels = {_strategy_label_in_key_path(path) for path in self.swept_key_paths(axis_name)}
+        affected_labels = {_strategy_label_in_key_path(path) for path in self.swept_key_paths(own_axis_name)}
         return bool(affected_labels & {None, strategy_label})
 
 
@@ -88,7 +88,7 @@ Sweep: TypeAlias = Mapping[str, SweepAxis]
 
 def sweep_points(sweep: Sweep) -> Iterator[SweepPoint]:
     """Yield every combination of one value per sweep axis; the last axis changes fastest."""
-    axes = (axis.values_or_case_names for axis in sweep.values())
+    axes = (axis.swept_values_or_names for axis in sweep.values())
     return (dict(zip(sweep, options, strict=True)) for options in product(*axes))
 
 
@@ -99,7 +99,7 @@ def apply_sweep_point(sweep: Sweep, sweep_point: SweepPoint, document: ScenarioD
         for path, value in sweep[axis_name].values_by_key_path(axis_name, option).items():
             *parents, last = path.split(".")
             section = reduce(_value_at_key, parents, changed)
-            section[_parse_key_or_list_index(section, last)] = deepcopy(value)
+            section[_parse_key_or_index(section, last)] = deepcopy(value)
     return changed
 
 
@@ -134,11 +134,11 @@ def _strategy_label_in_key_path(key_path: str) -> str | None:
 
 
 def _value_at_key(section: Any, key: str) -> Any:
-    return section[_parse_key_or_list_index(section, key)]
+    return section[_parse_key_or_index(section, key)]
 
 
-def _parse_key_or_list_index(section: Any, key: str) -> Any:
-    return int(key) if isinstance(section, list) else key
+def _parse_key_or_index(dict_or_list: Any, key_text: str) -> Any:
+    return int(key_text) if isinstance(dict_or_list, list) else key_text
 
 
 def _section_keys(section: Any) -> list[str]:

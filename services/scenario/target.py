@@ -10,7 +10,7 @@ from services.schema.component import FrozenRecord
 MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
-class MetricProperties(NamedTuple):
+class QualityMetricDefinition(NamedTuple):
     """Properties of an evaluation metric: loss functions, bound in a target (`at_least` or `at_most`), best value."""
 
     loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
@@ -25,12 +25,12 @@ class MetricProperties(NamedTuple):
         return bound <= self.best_value if self.bound_key == "at_least" else bound > self.best_value
 
 
-METRIC_PROPERTIES: Mapping[str, MetricProperties] = {
-    "accuracy": MetricProperties(("cross_entropy",), "at_least", 1.0),
-    "r2": MetricProperties(("mse",), "at_least", 1.0),
-    "mae": MetricProperties(("mse",), "at_most", 0.0),
-    "mse": MetricProperties(("mse",), "at_most", 0.0),
-    "loss": MetricProperties(("cross_entropy", "mse"), "at_most", 0.0),
+QUALITY_METRICS: Mapping[str, QualityMetricDefinition] = {
+    "accuracy": QualityMetricDefinition(("cross_entropy",), "at_least", 1.0),
+    "r2": QualityMetricDefinition(("mse",), "at_least", 1.0),
+    "mae": QualityMetricDefinition(("mse",), "at_most", 0.0),
+    "mse": QualityMetricDefinition(("mse",), "at_most", 0.0),
+    "loss": QualityMetricDefinition(("cross_entropy", "mse"), "at_most", 0.0),
 }
 
 
@@ -42,22 +42,22 @@ class QualityTarget(FrozenRecord):
     at_most: float | None = Field(None, description="bound of mae, mse or loss, which fall with quality")
 
     @model_validator(mode="after")
-    def _check_bound(self) -> Self:
-        properties = METRIC_PROPERTIES[self.metric]
+    def _check_bound_reachable(self) -> Self:
+        properties = QUALITY_METRICS[self.metric]
         declared_keys = [key for key in ("at_least", "at_most") if getattr(self, key) is not None]
         if declared_keys != [properties.bound_key]:
             raise ValueError(f"a target of {self.metric} needs {properties.bound_key} and no other bound")
-        if not properties.is_reachable_bound(self.bound):
+        if not properties.is_reachable_bound(self.required_value):
             raise ValueError(
-                f"no model reaches {self.metric} {properties.bound_key} {self.bound:g}; "
+                f"no model reaches {self.metric} {properties.bound_key} {self.required_value:g}; "
                 f"the best value is {properties.best_value:g}"
             )
         return self
 
     @property
-    def bound(self) -> float:
+    def required_value(self) -> float:
         """Metric value that the model has to reach: the declared `at_least` or `at_most`."""
-        return float(getattr(self, METRIC_PROPERTIES[self.metric].bound_key))
+        return float(getattr(self, QUALITY_METRICS[self.metric].bound_key))
 
     def is_reached(self, values_by_metric: Mapping[str, float]) -> bool:
         """Return whether the results of an evaluation (metric name -> value) reach this quality target."""
@@ -65,7 +65,7 @@ class QualityTarget(FrozenRecord):
 
     def is_reached_by(self, metric_value: float) -> bool:
         """Return whether a value of the metric reaches this quality target; NaN never does."""
-        return metric_value >= self.bound if self.at_least is not None else metric_value <= self.bound
+        return metric_value >= self.required_value if self.at_least is not None else metric_value <= self.required_value
 
     def __str__(self) -> str:
-        return f"{self.metric} {'≤' if self.at_least is None else '≥'} {self.bound:g}"
+        return f"{self.metric} {'≤' if self.at_least is None else '≥'} {self.required_value:g}"

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, model_validator
 from services.learning.datasets import AnyDataset, Dataset, LearningTask
 from services.learning.models import AnyModel
 from services.learning.optimisers import AnyOptimiser
-from services.scenario.target import METRIC_PROPERTIES, QualityTarget
+from services.scenario.target import QUALITY_METRICS, QualityTarget
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, raise_conflicts
 
@@ -31,11 +31,11 @@ class Workload(FrozenRecord):
     precision: Precision = Field("fp32", description="number format of parameters and gradients")
 
     @model_validator(mode="after")
-    def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts(self._conflicts_between_keys())
+    def _reject_field_conflicts(self) -> Self:
+        raise_conflicts(self._find_field_conflicts())
         return self
 
-    def _conflicts_between_keys(self) -> Iterator[KeyConflict]:
+    def _find_field_conflicts(self) -> Iterator[KeyConflict]:
         task, train_samples = learning_task_of(self.dataset)
         if (self.batch is None) == (self.batch_per_worker is None):
             problem = "one of batch (samples over all workers) and batch_per_worker is required"
@@ -48,8 +48,8 @@ class Workload(FrozenRecord):
             )
         if reason := self.model.unsupported_task_reason(task):
             yield KeyConflict(("model",), reason)
-        if self.target and task.loss not in METRIC_PROPERTIES[self.target.metric].loss_functions:
-            names = ", ".join(name for name, metric in METRIC_PROPERTIES.items() if task.loss in metric.loss_functions)
+        if self.target and task.loss not in QUALITY_METRICS[self.target.metric].loss_functions:
+            names = ", ".join(name for name, metric in QUALITY_METRICS.items() if task.loss in metric.loss_functions)
             yield KeyConflict(
                 ("target", "metric"),
                 f"{self.target.metric} does not apply to dataset {self.dataset.kind}; choose one of {names}",

@@ -13,7 +13,7 @@ class KeyConflict(NamedTuple):
     message: str  # what is wrong, and what is allowed
 
 
-class KeyConflictError(ValueError):
+class ScenarioKeyConflictError(ValueError):
     """Error that contains all conflicts of one record. Pydantic stores it as the cause of a validation error."""
 
     def __init__(self, conflicts: tuple[KeyConflict, ...]) -> None:
@@ -22,9 +22,9 @@ class KeyConflictError(ValueError):
 
 
 def raise_conflicts(conflicts: Iterable[KeyConflict]) -> None:
-    """Raise a KeyConflictError with all conflicts; do nothing if there are none."""
+    """Raise a ScenarioKeyConflictError with all conflicts; do nothing if there are none."""
     if found := tuple(conflicts):
-        raise KeyConflictError(found)
+        raise ScenarioKeyConflictError(found)
 
 
 def prepend_parent_key(parent_key: str | int, conflicts: Iterable[KeyConflict]) -> Iterator[KeyConflict]:

@@ -49,7 +49,7 @@ class ShaperRequestHandler:
             "laws": self.read_queue_delays,
             "listen": self.start_probe_receiver,
             "echoes": lambda peers, count, gap_s: {"round_trips_s": probe.measure_round_trips(peers, count, gap_s)},
-            "flood": self.send_flood,
+            "flood": self.send_probe_datagrams,
             "heard": self.measure_received_rates,
             "message": lambda address, size: {"seconds": probe.measure_message_seconds(address, size)},
             "stop_receiver": self.stop_probe_receiver,
@@ -64,7 +64,7 @@ class ShaperRequestHandler:
             OSError: a program of a change can't be started.
         """
         if request_name == "at":
-            return self._change_schedule.add(**arguments).result
+            return self._change_schedule.schedule_link_change(**arguments).result
         return partial(self.handlers[request_name], **arguments)
 
     def run_shell_script(self, script: str) -> Response:
@@ -124,7 +124,7 @@ class ShaperRequestHandler:
         self._receiver = None
         return {}
 
-    def send_flood(self, targets: dict[str, float], since: float, until: float) -> Response:
+    def send_probe_datagrams(self, targets: dict[str, float], since: float, until: float) -> Response:
         """Send datagrams to other nodes between two times of the monotonic clock; `targets` is address -> bit/s."""
         probe.send_flood(targets, since, until)
         return {}
@@ -157,13 +157,13 @@ def main() -> int:
         try:
             complete = handler.start_request(command, arguments)
         except Exception as error:  # noqa: BLE001 - reported in the response
-            complete = partial(_raise_error, error)
+            complete = partial(_raise_request_error, error)
         threading.Thread(target=_print_response, args=(request_id, complete), daemon=True).start()
     return 0
 
 
-def _raise_error(error: Exception) -> Response:
-    raise error
+def _raise_request_error(request_error: Exception) -> Response:
+    raise request_error
 
 
 def _print_response(request_id: int, get_response: Callable[[], Response]) -> None:

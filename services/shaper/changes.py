@@ -31,13 +31,13 @@ class ScheduledLinkChange:
         self._processes = [(_start_program(command), input_text) for command, input_text in programs]
         self._delays = delays
 
-    def apply(self, send_to_delay_line: Callable[[dict[str, Any]], object]) -> None:
+    def apply_at_scheduled_time(self, send_delay_settings: Callable[[dict[str, Any]], object]) -> None:
         """Wait for the time of this link change, apply it, and wait until its programs have ended."""
         while time.monotonic() < self.moment:
             pass
         try:
             if self._delays:
-                send_to_delay_line(self._delays)
+                send_delay_settings(self._delays)
             for process, input_text in self._processes:
                 _write_input(process, input_text)
             errors = [_wait_for_exit(process) for process, _ in self._processes]
@@ -70,7 +70,7 @@ class LinkChangeSchedule:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def add(
+    def schedule_link_change(
         self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
     ) -> "Future[Response]":
         """Schedule a link change for a time of the monotonic clock, and return a future with the response.
@@ -107,7 +107,7 @@ class LinkChangeSchedule:
         reduce_wakeup_latency()
         while True:
             change = self._wait_for_next_change()
-            change.apply(self._send_delays)
+            change.apply_at_scheduled_time(self._send_delays)
             with self._changed:
                 self._is_applying, self._last_applied = False, change.number
                 self._changed.notify_all()

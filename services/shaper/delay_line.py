@@ -63,24 +63,24 @@ class PacketDelayQueue:
         self.delays_s, self.loss_draws, self.description = queue.delays_s, queue.loss_draws, queue.description
 
 
-def make_delay_queue(queue_number: int, queue_description: dict[str, Any], oversleep_s: float) -> PacketDelayQueue:
-    """Return a packet queue with the delay and loss that `queue_description` (a `NetworkPath` and a seed) describes."""
-    if not queue_description["path"]["jitters"] and not queue_description["path"]["losses"]:
-        delay_s = float(queue_description["path"]["delay_s"])
-        return PacketDelayQueue(queue_number, repeat(delay_s), wake_early_s=oversleep_s, description=queue_description)
+def make_packet_delay_queue(queue_number: int, queue_settings: dict[str, Any], wake_early_s: float) -> PacketDelayQueue:
+    """Return a packet queue with the delay and loss that `queue_settings` (a `NetworkPath` and a seed) describes."""
+    if not queue_settings["path"]["jitters"] and not queue_settings["path"]["losses"]:
+        delay_s = float(queue_settings["path"]["delay_s"])
+        return PacketDelayQueue(queue_number, repeat(delay_s), wake_early_s=wake_early_s, description=queue_settings)
     from services.cluster.network import NetworkPath  # noqa: PLC0415 - a third of a second that most delay lines can save
 
-    path, seed = NetworkPath.model_validate(queue_description["path"]), queue_description["seed"]
+    path, seed = NetworkPath.model_validate(queue_settings["path"]), queue_settings["seed"]
     loss_draws = tuple(loss.iter_packet_losses(Random(f"{seed} loss {k}")) for k, loss in enumerate(path.losses))
     return PacketDelayQueue(
-        queue_number, path.iter_one_way_delays_s(Random(f"{seed} delay")), loss_draws, oversleep_s, queue_description
+        queue_number, path.iter_one_way_delays_s(Random(f"{seed} delay")), loss_draws, wake_early_s, queue_settings
     )
 
 
 def main() -> int:
-    """Delay packets until the input ends; input lines add queues, change queues or request their descriptions."""
+    """Delay packets until the input ends; input lines add queues, change queues or request their settings."""
     reduce_wakeup_latency()
-    wake_early_s, netlink = _measure_oversleep_s(), nfqueue.open_netlink_socket()
+    wake_early_s, netlink = _measure_sleep_overrun_s(), nfqueue.open_netlink_socket()
     queues: dict[int, PacketDelayQueue] = {}
     unfinished_line = b""
     while True:
@@ -97,15 +97,15 @@ def main() -> int:
                 return 0
             *lines, unfinished_line = unfinished_line.split(b"\n")
             for line in lines:
-                _handle_queue_request(netlink, queues, json.loads(line), wake_early_s)
+                _handle_settings_request(netlink, queues, json.loads(line), wake_early_s)
 
 
-def _seconds_to_next_packet(queues: dict[int, PacketDelayQueue]) -> float | None:
-    due_times_s = [queue.next_due_s for queue in queues.values() if queue.next_due_s is not None]
+def _seconds_to_next_packet(delay_queues: dict[int, PacketDelayQueue]) -> float | None:
+    due_times_s = [queue.next_due_s for queue in delay_queues.values() if queue.next_due_s is not None]
     return max(0.0, min(due_times_s) - time.monotonic()) if due_times_s else None
 
 
-def _receive_packets(netlink_socket: Any, queues: dict[int, PacketDelayQueue], now_s: float) -> None:
+def _receive_packets(netlink_socket: Any, delay_queues: dict[int, PacketDelayQueue], now_s: float) -> None:
     """Read the packets that have arrived, at most `MAX_RECEIVED_AT_ONCE`: packets that are due must not wait longer."""
     drop_verdicts = []
     for _ in range(MAX_RECEIVED_AT_ONCE):
@@ -115,39 +115,45 @@ def _receive_packets(netlink_socket: Any, queues: dict[int, PacketDelayQueue], n
             break
         if packet := nfqueue.parse_packet_message(message):
             queue_number, packet_number = packet
-            drop_verdicts.append(queues[queue_number].add_packet(now_s, packet_number))
+            drop_verdicts.append(delay_queues[queue_number].add_packet(now_s, packet_number))
     if verdicts := b"".join(drop_verdicts):
         netlink_socket.send(verdicts)
 
 
-def _handle_queue_request(
-    netlink_socket: Any, queues: dict[int, PacketDelayQueue], request: dict[str, Any] | list[str], oversleep_s: float
+def _handle_settings_request(
+    netlink_socket: Any,
+    delay_queues: dict[int, PacketDelayQueue],
+    settings_or_numbers: dict[str, Any] | list[str],
+    wake_early_s: float,
 ) -> None:
     """Handle one input line: a mapping (number -> settings) sets up queues; a list requests their settings."""
-    if isinstance(request, dict):
-        _apply_queue_descriptions(netlink_socket, queues, request, oversleep_s)
+    if isinstance(settings_or_numbers, dict):
+        _set_up_delay_queues(netlink_socket, delay_queues, settings_or_numbers, wake_early_s)
         response = {}
     else:
-        response = {key: queues[int(key)].description for key in request if int(key) in queues}
+        response = {key: delay_queues[int(key)].description for key in settings_or_numbers if int(key) in delay_queues}
     sys.stdout.write(json.dumps(response) + "\n")
     sys.stdout.flush()
 
 
-def _apply_queue_descriptions(
-    netlink_socket: Any, queues: dict[int, PacketDelayQueue], description_by_queue: dict[str, Any], oversleep_s: float
+def _set_up_delay_queues(
+    netlink_socket: Any,
+    delay_queues: dict[int, PacketDelayQueue],
+    settings_by_queue: dict[str, Any],
+    wake_early_s: float,
 ) -> None:
-    """Create packet queues, or change settings of existing ones; `description_by_queue` is by queue number."""
-    for key, description in description_by_queue.items():
+    """Create packet queues, or change settings of existing ones; `settings_by_queue` is by queue number."""
+    for key, settings in settings_by_queue.items():
         number = int(key)
-        queue = make_delay_queue(number, description, oversleep_s)
-        if number in queues:
-            queues[number].copy_settings_from(queue)
+        queue = make_packet_delay_queue(number, settings, wake_early_s)
+        if number in delay_queues:
+            delay_queues[number].copy_settings_from(queue)
         else:
-            queues[number] = queue
+            delay_queues[number] = queue
             netlink_socket.send(nfqueue.encode_queue_binding(number))
 
 
-def _measure_oversleep_s() -> float:
+def _measure_sleep_overrun_s() -> float:
     """Return by how many seconds even the most punctual sleep of this process ends late.
 
     The least of several sleeps, because most sleeps on a busy host measure the load of the host.

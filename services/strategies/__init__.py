@@ -13,11 +13,11 @@ from pydantic import Field
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     Gradient,
+    PhasesAndSwitch,
     ScenarioSizes,
     SinglePhaseStrategy,
     StepResult,
     Strategy,
-    TrainingPhases,
     WorkerAlgorithm,
     WorkerContext,
 )
@@ -40,6 +40,7 @@ __all__ = [
     "Gradient",
     "LocalSgd",
     "ParameterServer",
+    "PhasesAndSwitch",
     "ScenarioSizes",
     "SinglePhaseStrategy",
     "SingleWorker",
@@ -47,7 +48,6 @@ __all__ = [
     "Strategy",
     "StrategySwitch",
     "SyncSwitch",
-    "TrainingPhases",
     "WorkerAlgorithm",
     "WorkerContext",
 ]

@@ -12,12 +12,12 @@ from services.collectives.base import RankPair
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
-from services.runtime.run_log import StepTimes
+from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
     BytesPerStep,
-    ExchangeProperties,
+    ExchangePattern,
     Gradient,
     ScenarioSizes,
     SinglePhaseStrategy,
@@ -39,13 +39,13 @@ class AllReduce(SinglePhaseStrategy):
     collective: AnyCollective = Field(default=Ring(), description="algorithm that sums the gradients")
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if self.compress.init_state(1) is not None:
             why = "all_reduce adds vectors at every hop, so it needs a compressor without state"
             yield KeyConflict((), f"{why}; compressor {self.compress.kind} has state")
         elif reason := self.collective.unsupported_rank_count_reason(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        if conflict := self.collective.key_conflict_with_model(scenario_sizes.array_sizes):
+        if conflict := self.collective.find_model_conflict(scenario_sizes.array_sizes):
             key, why = conflict
             yield KeyConflict(("collective", key), why)
         if self.collective.needs_link_rates and not scenario_sizes.has_link_rates:
@@ -55,7 +55,7 @@ class AllReduce(SinglePhaseStrategy):
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        collectives = self.collective.candidate_collectives(network_and_model_sizes)
+        collectives = self.collective.list_auto_candidates(network_and_model_sizes)
         candidates = [self.model_copy(update={"collective": collective}) for collective in collectives]
         if len(candidates) == 1:
             return candidates[0], {}
@@ -64,13 +64,13 @@ class AllReduce(SinglePhaseStrategy):
         kinds = [str(candidate.collective.kind) for candidate in candidates]
         return fastest, dict(zip(kinds, exchange_s, strict=True))
 
-    def exchange_properties(self) -> ExchangeProperties:
-        return ExchangeProperties(compressor=self.compress)
+    def describe_worker_exchange(self) -> ExchangePattern:
+        return ExchangePattern(compressor=self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
         return self.collective.plan_transfers(worker_count)
 
-    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+    def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         sent = self.collective_schedule(worker_count).payload_bytes_by_rank(
             worker_count, parameter_count, lambda size: self.compress.compressed_size_bytes(size, dtype)
         )
@@ -84,9 +84,13 @@ class AllReduce(SinglePhaseStrategy):
         """
         ranks, schedule = len(cost_model.workers), self.collective_schedule(len(cost_model.workers))
         size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
-        flows = {edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.rank_pairs}
+        flows = {
+            edge: (cost_model.workers[edge[0]], cost_model.workers[edge[1]]) for edge in schedule.sending_rank_pairs
+        }
         transfer_s = self.collective.all_reduce_time_s(ranks, size_bytes, 0.0, _seconds_per_byte(schedule, cost_model))
-        waits_s = schedule.critical_path_latency_s({edge: cost_model.latency_s([flow]) for edge, flow in flows.items()})
+        waits_s = schedule.critical_path_latency_s(
+            {edge: cost_model.max_latency_s([flow]) for edge, flow in flows.items()}
+        )
         hidden_s = self._latency_hidden_by_transfer_s(schedule, cost_model, transfer_s, waits_s)
         return StepTimePrediction(
             compute_s=cost_model.kth_fastest_compute_s(ranks),
@@ -105,7 +109,7 @@ class AllReduce(SinglePhaseStrategy):
         piece_bytes = schedule.max_message_bytes(vector_bytes, *cost_model.message_lengths)
         return self.collective.latency_hidden_by_transfer_s(ranks, vector_bytes, piece_bytes, transfer_s, latency_s)
 
-    def worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
+    def create_worker_algorithm(self, worker_context: WorkerContext) -> "AllReduceWorker":
         return AllReduceWorker(worker_context, self.compress)
 
 
@@ -127,16 +131,16 @@ class AllReduceWorker(WorkerAlgorithm):
         return replicated
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, worker_state: WorkerState, step_timer: StepTimer
     ) -> StepResult:
         context = self.context
-        with step_times.measure_phase("exchange"):
+        with step_timer.measure_phase("exchange"):
             own = context.device.to_host(gradient.mean)
             mean = own * own.dtype.type(gradient.samples / context.batch_size(step))
             schedule, compressor = context.schedule, self.compressor
             await all_reduce(context.transport, context.workers, context.rank, schedule, step, mean, compressor)
-        with step_times.measure_phase("update"):
-            return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), state))
+        with step_timer.measure_phase("update"):
+            return StepResult(*context.optimiser.update_params(params, context.device.to_device(mean), worker_state))
 
 
 def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:
@@ -151,12 +155,18 @@ def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> floa
         workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links, compute_s=0.0
     )
     transfer_s = equal_transfer_s = 0.0
-    for load, rounds in Counter(_bytes_by_flow(load, workers) for load in schedule.relative_rank_pair_loads).items():
+    for load, rounds in Counter(
+        _list_bytes_by_node_pair(load, workers) for load in schedule.relative_payload_sizes
+    ).items():
         transfer_s += rounds * cost_model.transfer_s(load)
         equal_transfer_s += rounds * equal.transfer_s(load)
     return transfer_s / equal_transfer_s if equal_transfer_s else 0.0
 
 
-def _bytes_by_flow(rank_pair_bytes: Mapping[RankPair, int], names: Sequence[str]) -> tuple[tuple[Flow, int], ...]:
+def _list_bytes_by_node_pair(
+    rank_pair_bytes: Mapping[RankPair, int], node_names: Sequence[str]
+) -> tuple[tuple[Flow, int], ...]:
     """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
-    return tuple(sorted(((names[source], names[target]), size) for (source, target), size in rank_pair_bytes.items()))
+    return tuple(
+        sorted(((node_names[source], node_names[target]), size) for (source, target), size in rank_pair_bytes.items())
+    )

@@ -16,8 +16,8 @@ from services.compressors import Compressor, IdentityCompressor
 from services.learning.layout import VectorRange
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.server_algorithm import ServerAlgorithm
-from services.runtime.device import Device
-from services.runtime.run_log import StepTimes
+from services.runtime.device import ComputeDevice
+from services.runtime.run_log import StepTimer
 from services.runtime.transport import Transport
 from services.schema.arrays import Vector
 from services.schema.component import ScenarioComponent
@@ -25,7 +25,7 @@ from services.schema.conflicts import KeyConflict
 from services.strategies.cost_model import CostModel, StepTimePrediction
 
 if TYPE_CHECKING:
-    from services.strategies.switching.switch import PhaseSwitch
+    from services.strategies.switching.switch import TrainingPhaseSwitch
 
 WorkerState: TypeAlias = Any  # state of a worker algorithm between steps
 IDENTITY_COMPRESSOR = IdentityCompressor()
@@ -65,7 +65,7 @@ class WorkerContext:
     shards: Sequence[VectorRange]  # of the parameter vector
     schedule: TransferSchedule  # of the collective
     optimiser: AnyOptimiser
-    device: Device
+    device: ComputeDevice
     transport: Transport
     batch_size: Callable[[int], int]  # samples of all workers in a step
 
@@ -98,11 +98,11 @@ def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
 
 
 @dataclass(frozen=True)
-class TrainingPhases:
+class PhasesAndSwitch:
     """Training phases of a strategy: one phase, or two phases with a strategy switch between them."""
 
     first: "SinglePhaseStrategy"
-    switch: "PhaseSwitch | None" = None
+    switch: "TrainingPhaseSwitch | None" = None
 
     def __iter__(self) -> Iterator["SinglePhaseStrategy"]:
         yield self.first
@@ -128,7 +128,7 @@ class TrainingPhases:
 class Strategy(ScenarioComponent, ABC):
     """Base class of a strategy as declared in a scenario: validation, network-dependent values, training phases."""
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
         """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
         yield from ()
 
@@ -145,12 +145,12 @@ class Strategy(ScenarioComponent, ABC):
         return self, {}
 
     @abstractmethod
-    def training_phases(self) -> TrainingPhases:
+    def training_phases(self) -> PhasesAndSwitch:
         """Return the training phases of this strategy."""
 
 
 @dataclass(frozen=True)
-class ExchangeProperties:
+class ExchangePattern:
     """Properties of a training phase that are the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
@@ -162,12 +162,12 @@ class ExchangeProperties:
 class SinglePhaseStrategy(Strategy):
     """Base class of a strategy with one training phase; used for a whole run, or before or after a strategy switch."""
 
-    def training_phases(self) -> TrainingPhases:
-        return TrainingPhases(self)
+    def training_phases(self) -> PhasesAndSwitch:
+        return PhasesAndSwitch(self)
 
-    def exchange_properties(self) -> ExchangeProperties:
+    def describe_worker_exchange(self) -> ExchangePattern:
         """Return the properties of this training phase that are the same on every cluster."""
-        return ExchangeProperties()
+        return ExchangePattern()
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
         """Return the optimiser with the learning rate of this training phase; by default the declared optimiser."""
@@ -178,7 +178,7 @@ class SinglePhaseStrategy(Strategy):
         return TransferSchedule()
 
     @abstractmethod
-    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+    def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
         """Return the payload bytes that each node sends in one step, for a parameter vector of this length and type."""
 
     @abstractmethod
@@ -190,7 +190,7 @@ class SinglePhaseStrategy(Strategy):
         return None
 
     @abstractmethod
-    def worker_algorithm(self, worker_context: WorkerContext) -> "WorkerAlgorithm":
+    def create_worker_algorithm(self, worker_context: WorkerContext) -> "WorkerAlgorithm":
         """Return the algorithm that a worker runs."""
 
 
@@ -201,7 +201,7 @@ class WorkerAlgorithm(ABC):
     context: WorkerContext
 
     @property
-    def vector_receiver_names(self) -> tuple[str, ...]:
+    def receiver_names(self) -> tuple[str, ...]:
         """Names of the nodes to which this worker sends gradients or parameters."""
         ranks = self.context.schedule.target_ranks(self.context.rank)
         return tuple(self.context.workers[rank] for rank in sorted(ranks))
@@ -226,15 +226,15 @@ class WorkerAlgorithm(ABC):
 
     @abstractmethod
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: WorkerState, step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, worker_state: WorkerState, step_timer: StepTimer
     ) -> StepResult:
         """Exchange the gradient or the parameters with other nodes, and return the updated parameters.
 
-        The durations of the step phases exchange, wait and update are added to the step times.
+        The durations of the step phases exchange, wait and update are added to `step_timer`.
         """
 
-    async def exchange_result_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:  # noqa: B027 - most exchange every step
-        """Exchange the result of the steps since the last exchange, because this worker leaves the run at `step`."""
+    async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:  # noqa: B027 - most exchange every step
+        """Exchange the result of the steps since the last exchange, because this worker leaves at `leave_step`."""
 
-    async def announce_leaving(self, step: int) -> None:  # noqa: B027 - most are not waited for
-        """Inform other nodes that this worker leaves the run, so that they wait for no message of it from `step` on."""
+    async def announce_leaving(self, leave_step: int) -> None:  # noqa: B027 - most are not waited for
+        """Inform other nodes that this worker leaves, so that they wait for no message of it from `leave_step` on."""

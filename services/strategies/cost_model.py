@@ -8,10 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from services.cluster.device_profiles import AnyVariation
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
-from services.parameter_server.order_statistics import Cdf, expected_round_s
+from services.parameter_server.order_statistics import Cdf, simulate_mean_round_s
 from services.schema.component import FrozenRecord
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
@@ -35,9 +35,9 @@ class CostModel(FrozenRecord):
     worker_compute_s: tuple[float, ...] = ()  # compute time of one step by rank; empty: all equal `compute_s`
     variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
 
-    def concurrent_transfer_s(self, flows: Collection[Flow], bytes_per_flow: float) -> float:
+    def concurrent_transfer_s(self, sender_receiver_pairs: Collection[Flow], bytes_per_pair: float) -> float:
         """Return the transfer time in seconds if all node pairs start together and send equally many bytes each."""
-        return self.transfer_s([(flow, bytes_per_flow) for flow in flows])
+        return self.transfer_s([(flow, bytes_per_pair) for flow in sender_receiver_pairs])
 
     def transfer_s(self, flows_with_bytes: Iterable[FlowBytes]) -> float:
         """Return the seconds in which flows that start together transfer their bytes: the time of the busiest link."""
@@ -56,7 +56,7 @@ class CostModel(FrozenRecord):
     def _link_s_per_byte(self, link: LinkId) -> float:
         direction, name = link
         if isinstance(name, int):
-            return 1 / goodput_bytes_per_s(self.network.shared_links[name].rate_bps)
+            return 1 / to_goodput_bytes_per_s(self.network.shared_links[name].rate_bps)
         return self.uplink_s_per_byte[name] if direction == "up" else self.downlink_s_per_byte[name]
 
     @property
@@ -85,12 +85,12 @@ class CostModel(FrozenRecord):
             return sorted(declared)[kth - 1]
         varied = list(zip(declared, self.variations, strict=True))
         cdfs = {worker: _cdf_of_compute_time(*worker) for worker in varied}  # equal workers share one function
-        return expected_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
+        return simulate_mean_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
 
-    def latency_s(self, parallel_flows: Collection[Flow]) -> float:
+    def max_latency_s(self, sender_receiver_pairs: Collection[Flow]) -> float:
         """Return the largest latency from sender to receiver of any flow, in seconds, with the host's own latency."""
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
-        return self.alpha_s + max((delays.get(flow, 0.0) for flow in parallel_flows), default=0.0)
+        return self.alpha_s + max((delays.get(flow, 0.0) for flow in sender_receiver_pairs), default=0.0)
 
 
 def _cdf_of_compute_time(mean_s: float, distribution: AnyVariation | None) -> Cdf:
@@ -134,15 +134,15 @@ class StepTimePrediction(FrozenRecord):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def training_s(self, step_count: int, worker_batch_weights: Sequence[int]) -> float:
+    def predict_training_s(self, step_count: int, worker_batch_shares: Sequence[int]) -> float:
         """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
 
-        Each worker computes its share, given by `worker_batch_weights`. In asynchronous training a fast worker
+        Each worker computes its share, given by `worker_batch_shares`. In asynchronous training a fast worker
         computes more than its share.
         """
-        steps_s = self.steps_s or (self.step_s,) * len(worker_batch_weights)
+        steps_s = self.steps_s or (self.step_s,) * len(worker_batch_shares)
         if not all(steps_s):
             return 0.0
-        shares_per_s = sum(share / step_s for share, step_s in zip(worker_batch_weights, steps_s, strict=True))
-        batches_per_s = shares_per_s / sum(worker_batch_weights)
+        shares_per_s = sum(share / step_s for share, step_s in zip(worker_batch_shares, steps_s, strict=True))
+        batches_per_s = shares_per_s / sum(worker_batch_shares)
         return step_count / (batches_per_s * self.counted)

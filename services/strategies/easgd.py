@@ -15,10 +15,10 @@ from pydantic import Field, PositiveInt
 from services.learning.optimisers import AnyOptimiser, OptimiserState
 from services.parameter_server.synchronisers import Asp, Bsp
 from services.parameter_server.update_rules import ElasticAveragingRule, elastic_averaging_move
-from services.runtime.run_log import StepTimes
+from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
-from services.strategies.base import ExchangeProperties, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.base import ExchangePattern, Gradient, ScenarioSizes, StepResult, WorkerContext
 from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -40,17 +40,17 @@ class Easgd(ServerBasedStrategy):
         None, ge=0, lt=1, description="strength α of the coupling between worker and centre; default: 0.9 / workers"
     )
 
-    def exchange_properties(self) -> ExchangeProperties:
-        return ExchangeProperties(is_synchronous=False, exchange_period=self.period)
+    def describe_worker_exchange(self) -> ExchangePattern:
+        return ExchangePattern(is_synchronous=False, exchange_period=self.period)
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from super().scenario_conflicts(scenario_sizes)
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from super().find_scenario_conflicts(scenario_sizes)
         if self.period > scenario_sizes.steps:
             yield KeyConflict(
                 ("period",), f"period ({self.period}) is longer than the run ({scenario_sizes.steps} steps)"
             )
 
-    def _strategy_key_conflict(self, worker_count: int) -> str | None:
+    def _explain_key_conflict(self, worker_count: int) -> str | None:
         if not isinstance(self.synchrony, Bsp | Asp):
             return f"easgd supports synchrony bsp or asp, not {self.synchrony.kind}"
         if isinstance(self.synchrony, Bsp) and worker_count * self._moving_rate_or_default(worker_count) > 1:
@@ -58,7 +58,7 @@ class Easgd(ServerBasedStrategy):
                 f"moving_rate is too large: {worker_count} workers move the centre together; "
                 f"with synchrony bsp it may be at most 1/{worker_count}"
             )
-        return super()._strategy_key_conflict(worker_count)
+        return super()._explain_key_conflict(worker_count)
 
     def _moving_rate_or_default(self, worker_count: int) -> float:
         """Return the moving rate α of elastic averaging: as declared, or by default β/n for n workers, with β = 0.9."""
@@ -67,13 +67,13 @@ class Easgd(ServerBasedStrategy):
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
         return ElasticAveragingRule(params, self._moving_rate_or_default(worker_count))
 
-    def worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
+    def create_worker_algorithm(self, worker_context: WorkerContext) -> "EasgdWorker":
         moving_rate = self._moving_rate_or_default(len(worker_context.workers))
-        return EasgdWorker(worker_context, self.exchange_properties().compressor, self.period, moving_rate)
+        return EasgdWorker(worker_context, self.describe_worker_exchange().compressor, self.period, moving_rate)
 
 
 @dataclass(frozen=True)
-class EasgdState:
+class EasgdWorkerState:
     """State of an EASGD worker between steps."""
 
     optimiser_state: OptimiserState  # of its own optimiser
@@ -91,37 +91,41 @@ class EasgdWorker(PushPullWorker):
     period: int
     moving_rate: float  # α
 
-    def initial_state(self, params: Vector) -> EasgdState:
-        return EasgdState(self.context.optimiser.init_state(params), self.initial_shard_states(), params)
+    def initial_state(self, params: Vector) -> EasgdWorkerState:
+        return EasgdWorkerState(self.context.optimiser.init_state(params), self.make_initial_push_states(), params)
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: EasgdState, step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, worker_state: EasgdWorkerState, step_timer: StepTimer
     ) -> StepResult:
-        with step_times.measure_phase("update"):
-            params, optimiser_state = self.context.optimiser.update_params(params, gradient.mean, state.optimiser_state)
+        with step_timer.measure_phase("update"):
+            params, optimiser_state = self.context.optimiser.update_params(
+                params, gradient.mean, worker_state.optimiser_state
+            )
         other_samples = self.context.batch_size(step) - gradient.samples
         local = replace(
-            state,
+            worker_state,
             optimiser_state=optimiser_state,
-            unsent_samples=state.unsent_samples + gradient.samples,
-            pending_samples=state.pending_samples if state.samples else state.pending_samples + other_samples,
+            unsent_samples=worker_state.unsent_samples + gradient.samples,
+            pending_samples=worker_state.pending_samples
+            if worker_state.samples
+            else worker_state.pending_samples + other_samples,
         )
         if (step + 1) % self.period == 0:
-            return await self._elastic_update(step // self.period, params, local, step_times)
+            return await self._exchange_with_centre(step // self.period, params, local, step_timer)
         samples = local.samples + local.unsent_samples
         return StepResult(params, local, None, samples, local.pending_samples, local.centre)
 
-    async def _elastic_update(
-        self, push_number: int, params: Vector, worker_state: EasgdState, step_times: StepTimes
+    async def _exchange_with_centre(
+        self, push_number: int, params: Vector, worker_state: EasgdWorkerState, step_timer: StepTimer
     ) -> StepResult:
         """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
-        replies = await self.push_and_await_replies(
-            push_number, params, worker_state.unsent_samples, worker_state.shard_states, step_times
+        replies = await self.exchange_with_shards(
+            push_number, params, worker_state.unsent_samples, worker_state.shard_states, step_timer
         )
-        with step_times.measure_phase("update"):
+        with step_timer.measure_phase("update"):
             centre = self.context.device.to_device(replies.vector)
             moved = elastic_averaging_move(self.moving_rate, params, centre)
-            worker_state = EasgdState(
+            worker_state = EasgdWorkerState(
                 worker_state.optimiser_state,
                 replies.shard_states,
                 centre + moved,
@@ -131,9 +135,11 @@ class EasgdWorker(PushPullWorker):
         staleness, samples, pending_samples = replies.staleness, replies.samples, replies.pending_samples
         return StepResult(params - moved, worker_state, staleness, samples, pending_samples, worker_state.centre)
 
-    async def exchange_result_before_leaving(self, step: int, step_result: StepResult, step_times: StepTimes) -> None:
-        if step % self.period:  # even without samples since the last exchange: servers expect every push number
-            await self._elastic_update(step // self.period, step_result.params, step_result.state, step_times)
+    async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:
+        if leave_step % self.period:  # even without samples since the last exchange: servers expect every push number
+            await self._exchange_with_centre(
+                leave_step // self.period, step_result.params, step_result.state, step_timer
+            )
 
-    async def announce_leaving(self, step: int) -> None:
-        await super().announce_leaving(-(-step // self.period))
+    async def announce_leaving(self, leave_step: int) -> None:
+        await super().announce_leaving(-(-leave_step // self.period))

@@ -14,13 +14,13 @@ from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, Tran
 from services.collectives.execution.executor import all_reduce
 from services.compressors import AnyCompressor, Compressor, IdentityCompressor
 from services.learning.optimisers import OptimiserState
-from services.runtime.run_log import StepTimes
+from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.all_reduce import AllReduce
 from services.strategies.base import (
     BytesPerStep,
-    ExchangeProperties,
+    ExchangePattern,
     Gradient,
     ScenarioSizes,
     SinglePhaseStrategy,
@@ -46,12 +46,12 @@ class LocalSgd(SinglePhaseStrategy):
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of vectors sent at every hop")
 
     @property
-    def _averaging_all_reduce(self) -> AllReduce:
+    def _averaging_strategy(self) -> AllReduce:
         """All-reduce strategy that averages the parameters of the workers."""
         return AllReduce(collective=self.collective, compress=self.compress)
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from self._averaging_all_reduce.scenario_conflicts(scenario_sizes)
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from self._averaging_strategy.find_scenario_conflicts(scenario_sizes)
         steps = scenario_sizes.steps_per_epoch
         if steps % self.period:
             divisors = ", ".join(str(period) for period in range(1, steps + 1) if not steps % period)
@@ -61,18 +61,18 @@ class LocalSgd(SinglePhaseStrategy):
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        resolved, exchange_s = self._averaging_all_reduce.resolve_auto_collective(network_and_model_sizes, cost_model)
+        resolved, exchange_s = self._averaging_strategy.resolve_auto_collective(network_and_model_sizes, cost_model)
         strategy = self.model_copy(update={"collective": resolved.collective})
         return strategy, {kind: seconds / self.period for kind, seconds in exchange_s.items()}
 
-    def exchange_properties(self) -> ExchangeProperties:
-        return ExchangeProperties(exchange_period=self.period, compressor=self.compress)
+    def describe_worker_exchange(self) -> ExchangePattern:
+        return ExchangePattern(exchange_period=self.period, compressor=self.compress)
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:
-        return self._averaging_all_reduce.collective_schedule(worker_count)
+        return self._averaging_strategy.collective_schedule(worker_count)
 
-    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        exchange = self._averaging_all_reduce.bytes_per_step(worker_count, parameter_count, dtype)
+    def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+        exchange = self._averaging_strategy.sent_bytes_per_step(worker_count, parameter_count, dtype)
         return BytesPerStep(workers=tuple(average_bytes_per_step(int(size), self.period) for size in exchange.workers))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
@@ -80,13 +80,13 @@ class LocalSgd(SinglePhaseStrategy):
 
         The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
         """
-        exchange = self._averaging_all_reduce.predict_step_time(cost_model)
+        exchange = self._averaging_strategy.predict_step_time(cost_model)
         formula = exchange.formula.removeprefix("t_c + ")
         return StepTimePrediction(
             compute_s=exchange.compute_s, exchange_s=exchange.exchange_s / self.period, formula=f"t_c + ({formula})/τ"
         )
 
-    def worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
+    def create_worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
         return LocalSgdWorker(worker_context, self.period, self.compress)
 
 
@@ -110,16 +110,18 @@ class LocalSgdWorker(WorkerAlgorithm):
         return LocalSgdState(self.context.optimiser.init_state(params))
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: LocalSgdState, step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, worker_state: LocalSgdState, step_timer: StepTimer
     ) -> StepResult:
         context = self.context
-        with step_times.measure_phase("update"):
-            params, optimiser_state = context.optimiser.update_params(params, gradient.mean, state.optimiser_state)
-        own_samples = state.own_samples + gradient.samples
-        all_samples = state.all_samples + context.batch_size(step)
+        with step_timer.measure_phase("update"):
+            params, optimiser_state = context.optimiser.update_params(
+                params, gradient.mean, worker_state.optimiser_state
+            )
+        own_samples = worker_state.own_samples + gradient.samples
+        all_samples = worker_state.all_samples + context.batch_size(step)
         if (step + 1) % self.period:
             return StepResult(params, LocalSgdState(optimiser_state, own_samples, all_samples))
-        with step_times.measure_phase("exchange"):
+        with step_timer.measure_phase("exchange"):
             host = context.device.to_host(params)
             mean = host * host.dtype.type(own_samples / all_samples)
             number, schedule, compressor = step // self.period, context.schedule, self.compressor

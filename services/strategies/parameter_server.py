@@ -15,10 +15,10 @@ from services.parameter_server.compensation import AnyDelayCompensation, NoCompe
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.staleness import AnyStalenessWeighting, UniformWeighting
 from services.parameter_server.update_rules import GradientUpdateRule
-from services.runtime.run_log import StepTimes
+from services.runtime.run_log import StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.schema.conflicts import KeyConflict
-from services.strategies.base import ExchangeProperties, Gradient, ScenarioSizes, StepResult, WorkerContext
+from services.strategies.base import ExchangePattern, Gradient, ScenarioSizes, StepResult, WorkerContext
 from services.strategies.push_pull import PushPullWorker, PushState
 from services.strategies.server_based import ServerBasedStrategy
 
@@ -45,47 +45,47 @@ class ParameterServer(ServerBasedStrategy):
     def _staleness_weighting(self) -> AnyStalenessWeighting:
         return self.staleness
 
-    def exchange_properties(self) -> ExchangeProperties:
-        is_synchronous = self.synchrony.worker_wait_rules().is_synchronous
-        return ExchangeProperties(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
+    def describe_worker_exchange(self) -> ExchangePattern:
+        is_synchronous = self.synchrony.describe_worker_sync().is_synchronous
+        return ExchangePattern(is_synchronous, workers_run_optimiser=False, compressor=self.compress)
 
-    def _strategy_key_conflict(self, worker_count: int) -> str | None:
-        if self._scales_rate_by_gradient_count(worker_count) and self.staleness.divides_lr_by_worker_count:
+    def _explain_key_conflict(self, worker_count: int) -> str | None:
+        if self._scales_lr_by_gradients(worker_count) and self.staleness.divides_lr_by_worker_count:
             return (
                 f"staleness {self.staleness.kind} divides the rate by {worker_count} on average, and rate per_sample "
                 "does so again; write rate: as_given, or staleness none, exponential or cut_off"
             )
-        return super()._strategy_key_conflict(worker_count)
+        return super()._explain_key_conflict(worker_count)
 
-    def _scales_rate_by_gradient_count(self, worker_count: int) -> bool:
+    def _scales_lr_by_gradients(self, worker_count: int) -> bool:
         """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
-        algorithm, properties = self.server_algorithm(), self.synchrony.worker_wait_rules()
+        algorithm, properties = self.server_algorithm(), self.synchrony.describe_worker_sync()
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
-        return self.rate == "per_sample" and fewest < algorithm.gradient_worker_count(worker_count)
+        return self.rate == "per_sample" and fewest < algorithm.count_gradient_workers(worker_count)
 
-    def second_phase_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def find_post_switch_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts that forbid this strategy as the second phase of a strategy switch.
 
         The switch determines the learning rate and may add servers, so other conditions hold than for a whole run.
         """
-        if reason := self._invalid_second_phase_reason(scenario_sizes.workers):
+        if reason := self._explain_unusable_after_switch(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        yield from self._empty_shard_conflicts(scenario_sizes)
+        yield from self._find_shard_count_conflicts(scenario_sizes)
 
-    def _invalid_second_phase_reason(self, worker_count: int) -> str | None:
-        if reason := self.placement.invalid_after_switch_reason(worker_count, self.servers):
+    def _explain_unusable_after_switch(self, worker_count: int) -> str | None:
+        if reason := self.placement.explain_switch_conflict(worker_count, self.servers):
             return reason
-        if reason := self._unsupported_servers_reason(worker_count):
+        if reason := self._explain_one_server_limit(worker_count):
             return reason
         dedicated = self.model_copy(update={"rate": "as_given", "placement": DedicatedPlacement()})
-        gradient_workers = self.placement.gradient_worker_count(worker_count)
-        return dedicated._strategy_key_conflict(gradient_workers)  # noqa: SLF001 - a copy of this strategy
+        gradient_workers = self.placement.count_gradient_workers(worker_count)
+        return dedicated._explain_key_conflict(gradient_workers)  # noqa: SLF001 - a copy of this strategy
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
         if self.rate == "as_given":
             return declared_optimiser
         algorithm = self.server_algorithm()
-        share = algorithm.gradients_per_update(worker_count) / algorithm.gradient_worker_count(worker_count)
+        share = algorithm.gradients_per_update(worker_count) / algorithm.count_gradient_workers(worker_count)
         return declared_optimiser.model_copy(update={"rate": declared_optimiser.rate * share})
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> GradientUpdateRule:
@@ -95,12 +95,12 @@ class ParameterServer(ServerBasedStrategy):
         rate. If stragglers determine how many gradients an update has, `as_given` gives each update the whole rate.
         """
         planned_gradients = None
-        if not (self.synchrony.worker_wait_rules().straggler_criterion and self.rate == "as_given"):
+        if not (self.synchrony.describe_worker_sync().straggler_criterion and self.rate == "as_given"):
             planned_gradients = self.server_algorithm().gradients_per_update(worker_count)
         state = optimiser.init_state(params)
         return GradientUpdateRule(params, optimiser, state, self.staleness, self.compensation, planned_gradients)
 
-    def worker_algorithm(self, worker_context: WorkerContext) -> "ParameterServerWorker":
+    def create_worker_algorithm(self, worker_context: WorkerContext) -> "ParameterServerWorker":
         return ParameterServerWorker(worker_context, self.compress)
 
 
@@ -108,7 +108,7 @@ class ParameterServerWorker(PushPullWorker):
     """Worker algorithm of the parameter server: pushes its gradient and continues with the replied parameters."""
 
     def initial_state(self, params: Vector) -> tuple[PushState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
-        return self.initial_shard_states()
+        return self.make_initial_push_states()
 
     def state_after_switch(
         self,
@@ -123,8 +123,8 @@ class ParameterServerWorker(PushPullWorker):
         return tuple(state._replace(version=update_count) for state in self.initial_state(params))
 
     async def exchange_and_update(
-        self, step: int, params: Vector, gradient: Gradient, state: tuple[PushState, ...], step_times: StepTimes
+        self, step: int, params: Vector, gradient: Gradient, worker_state: tuple[PushState, ...], step_timer: StepTimer
     ) -> StepResult:
-        replies = await self.push_and_await_replies(step, gradient.mean, gradient.samples, state, step_times)
+        replies = await self.exchange_with_shards(step, gradient.mean, gradient.samples, worker_state, step_timer)
         params = self.context.device.to_device(replies.vector)
         return StepResult(params, replies.shard_states, replies.staleness, replies.samples, replies.pending_samples)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from services.compressors import Compressor, payload_to_bytes
-from services.runtime.run_log import StepTimes
+from services.runtime.run_log import StepTimer
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
 from services.schema.arrays import HostArray, Vector
@@ -40,19 +40,24 @@ class PushPullWorker(WorkerAlgorithm):
     compressor: Compressor  # of pushes
 
     @property
-    def vector_receiver_names(self) -> tuple[str, ...]:
+    def receiver_names(self) -> tuple[str, ...]:
         return tuple(self.context.shard_owners)
 
-    async def announce_leaving(self, step: int) -> None:
+    async def announce_leaving(self, leave_step: int) -> None:
         for owner in self.context.shard_owners:
-            await self.context.transport.send(owner, Message(MessageTag(step, MessageKind.LEAVE)))
+            await self.context.transport.send(owner, Message(MessageTag(leave_step, MessageKind.LEAVE)))
 
-    def initial_shard_states(self) -> tuple[PushState, ...]:
+    def make_initial_push_states(self) -> tuple[PushState, ...]:
         """Return the state of each shard before the first push: all nodes start with version 0 of the parameters."""
         return tuple(PushState(0, self.compressor.init_state(shard.size)) for shard in self.context.shards)
 
-    async def push_and_await_replies(
-        self, push_number: int, vector: Vector, samples: int, shard_states: Sequence[PushState], step_times: StepTimes
+    async def exchange_with_shards(
+        self,
+        push_number: int,
+        vector: Vector,
+        sample_count: int,
+        shard_states: Sequence[PushState],
+        step_timer: StepTimer,
     ) -> ShardReplies:
         """Push `vector` to all shard owners at once, and wait for all replies. Pushes are numbered from 0.
 
@@ -60,8 +65,10 @@ class PushPullWorker(WorkerAlgorithm):
         the server delayed the reply until other workers had pushed counts as `wait`. The rest is `exchange`.
         """
         received = np.empty(vector.shape, vector.dtype)
-        compute_s, alone = step_times.seconds.get("compute", 0.0), shard_states[0].next_push_alone
-        push = Message(MessageTag(push_number, MessageKind.PUSH), samples=samples, update_s=compute_s, skips_wait=alone)
+        compute_s, alone = step_timer.seconds.get("compute", 0.0), shard_states[0].next_push_alone
+        push = Message(
+            MessageTag(push_number, MessageKind.PUSH), samples=sample_count, update_s=compute_s, skips_wait=alone
+        )
         replies: dict[int, tuple[Message, PushState]] = {}  # in the order of their arrival
 
         async def push_and_store_reply(shard_number: int) -> None:
@@ -69,14 +76,14 @@ class PushPullWorker(WorkerAlgorithm):
                 push, shard_number, shard_states[shard_number], vector, received
             )
 
-        with step_times.measure_phase("exchange"):
+        with step_timer.measure_phase("exchange"):
             async with asyncio.TaskGroup() as group:  # the first failure cancels the others
                 for shard in self._push_order(len(shard_states)):
                     group.create_task(push_and_store_reply(shard))
         *_, (last_reply, _) = replies.values()
-        step_times.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
-        step_times.add_seconds("wait", last_reply.waited_s)
-        step_times.add_seconds("update", last_reply.update_s)
+        step_timer.add_seconds("exchange", -last_reply.waited_s - last_reply.update_s)
+        step_timer.add_seconds("wait", last_reply.waited_s)
+        step_timer.add_seconds("update", last_reply.update_s)
         new_states = tuple(replies[shard][1] for shard in range(len(shard_states)))
         staleness = [new.version - old.version - 1 for new, old in zip(new_states, shard_states, strict=True)]
         first_reply, _ = replies[0]  # of the first shard
@@ -91,7 +98,7 @@ class PushPullWorker(WorkerAlgorithm):
         return tuple((self.context.rank + 1 + offset) % shard_count for offset in range(shard_count))
 
     async def _push_shard_and_await_reply(
-        self, push_header: Message, shard_number: int, shard_state: PushState, pushed: Vector, reply_vector: HostArray
+        self, push_header: Message, shard_number: int, push_state: PushState, pushed: Vector, reply_vector: HostArray
     ) -> tuple[Message, PushState]:
         """Push one shard's range of a vector to its owner, and write the reply into the same range of the reply vector.
 
@@ -99,8 +106,8 @@ class PushPullWorker(WorkerAlgorithm):
             The first piece of the reply, and the next state of the shard.
         """
         context, owner, owned = self.context, self.context.shard_owners[shard_number], self.context.shards[shard_number]
-        payload, compressor_state = self.compressor.compress(owned.view(pushed), shard_state.compressor_state)
-        push = push_header._replace(version=shard_state.version)
+        payload, compressor_state = self.compressor.compress(owned.view(pushed), push_state.compressor_state)
+        push = push_header._replace(version=push_state.version)
         await send_vector(context.transport, owner, push, payload_to_bytes(payload, context.device.to_host))
         reply = await context.transport.receive(owner, MessageTag(push_header.tag.step, MessageKind.REPLY))
         await receive_remaining_pieces(context.transport, owner, reply, owned.view(reply_vector))

@@ -21,14 +21,16 @@ def contended_step_s(solo_step_s: Sequence[float], link_busy_s: Sequence[Mapping
         link_busy_s: by worker, the seconds for which one step occupies each link.
     """
     links = {link for busy_s in link_busy_s for link in busy_s}
-    cycles_s = {link: link_cycle_s(solo_step_s, [busy_s.get(link, 0.0) for busy_s in link_busy_s]) for link in links}
+    cycles_s = {
+        link: seconds_to_serve_workers(solo_step_s, [busy_s.get(link, 0.0) for busy_s in link_busy_s]) for link in links
+    }
     return tuple(
         max([own_s, *(cycles_s[link] for link, seconds in busy_s.items() if seconds)])
         for own_s, busy_s in zip(solo_step_s, link_busy_s, strict=True)
     )
 
 
-def link_cycle_s(solo_step_s: Sequence[float], link_busy_s: Sequence[float]) -> float:
+def seconds_to_serve_workers(solo_step_s: Sequence[float], step_busy_s: Sequence[float]) -> float:
     """Return the seconds in which a saturated link serves each waiting worker once; 0 if no worker waits.
 
     The cycle time is the least T with Σ busy/max(own, T) <= 1. Workers whose own step takes longer than T do not wait
@@ -36,11 +38,11 @@ def link_cycle_s(solo_step_s: Sequence[float], link_busy_s: Sequence[float]) -> 
 
     Args:
         solo_step_s: step time of each worker in seconds if it had the link to itself.
-        link_busy_s: seconds for which one step of each worker occupies the link.
+        step_busy_s: seconds for which one step of each worker occupies the link.
     """
-    remaining_busy_s = sum(link_busy_s)  # for one step of each worker that is not set aside
+    remaining_busy_s = sum(step_busy_s)  # for one step of each worker that is not set aside
     free_share = 1.0  # part of the link's time that the workers set aside leave free
-    for own_s, own_busy_s in sorted(zip(solo_step_s, link_busy_s, strict=True), reverse=True):
+    for own_s, own_busy_s in sorted(zip(solo_step_s, step_busy_s, strict=True), reverse=True):
         if own_s * free_share <= remaining_busy_s:
             return remaining_busy_s / free_share
         remaining_busy_s -= own_busy_s

@@ -42,29 +42,29 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             placement=self.placement,
             synchroniser=self.synchrony,
             staleness_weighting=self._staleness_weighting,
-            compressor=self.exchange_properties().compressor,
+            compressor=self.describe_worker_exchange().compressor,
             make_update_rule=self._make_update_rule,
         )
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        if reason := self._strategy_key_conflict(scenario_sizes.workers):
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        if reason := self._explain_key_conflict(scenario_sizes.workers):
             yield KeyConflict((), reason)
-        yield from self._empty_shard_conflicts(scenario_sizes)
+        yield from self._find_shard_count_conflicts(scenario_sizes)
 
-    def _strategy_key_conflict(self, worker_count: int) -> str | None:
+    def _explain_key_conflict(self, worker_count: int) -> str | None:
         """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
         reasons = (
-            self.synchrony.worker_count_conflict(worker_count),
+            self.synchrony.explain_bad_worker_count(worker_count),
             self.placement.node_count_conflict(worker_count, self.servers),
         )
-        return next((reason for reason in reasons if reason), self._unsupported_servers_reason(worker_count))
+        return next((reason for reason in reasons if reason), self._explain_one_server_limit(worker_count))
 
-    def _unsupported_servers_reason(self, worker_count: int) -> str | None:
+    def _explain_one_server_limit(self, worker_count: int) -> str | None:
         """Return why this strategy can't have several servers; None if it can, or if it has only one."""
-        count = len(self.server_algorithm().shard_ranges(worker_count, entry_count=1))
+        count = len(self.server_algorithm().shard_ranges(worker_count, parameter_count=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
-        drops = self.synchrony.worker_wait_rules().is_asynchronous_with_stragglers and drops_stale
-        if count == 1 or not (drops or self.synchrony.worker_wait_rules().needs_one_server):
+        drops = self.synchrony.describe_worker_sync().is_asynchronous_with_stragglers and drops_stale
+        if count == 1 or not (drops or self.synchrony.describe_worker_sync().needs_one_server):
             return None
         policy = f"synchrony {self.synchrony.kind}"
         if drops:
@@ -74,7 +74,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             "could block each other's workers for ever"
         )
 
-    def _empty_shard_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def _find_shard_count_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield a conflict if the model has too few parameters for the number of shards."""
         algorithm = self.server_algorithm()
         shards = algorithm.shard_ranges(scenario_sizes.workers, scenario_sizes.parameter_count)
@@ -85,13 +85,13 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
             )
             yield KeyConflict(("servers" if algorithm.dedicated_server_count else "placement",), why)
 
-    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        algorithm, period = self.server_algorithm(), self.exchange_properties().exchange_period
+    def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
+        algorithm, period = self.server_algorithm(), self.describe_worker_exchange().exchange_period
         nodes = range(worker_count + algorithm.dedicated_server_count)
         pushed, replied = [0] * len(nodes), [0] * len(nodes)
         owners = algorithm.shard_owners(nodes[:worker_count], nodes[worker_count:])
         for owner, shard in zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True):
-            for worker in nodes[: algorithm.gradient_worker_count(worker_count)]:
+            for worker in nodes[: algorithm.count_gradient_workers(worker_count)]:
                 if worker != owner:
                     pushed[worker] += algorithm.compressor.compressed_size_bytes(shard.size, dtype)
                     replied[owner] += shard.size * np.dtype(dtype).itemsize
@@ -100,5 +100,5 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         return BytesPerStep(workers=tuple(total[:worker_count]), servers=tuple(total[worker_count:]), replies=replies)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        period = self.exchange_properties().exchange_period
+        period = self.describe_worker_exchange().exchange_period
         return ServerStepTimeModel(self.server_algorithm(), period, cost_model).predict_step_time()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from services.runtime.run_log import StepTimes
+from services.runtime.run_log import StepTimer
 from services.schema.arrays import Vector
 from services.schema.conflicts import KeyConflict
 from services.strategies.base import (
@@ -24,17 +24,17 @@ class SingleWorker(SinglePhaseStrategy):
 
     kind: Literal["none"] = "none"
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         if scenario_sizes.workers != 1:
             yield KeyConflict((), f"strategy none trains on one worker, but the cluster has {scenario_sizes.workers}")
 
-    def bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
+    def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:  # noqa: ARG002 - nothing is sent
         return BytesPerStep(workers=(0,))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         return StepTimePrediction(compute_s=cost_model.compute_s, exchange_s=0.0, formula="t_c")
 
-    def worker_algorithm(self, worker_context: WorkerContext) -> "SingleWorkerAlgorithm":
+    def create_worker_algorithm(self, worker_context: WorkerContext) -> "SingleWorkerAlgorithm":
         return SingleWorkerAlgorithm(worker_context)
 
 
@@ -49,8 +49,8 @@ class SingleWorkerAlgorithm(WorkerAlgorithm):
         step: int,  # noqa: ARG002 - every step is the same
         params: Vector,
         gradient: Gradient,
-        state: WorkerState,
-        step_times: StepTimes,
+        worker_state: WorkerState,
+        step_timer: StepTimer,
     ) -> StepResult:
-        with step_times.measure_phase("update"):
-            return StepResult(*self.context.optimiser.update_params(params, gradient.mean, state))
+        with step_timer.measure_phase("update"):
+            return StepResult(*self.context.optimiser.update_params(params, gradient.mean, worker_state))

@@ -39,13 +39,13 @@ def encode_message(message: Message) -> bytes:
     This copies the payload once, or not at all if the payload was received in a message with the same prefix.
     """
     encoded_prefix = encode_message_prefix(message)
-    return _received_bytes_to_resend(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
+    return _find_forwardable_message(encoded_prefix, message.data) or b"".join((encoded_prefix, message.data))
 
 
-def _received_bytes_to_resend(encoded_prefix: bytes, payload: Buffer) -> bytes | None:
-    """Return the received message that contains `payload` if its bytes equal the message to send; else None."""
-    received = payload.obj if isinstance(payload, memoryview) else None
-    if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload):
+def _find_forwardable_message(encoded_prefix: bytes, payload_buffer: Buffer) -> bytes | None:
+    """Return the received message that contains `payload_buffer` if its bytes equal the message to send; else None."""
+    received = payload_buffer.obj if isinstance(payload_buffer, memoryview) else None
+    if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload_buffer):
         return None
     return received if received.startswith(encoded_prefix) else None
 
@@ -72,7 +72,7 @@ def decode_message(encoded_message: bytes) -> Message:
     if (fields := _unpack_prefix(encoded_message)) is None:
         return _decode_with_protobuf(encoded_message)
     payload = memoryview(encoded_message)[PREFIX_BYTES:]
-    if (size_bytes := payload_size(fields)) != payload.nbytes:
+    if (size_bytes := count_payload_bytes(fields)) != payload.nbytes:
         raise ProtocolError(f"a message announces a payload of {size_bytes} bytes and has {payload.nbytes}")
     return build_message(fields, payload)
 
@@ -88,19 +88,19 @@ def decode_message_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
     return fields
 
 
-def payload_size(prefix_fields: PrefixFields) -> int:
+def count_payload_bytes(message_prefix_fields: PrefixFields) -> int:
     """Return the length in bytes of the payload after a message prefix with these fields."""
-    return _decode_payload_size(prefix_fields[-1])
+    return _decode_payload_size(message_prefix_fields[-1])
 
 
-def message_tag(prefix_fields: PrefixFields) -> MessageTag:
+def message_tag(message_prefix_fields: PrefixFields) -> MessageTag:
     """Return the tag of the message whose prefix has these decoded fields."""
-    return MessageTag(*prefix_fields[:4])
+    return MessageTag(*message_prefix_fields[:4])
 
 
-def build_message(prefix_fields: PrefixFields, payload: Buffer) -> Message:
+def build_message(message_prefix_fields: PrefixFields, payload: Buffer) -> Message:
     """Return the message made of the decoded fields of its prefix and its payload."""
-    return Message(MessageTag(*prefix_fields[:4]), payload, *prefix_fields[4:12])
+    return Message(MessageTag(*message_prefix_fields[:4]), payload, *message_prefix_fields[4:12])
 
 
 def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from services.runtime.transport import (
     Message,
     MessageTag,
-    PendingOperation,
+    PendingMessage,
     ReceiveCallback,
     SendFuture,
     SentTraffic,
@@ -52,7 +52,7 @@ class SelfDeliveryTransport(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> PendingOperation | None:
+    ) -> PendingMessage | None:
         if source != self._node_name:
             return self._inner.start_receive(source, tag, callback, buffer)
         return self._mailbox.start_receive(source, (tag,), callback)

@@ -17,15 +17,15 @@ from services.cluster.links.fluid_link import (
     MAX_FLUID_MESSAGE_BYTES,
     FirstLastByteTimes,
     RateLimiter,
-    goodput_bytes_per_s,
+    to_goodput_bytes_per_s,
 )
-from services.cluster.links.link_conditions import Direction, LinkEventState
+from services.cluster.links.link_conditions import ActiveLinkEvents, Direction
 from services.cluster.network import Network
 from services.runtime.clock import Clock
 
 
-class PathDelays:
-    """One-way delays of the paths towards one node; messages of one sender keep their order."""
+class PathDelaySampler:
+    """Draws the one-way delays of the paths towards one node; messages of one sender keep their order."""
 
     def __init__(self, node_name: str, network: Network, seed: int) -> None:
         self._delay_samples: dict[str, Iterator[float]] = {
@@ -48,11 +48,11 @@ class TransportShaping(ABC):
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
     @abstractmethod
-    def shape_outgoing(self, target: str, size_bytes: int) -> AbstractAsyncContextManager[FirstLastByteTimes]:
+    def delay_outgoing(self, target_name: str, size_bytes: int) -> AbstractAsyncContextManager[FirstLastByteTimes]:
         """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
 
     @abstractmethod
-    async def shape_incoming(self, source: str, arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
+    async def delay_incoming(self, source_name: str, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
         """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
 
         The call returns when the next message of this sender may enter the link.
@@ -82,7 +82,7 @@ class FluidModelLinkShaping(TransportShaping):
         network: Network,
         seed: int,
         clock: Clock,
-        conditions: LinkEventState | None = None,
+        conditions: ActiveLinkEvents | None = None,
         max_piece_bytes: int = MAX_FLUID_MESSAGE_BYTES,
     ) -> None:
         self.max_piece_bytes = max_piece_bytes
@@ -90,8 +90,8 @@ class FluidModelLinkShaping(TransportShaping):
         self._links = links
         self._network = network
         self._clock = clock
-        self._conditions = conditions or LinkEventState()
-        self._delays = PathDelays(node_name, network, seed)
+        self._conditions = conditions or ActiveLinkEvents()
+        self._delays = PathDelaySampler(node_name, network, seed)
         self._declared_bytes_per_s: dict[Direction, float] = {
             "uplink": links.uplink.bytes_per_s,
             "downlink": links.downlink.bytes_per_s,
@@ -103,34 +103,40 @@ class FluidModelLinkShaping(TransportShaping):
         self._conditions.add_listener(self._update_link_rates)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:
-        async with self._target_locks[target]:
-            await self._conditions.wait_until_connected(self._node_name, target)
+    async def delay_outgoing(self, target_name: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:
+        async with self._target_locks[target_name]:
+            await self._conditions.wait_until_connected(self._node_name, target_name)
             # Yield to the event loop: a message to another target that is sent now goes before the next one to this.
             await asyncio.sleep(0)
             now = self._clock.now()
-            passage = await self._await_passage(
+            passage = await self._pass_message_over_link(
                 self._links.uplink, self._uplink_lock, FirstLastByteTimes(now, now), size_bytes
             )
             await self._clock.sleep_until(passage.begin_s)
-            for shared_link in self._shared_links_to(target):
-                passage = shared_link.pass_message(passage, size_bytes)
+            for shared_link in self._shared_links_to(target_name):
+                passage = shared_link.pass_and_time_message(passage, size_bytes)
                 await self._clock.sleep_until(passage.begin_s)
             yield passage
 
-    async def shape_incoming(self, source: str, arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
-        async with self._source_locks[source]:
-            passage = await self._await_passage(self._links.downlink, self._downlink_lock, arrival_times, size_bytes)
-            extra_delay_s = self._conditions.delay_s_added_by_events(source, self._node_name)
-            return self._delays.delivery_time(source, passage.end_s, extra_delay_s)
+    async def delay_incoming(self, source_name: str, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
+        async with self._source_locks[source_name]:
+            passage = await self._pass_message_over_link(
+                self._links.downlink, self._downlink_lock, byte_arrival_times, size_bytes
+            )
+            extra_delay_s = self._conditions.delay_s_added_by_events(source_name, self._node_name)
+            return self._delays.delivery_time(source_name, passage.end_s, extra_delay_s)
 
-    async def _await_passage(
-        self, link: RateLimiter, link_lock: asyncio.Lock, arrival_times: FirstLastByteTimes, size_bytes: int
+    async def _pass_message_over_link(
+        self,
+        rate_limiter: RateLimiter,
+        link_lock: asyncio.Lock,
+        byte_arrival_times: FirstLastByteTimes,
+        size_bytes: int,
     ) -> FirstLastByteTimes:
         """Wait until a link of this node is free, then let a message pass at the link's current rate."""
         async with link_lock:
-            await self._clock.sleep_until(link.next_free_time_s)
-            return link.pass_message(arrival_times, size_bytes)
+            await self._clock.sleep_until(rate_limiter.next_free_time_s)
+            return rate_limiter.pass_and_time_message(byte_arrival_times, size_bytes)
 
     def _shared_links_to(self, peer: str) -> tuple[RateLimiter, ...]:
         """Return the shared links between this node and `peer`."""
@@ -144,7 +150,7 @@ class FluidModelLinkShaping(TransportShaping):
         for direction, declared_bytes_per_s in self._declared_bytes_per_s.items():
             rate_bps = self._conditions.rate_bps_set_by_events(self._node_name, direction)
             link: RateLimiter = getattr(self._links, direction)
-            link.bytes_per_s = declared_bytes_per_s if rate_bps is None else goodput_bytes_per_s(rate_bps)
+            link.bytes_per_s = declared_bytes_per_s if rate_bps is None else to_goodput_bytes_per_s(rate_bps)
 
 
 class PathDelayShaping(TransportShaping):
@@ -152,11 +158,11 @@ class PathDelayShaping(TransportShaping):
 
     def __init__(self, node_name: str, network: Network, seed: int, clock: Clock) -> None:
         self._clock = clock
-        self._delays = PathDelays(node_name, network, seed)
+        self._delays = PathDelaySampler(node_name, network, seed)
 
     @asynccontextmanager
-    async def shape_outgoing(self, target: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:  # noqa: ARG002 - no rate
+    async def delay_outgoing(self, target_name: str, size_bytes: int) -> AsyncIterator[FirstLastByteTimes]:  # noqa: ARG002 - no rate
         yield FirstLastByteTimes(self._clock.now(), self._clock.now())
 
-    async def shape_incoming(self, source: str, arrival_times: FirstLastByteTimes, size_bytes: int) -> float:  # noqa: ARG002
-        return self._delays.delivery_time(source, self._clock.now())
+    async def delay_incoming(self, source_name: str, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> float:  # noqa: ARG002
+        return self._delays.delivery_time(source_name, self._clock.now())

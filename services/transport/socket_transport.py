@@ -10,7 +10,7 @@ from services.cluster.links.fluid_link import FirstLastByteTimes
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.runtime.clock import Clock
 from services.runtime.identity import NodeIdentity
-from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport
+from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
 from services.transport.codec import PREFIX_BYTES
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import TransportShaping
@@ -98,7 +98,7 @@ class SocketTransport(Transport):
         self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
         if self._shaping is None:
             return await self._write_to_stream(target, message)
-        async with self._shaping.shape_outgoing(target, message.size_bytes) as passage:
+        async with self._shaping.delay_outgoing(target, message.size_bytes) as passage:
             message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
             return await self._write_to_stream(target, message)
 
@@ -107,7 +107,7 @@ class SocketTransport(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> PendingOperation | None:
+    ) -> PendingMessage | None:
         return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
     async def _deliver(self, source: str, message: Message) -> None:
@@ -116,6 +116,6 @@ class SocketTransport(Transport):
             self._mailbox.deliver(source, message)
             return
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
-        delivery_s = await self._shaping.shape_incoming(source, passage, message.size_bytes)
+        delivery_s = await self._shaping.delay_incoming(source, passage, message.size_bytes)
         wait_s = self._clock.to_wall_s(max(0.0, delivery_s - self._clock.now()))
         asyncio.get_running_loop().call_later(wait_s, self._mailbox.deliver, source, message)

@@ -8,12 +8,12 @@ from services.cluster.links.fluid_link import (
     MIN_FLUID_MESSAGE_BYTES,
     FirstLastByteTimes,
     RateLimiter,
-    goodput_bytes_per_s,
+    to_goodput_bytes_per_s,
 )
-from services.cluster.links.link_conditions import LinkEventState
+from services.cluster.links.link_conditions import ActiveLinkEvents
 from services.cluster.network import Network
 from services.runtime.clock import VirtualClock
-from services.runtime.transport import Message, MessageTag, PendingOperation, ReceiveCallback, SentTraffic, Transport
+from services.runtime.transport import Message, MessageTag, PendingMessage, ReceiveCallback, SentTraffic, Transport
 from services.transport.mailbox import Mailbox
 from services.transport.shaping import FluidModelLinkShaping, NodeLinks
 
@@ -32,8 +32,8 @@ class VirtualFabric:
         seed: int = 0,
         max_piece_bytes: int = MIN_FLUID_MESSAGE_BYTES,
     ) -> None:
-        shared_links = [RateLimiter(goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
-        self.conditions = {name: LinkEventState() for name in uplinks}
+        shared_links = [RateLimiter(to_goodput_bytes_per_s(pipe.rate_bps)) for pipe in network.shared_links]
+        self.conditions = {name: ActiveLinkEvents() for name in uplinks}
         self.shapings = {
             name: FluidModelLinkShaping(
                 name,
@@ -62,7 +62,7 @@ class VirtualFabric:
 
     async def _deliver(self, source: str, target: str, message: Message) -> None:
         passage = FirstLastByteTimes(message.link_start_s, message.link_end_s)
-        delivery_s = await self.shapings[target].shape_incoming(source, passage, message.size_bytes)
+        delivery_s = await self.shapings[target].delay_incoming(source, passage, message.size_bytes)
         asyncio.get_running_loop().call_at(delivery_s, self.mailboxes[target].deliver, source, message)
 
 
@@ -83,7 +83,7 @@ class VirtualTransport(Transport):
         self.traffic.add_message(target, message.size_bytes, framing_bytes=0)
         message = message._replace(data=bytes(message.data))  # a copy: the sender may change its buffer afterwards
         shaping = self._fabric.shapings[self._node_name]
-        async with shaping.shape_outgoing(target, message.size_bytes) as passage:
+        async with shaping.delay_outgoing(target, message.size_bytes) as passage:
             message = message._replace(link_start_s=passage.begin_s, link_end_s=passage.end_s)
             self._fabric.start_delivery(self._node_name, target, message)
 
@@ -96,5 +96,5 @@ class VirtualTransport(Transport):
         tag: MessageTag,
         callback: ReceiveCallback,
         buffer: memoryview | None = None,  # noqa: ARG002
-    ) -> PendingOperation | None:
+    ) -> PendingMessage | None:
         return self._fabric.mailboxes[self._node_name].start_receive(source, (tag,), callback)

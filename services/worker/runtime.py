@@ -12,8 +12,8 @@ from services.learning.datasets import TrainTestData
 from services.plan import NodePlan, Plan
 from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EpochReport, StopOrSwitchDecision
-from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_deadline_missed
-from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimes
+from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
+from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
 from services.schema.arrays import HostArray, Vector
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
@@ -23,7 +23,7 @@ WARM_UP_GRADIENTS = 3
 
 
 @dataclass
-class TrainingCounters:
+class LossAndStepCounters:
     """Counters of one worker: losses of the current epoch; steps and compute deadlines of the whole run."""
 
     loss_sum: float = 0.0
@@ -37,11 +37,11 @@ class TrainingCounters:
         self.loss_sum += mean_loss * sample_count
         self.loss_samples += sample_count
 
-    def make_next_epoch_counters(self) -> "TrainingCounters":
+    def make_next_epoch_counters(self) -> "LossAndStepCounters":
         """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
-        return TrainingCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
+        return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
-    def count_deadline_outcome(self, *, is_missed: bool) -> None:
+    def count_compute_deadline(self, *, is_missed: bool) -> None:
         """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
@@ -77,7 +77,7 @@ class WorkerRuntime:
     log: RunLog
     on_step_begin: Callable[[int], Awaitable[None]]  # called before each step; events that wait for the step begin
     strategy_switch: WorkerStrategySwitch | None = None  # None: no switch planned, or it is over
-    counters: TrainingCounters = field(default_factory=TrainingCounters)
+    counters: LossAndStepCounters = field(default_factory=LossAndStepCounters)
 
     async def warm_up(self) -> None:
         """Compute a few gradients before training starts, and discard them.
@@ -85,17 +85,17 @@ class WorkerRuntime:
         Libraries load their kernels and start their threads at first use, and a worker whose compute time is set by
         the scenario measures its real compute time. Without a warm-up the first step misses its deadline.
         """
-        task, device = self.data.task, self.context.device
+        task, device = self.data.task, self.algorithm_context.device
         params = device.to_device(self.plan.model.init_parameters(task, self.plan.seed, self.plan.dtype))
-        share = self.plan.data_order.rank_sample_indices(0, self.context.rank, self.phase.batch_weights)
+        share = self.plan.data_order.select_sample_indices(0, self.algorithm_context.rank, self.phase.batch_weights)
         x, y = device.to_device(self.data.train_x[share]), device.to_device(self.data.train_y[share])
         for _ in range(WARM_UP_GRADIENTS):
-            await self.pacer.measure_compute_time(lambda: self._loss_and_gradient(params, x, y))
+            await self.pacer.premeasure_compute_time(lambda: self._loss_and_gradient(params, x, y))
 
     async def train(self) -> None:
         """Train from the initial parameters to the end of the run."""
         initial_params = self.plan.model.init_parameters(self.data.task, self.plan.seed, self.plan.dtype)
-        params = self.context.device.to_device(initial_params)
+        params = self.algorithm_context.device.to_device(initial_params)
         result = StepResult(params, self.current_algorithm.initial_state(params))
         step_log = LogEventBatch(self.log, "node_steps", STEP_COLUMNS)
         stop_task = asyncio.create_task(self._await_run_stop())
@@ -104,11 +104,11 @@ class WorkerRuntime:
         while True:
             if self._is_strategy_switch_due(step, result) or (switch_task.done() and switch_task.result()):
                 step, result = await self._switch_strategy(step, result)
-            if not self._has_sample_budget_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
+            if not self._has_samples_left(step, result) or (stop_task.done() and not self.phase.is_synchronous):
                 break
-            result = await self._run_step(step, result.params, result.state, step_log)
+            result = await self._run_training_step(step, result.params, result.state, step_log)
             step += 1
-            is_over = self.phase.is_synchronous and not self._has_sample_budget_left(step, result)
+            is_over = self.phase.is_synchronous and not self._has_samples_left(step, result)
             if is_over or step % self.plan.steps_per_epoch == 0:
                 verdict = await self._report_epoch_end(step, result)
                 if verdict.stop_reason:
@@ -125,7 +125,7 @@ class WorkerRuntime:
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
         """Finish the gradient exchanges of this worker; announce its leaving to nodes that wait for its messages."""
         if self.phase.worker_computes_gradients:
-            await self.current_algorithm.exchange_result_before_leaving(next_step, step_result, StepTimes(self.clock))
+            await self.current_algorithm.exchange_unsent_result(next_step, step_result, StepTimer(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
 
     @property
@@ -134,11 +134,11 @@ class WorkerRuntime:
         return self.phase.algorithm
 
     @property
-    def context(self) -> WorkerContext:
+    def algorithm_context(self) -> WorkerContext:
         """Resources that this worker's current algorithm uses, such as device, transport and optimiser."""
         return self.phase.algorithm.context
 
-    def _has_sample_budget_left(self, step: int, step_result: StepResult) -> bool:
+    def _has_samples_left(self, next_step: int, previous_step_result: StepResult) -> bool:
         """Return whether the run's budget of samples allows this worker another step.
 
         A worker that only serves after a switch has none. In synchronous training all workers do the same number of
@@ -150,20 +150,23 @@ class WorkerRuntime:
         if not self.phase.worker_computes_gradients:
             return False
         if self.phase.is_synchronous:
-            return self._sample_count_before_step(step) < budget
-        return not step or step_result.samples + self._sample_count_in_progress(step, step_result) < budget
+            return self._sample_count_before_step(next_step) < budget
+        return (
+            not next_step
+            or previous_step_result.samples + self._count_samples_in_progress(next_step, previous_step_result) < budget
+        )
 
     def _sample_count_before_step(self, step: int) -> int:
         """Return the number of samples that all workers of synchronous training use before `step`."""
         samples_before = self.plan.data_order.count_samples_before
         return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
-    def _sample_count_in_progress(self, step: int, step_result: StepResult) -> int:
+    def _count_samples_in_progress(self, step: int, step_result: StepResult) -> int:
         """Return the number of samples whose gradients other workers are computing at the moment."""
         if step_result.pending_samples is not None:
             return step_result.pending_samples
         order = self.plan.data_order
-        own_samples = len(order.rank_sample_indices(step - 1, self.context.rank, self.phase.batch_weights))
+        own_samples = len(order.select_sample_indices(step - 1, self.algorithm_context.rank, self.phase.batch_weights))
         return len(order.batch_sample_indices(step - 1)) - own_samples
 
     async def _await_run_stop(self) -> None:
@@ -171,7 +174,7 @@ class WorkerRuntime:
 
         This never returns if all phases are synchronous: there the reply to the end of an epoch stops the worker.
         """
-        if all(phase.exchange_properties().is_synchronous for phase in self.plan.strategy.training_phases()):
+        if all(phase.describe_worker_exchange().is_synchronous for phase in self.plan.strategy.training_phases()):
             await asyncio.Event().wait()
         await self.control.await_run_stop()
 
@@ -192,7 +195,7 @@ class WorkerRuntime:
         switch_step = self.plan.second_phase.planned_step if self.plan.second_phase and self.strategy_switch else None
         if switch_step is None or not step or self.phase.is_synchronous:
             return switch_step == step
-        samples = step_result.samples + self._sample_count_in_progress(step, step_result)
+        samples = step_result.samples + self._count_samples_in_progress(step, step_result)
         return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:
@@ -202,21 +205,23 @@ class WorkerRuntime:
         """
         if self.strategy_switch is None:
             return step, step_result
-        traffic, started_s = self.context.transport.traffic, self.clock.now()
+        traffic, started_s = self.algorithm_context.transport.traffic, self.clock.now()
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         switch, self.strategy_switch = self.strategy_switch, None
         samples = self._sample_count_before_step(step) if self.phase.is_synchronous else step_result.samples
-        decision, step_result = await switch.run(step, step_result, samples)
+        decision, step_result = await switch.switch_training_strategy(step, step_result, samples)
         if decision.action == "commit":
             step = decision.first_step
             self.phase = WorkerTrainingPhase(
                 switch.algorithm_after,
-                switch.switch.second.exchange_properties().is_synchronous,
+                switch.switch.second.describe_worker_exchange().is_synchronous,
                 switch.batch_weights,
                 step,
                 decision.samples,
             )
-            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(step_result.params)), step=step)
+            self.log.log_event(
+                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(step_result.params)), step=step
+            )
         value = {
             "verb": decision.action,
             "seconds": round(self.clock.now() - started_s, 6),
@@ -226,75 +231,81 @@ class WorkerRuntime:
         self.log.log_event("node_switch", value, step=step)
         return step, step_result
 
-    async def _run_step(self, step: int, params: Vector, state: WorkerState, step_log: LogEventBatch) -> StepResult:
+    async def _run_training_step(
+        self, step: int, params: Vector, worker_state: WorkerState, step_log_batch: LogEventBatch
+    ) -> StepResult:
         """Run one training step, and log the seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
-        traffic = self.context.transport.traffic
+        traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
-        times = StepTimes(self.clock)
+        times = StepTimer(self.clock)
         loss, gradient, computed = await self._compute_gradient(step, params, times)
-        result = await self.current_algorithm.exchange_and_update(step, params, gradient, state, times)
+        result = await self.current_algorithm.exchange_and_update(step, params, gradient, worker_state, times)
         self.counters.add_loss(loss, gradient.samples)
         self.counters.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
         if computed.late_s is not None and gradient.samples:  # a step without samples has no deadline
-            is_missed = is_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
-            self.counters.count_deadline_outcome(is_missed=is_missed)
-        step_log.add_event(
+            is_missed = is_phase_deadline_missed(self.clock, computed.late_s, seconds["compute"], step_s)
+            self.counters.count_compute_deadline(is_missed=is_missed)
+        step_log_batch.add_event(
             (
                 step,
                 step // self.plan.steps_per_epoch + 1,
                 round(started_ms / 1e3, 6),
                 round(step_s, 6),
                 *(round(seconds.get(phase, 0.0), 6) for phase in ("data", "compute", "exchange", "wait", "update")),
-                _round_seconds(computed.late_s),
+                _round_to_microseconds(computed.late_s),
                 gradient.samples,
                 loss,
                 traffic.payload_bytes - bytes_before,
                 traffic.messages - messages_before,
                 result.staleness,
-                _round_seconds(computed.forward_s),
-                _round_seconds(computed.backward_s),
+                _round_to_microseconds(computed.forward_s),
+                _round_to_microseconds(computed.backward_s),
             )
         )
         if self.plan.hash_every_step:
-            self.log.log_event("node_hash", _vector_sha256(self.context.device.to_host(result.params)), step=step + 1)
+            self.log.log_event(
+                "node_hash", _vector_sha256(self.algorithm_context.device.to_host(result.params)), step=step + 1
+            )
         return result
 
     async def _compute_gradient(
-        self, step: int, params: Vector, step_times: StepTimes
+        self, step: int, params: Vector, step_timer: StepTimer
     ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Vector]]]:
         """Return mean loss and gradient over this worker's share of a step's batch, and the measured compute times."""
-        with step_times.measure_phase("data"):
-            share = self.plan.data_order.rank_sample_indices(step, self.context.rank, self.phase.batch_weights)
-            x = self.context.device.to_device(self.data.train_x[share])
-            y = self.context.device.to_device(self.data.train_y[share])
-        with step_times.measure_phase("compute"):
-            computed = await self.pacer.compute(step, len(share), lambda: self._loss_and_gradient(params, x, y))
+        with step_timer.measure_phase("data"):
+            share = self.plan.data_order.select_sample_indices(
+                step, self.algorithm_context.rank, self.phase.batch_weights
+            )
+            x = self.algorithm_context.device.to_device(self.data.train_x[share])
+            y = self.algorithm_context.device.to_device(self.data.train_y[share])
+        with step_timer.measure_phase("compute"):
+            computed = await self.pacer.run_paced(step, len(share), lambda: self._loss_and_gradient(params, x, y))
         loss, mean_gradient = computed.result
         return loss, Gradient(mean_gradient, len(share)), computed
 
     def _loss_and_gradient(self, params: Vector, inputs: Vector, targets: Vector) -> tuple[float, Vector]:
         result = self.plan.model.loss_and_grad(self.data.task, params, inputs, targets)
-        self.context.device.synchronize()
+        self.algorithm_context.device.synchronize()
         return result
 
-    async def _report_epoch_end(self, finished_steps: int, step_result: StepResult) -> StopOrSwitchDecision:
+    async def _report_epoch_end(self, finished_step_count: int, last_step_result: StepResult) -> StopOrSwitchDecision:
         """Report the end of an epoch to the coordinator; its reply is to continue, stop or switch the strategy."""
-        params = self.context.device.to_host(
-            step_result.params if step_result.eval_params is None else step_result.eval_params
+        params = self.algorithm_context.device.to_host(
+            last_step_result.params if last_step_result.eval_params is None else last_step_result.eval_params
         )
         digest = _vector_sha256(params)
         if self.phase.is_synchronous:
-            self.log.log_event("node_hash", digest, step=finished_steps)
+            self.log.log_event("node_hash", digest, step=finished_step_count)
         tally, self.counters = self.counters, self.counters.make_next_epoch_counters()
         return await self.control.report_epoch(
             EpochReport(
                 node_name=self.node.name,
-                epoch=ceil(finished_steps / self.plan.steps_per_epoch),
-                steps=finished_steps,
-                samples=step_result.samples or self._sample_count_before_step(finished_steps),
+                epoch=ceil(finished_step_count / self.plan.steps_per_epoch),
+                steps=finished_step_count,
+                samples=last_step_result.samples or self._sample_count_before_step(finished_step_count),
                 loss_sum=tally.loss_sum,
                 loss_samples=tally.loss_samples,
                 parameters=params.tobytes() if self.node.rank == 0 else b"",
@@ -303,7 +314,7 @@ class WorkerRuntime:
         )
 
 
-def _round_seconds(seconds: float | None) -> float | None:
+def _round_to_microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
 
 

@@ -8,18 +8,18 @@ import numpy as np
 from services.learning.data_order import RankWeights
 from services.learning.layout import VectorRange
 from services.learning.optimisers import OptimiserState
-from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, StrategySwitchReport
+from services.runtime.control import CoordinatorClient, ReportStage, StrategySwitchDecision, SwitchStageReport
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.schema.arrays import HostArray
 from services.schema.errors import NetworkError, first_error_in_group
 from services.strategies import StepResult, WorkerAlgorithm
 from services.strategies.switching.state_transfer import (
     StrategySwitchTimeout,
+    compute_shard_digests,
     receive_model_vectors,
     send_model_vectors,
-    vector_range_digests,
 )
-from services.strategies.switching.switch import PhaseSwitch, shard_transfer_sender
+from services.strategies.switching.switch import TrainingPhaseSwitch, find_shard_sender
 
 
 @dataclass(frozen=True)
@@ -35,36 +35,45 @@ class WorkerStrategySwitch:
     """Switch of a worker from the first training strategy to the second, between two steps."""
 
     node_name: str
-    switch: PhaseSwitch
+    switch: TrainingPhaseSwitch
     algorithm_before: WorkerAlgorithm
     algorithm_after: WorkerAlgorithm
     batch_weights: RankWeights  # of the workers' shares of a batch after the switch, by rank
     control: CoordinatorClient
     time_limit: StrategySwitchTimeout
 
-    async def run(self, next_step: int, result: StepResult, samples: int) -> tuple[StrategySwitchDecision, StepResult]:
+    async def switch_training_strategy(
+        self, next_step: int, last_step_result: StepResult, samples_trained: int
+    ) -> tuple[StrategySwitchDecision, StepResult]:
         """Take part in a strategy switch; return the coordinator's decision, and the parameters to continue with.
 
-        After an abort these are those of `result`, otherwise those at the start of the second phase.
+        After an abort these are those of `last_step_result`, otherwise those at the start of the second phase.
 
         Args:
             next_step: the step that this worker would do next.
-            result: result of the step before.
-            samples: number of samples used for the parameters, as far as this worker knows.
+            last_step_result: result of the step before.
+            samples_trained: number of samples used for the parameters, as far as this worker knows.
         """
-        snapshot = self._take_snapshot(next_step, result)
+        snapshot = self._take_model_snapshot(next_step, last_step_result)
         if self.switch.first.server_algorithm():
             context = self.algorithm_before.context
             for owner in context.shard_owners:
                 await context.transport.send(owner, Message(MessageTag(next_step, MessageKind.STRATEGY_SWITCH)))
-        deadline_s = self.time_limit.deadline_s
-        state = replace(self._make_report("stopped", snapshot), next_step=next_step, version=next_step, samples=samples)
+        deadline_s = self.time_limit.deadline_from_now_s
+        state = replace(
+            self._make_stage_report("stopped", snapshot),
+            next_step=next_step,
+            version=next_step,
+            samples=samples_trained,
+        )
         decision = await self.control.report_strategy_switch(state)
         if decision.action == "load":
-            decision, snapshot = await self._transfer_model(next_step, decision, snapshot, deadline_s)
-        return decision, result if decision.action == "abort" else self._start_second_phase(decision, snapshot)
+            decision, snapshot = await self._send_or_receive_model(next_step, decision, snapshot, deadline_s)
+        return decision, last_step_result if decision.action == "abort" else self._start_second_phase(
+            decision, snapshot
+        )
 
-    def _take_snapshot(self, next_step: int, step_result: StepResult) -> ModelSnapshot:
+    def _take_model_snapshot(self, next_step: int, step_result: StepResult) -> ModelSnapshot:
         """Return a copy of this worker's model; before the first update it includes the initial optimiser state."""
         context = self.algorithm_before.context
         device, optimiser_state = context.device, self.algorithm_before.worker_optimiser_state(step_result.state)
@@ -75,62 +84,64 @@ class WorkerStrategySwitch:
             optimiser_state = OptimiserState(optimiser_state.update_count, host_slots)
         return ModelSnapshot(device.to_host(step_result.params), optimiser_state)
 
-    def _make_report(self, stage: ReportStage, snapshot: ModelSnapshot) -> StrategySwitchReport:
+    def _make_stage_report(self, report_stage: ReportStage, snapshot: ModelSnapshot) -> SwitchStageReport:
         """Return this worker's report at one stage of a strategy switch, with the digests of its model.
 
         An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
         those of all other nodes.
         """
-        ranges, state = self._shard_ranges(snapshot), snapshot.optimiser_state
-        slots = () if state is None else vector_range_digests(ranges, state.slots, state.update_count)
-        has_own_params = stage == "stopped" and not self.switch.first.exchange_properties().is_synchronous
-        params = () if has_own_params else vector_range_digests(ranges, [snapshot.params])
+        ranges, state = self._compute_shard_ranges(snapshot), snapshot.optimiser_state
+        slots = () if state is None else compute_shard_digests(ranges, state.slots, state.update_count)
+        has_own_params = report_stage == "stopped" and not self.switch.first.describe_worker_exchange().is_synchronous
+        params = () if has_own_params else compute_shard_digests(ranges, [snapshot.params])
         updates = state.update_count if state else 0
-        return StrategySwitchReport(self.node_name, stage, updates=updates, params_digests=params, state_digests=slots)
+        return SwitchStageReport(
+            self.node_name, report_stage, updates=updates, params_digests=params, state_digests=slots
+        )
 
-    def _shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
+    def _compute_shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
         """Return the range of each shard in the parameter vector; without servers, one range for all of it."""
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
-    async def _transfer_model(
+    async def _send_or_receive_model(
         self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot, deadline_s: float
     ) -> tuple[StrategySwitchDecision, ModelSnapshot]:
         """Send or receive shards of the model, report the outcome, and return the coordinator's next decision."""
-        failure_report: StrategySwitchReport | None = None
+        failure_report: SwitchStageReport | None = None
         try:
-            async with self.time_limit.enforce(deadline_s):
-                snapshot = await self._exchange_shards(next_step, decision, snapshot)
+            async with self.time_limit.cancel_block_at_deadline(deadline_s):
+                snapshot = await self._exchange_model_shards(next_step, decision, snapshot)
         except* NetworkError as errors:
-            failure_report = StrategySwitchReport(self.node_name, "loaded", failure=str(first_error_in_group(errors)))
+            failure_report = SwitchStageReport(self.node_name, "loaded", failure=str(first_error_in_group(errors)))
         return await self.control.report_strategy_switch(
-            failure_report or self._make_report("loaded", snapshot)
+            failure_report or self._make_stage_report("loaded", snapshot)
         ), snapshot
 
-    async def _exchange_shards(
-        self, step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
+    async def _exchange_model_shards(
+        self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
         """Send shards of the model to servers, or receive the shards of all servers; return the model."""
-        if self.switch.model_transfer.receivers == "servers":
-            await self._send_shards(step, snapshot)
+        if self.switch.model_transfer_plan.receivers == "servers":
+            await self._send_shards_to_new_owners(next_step, snapshot)
             return snapshot
-        return await self._receive_shards(step, decision, snapshot)
+        return await self._receive_model_shards(next_step, decision, snapshot)
 
-    async def _send_shards(self, next_step: int, snapshot: ModelSnapshot) -> None:
+    async def _send_shards_to_new_owners(self, next_step: int, snapshot: ModelSnapshot) -> None:
         """Send the shards for which this worker is the sender, each one to its future owner."""
         context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
-        slots = optimiser_state.slots if optimiser_state and self.switch.model_transfer.includes_slots else ()
+        slots = optimiser_state.slots if optimiser_state and self.switch.model_transfer_plan.includes_slots else ()
         vectors = [snapshot.params, *slots]
         async with asyncio.TaskGroup() as group:
             for number, (owner, shard) in enumerate(zip(context.shard_owners, context.shards, strict=True)):
-                if shard_transfer_sender(number, context.shard_owners, context.workers) == self.node_name:
+                if find_shard_sender(number, context.shard_owners, context.workers) == self.node_name:
                     shard_vectors = [shard.view(vector) for vector in vectors]
                     group.create_task(send_model_vectors(context.transport, owner, next_step, shard_vectors))
 
-    async def _receive_shards(
-        self, step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
+    async def _receive_model_shards(
+        self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
         """Receive the shards of all servers, and return the model that consists of them."""
-        context, transfer, size = self.algorithm_before.context, self.switch.model_transfer, snapshot.params.size
+        context, transfer, size = self.algorithm_before.context, self.switch.model_transfer_plan, snapshot.params.size
         optimiser = self.algorithm_after.context.optimiser
         slot_count = len(optimiser.init_state(snapshot.params).slots) if transfer.includes_slots else 0
         params = np.empty_like(snapshot.params) if transfer.includes_params else snapshot.params
@@ -139,7 +150,7 @@ class WorkerStrategySwitch:
         async with asyncio.TaskGroup() as group:
             for owner, shard in zip(context.shard_owners, context.shards, strict=True):
                 shard_vectors = [shard.view(vector) for vector in vectors]
-                group.create_task(receive_model_vectors(context.transport, owner, step, shard_vectors))
+                group.create_task(receive_model_vectors(context.transport, owner, next_step, shard_vectors))
         received_state = OptimiserState(decision.updates, tuple(slots))
         return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
 

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTables, TrialTables, read_trial
+from analysis.reading.run_table import RunLogTables, TrialLogTables, read_trial_tables
 from services.cluster.addresses import DummyAddresses
 from services.node.simulate import simulate_trial_to_folder
 from services.plan import make_plan
@@ -88,10 +88,10 @@ def stop_line() -> Callable[..., str]:
 
 
 @pytest.fixture
-def make_trial(tmp_path: Path) -> Callable[..., TrialTables]:
+def make_trial(tmp_path: Path) -> Callable[..., TrialLogTables]:
     """Writes plan, status and logs of one trial and reads them back: make_trial({"worker-0": [...]}, workers=2)."""
 
-    def make(logs: dict[str, list[str]], status: dict[str, Any] | None = None, **planned: Any) -> TrialTables:
+    def make(logs: dict[str, list[str]], status: dict[str, Any] | None = None, **planned: Any) -> TrialLogTables:
         folder = TrialFolder(tmp_path / "trials" / "000-t")
         (folder.path / "logs").mkdir(parents=True, exist_ok=True)
         plan = {"trial": "000-t", "label": "t", "workers": 1, "strategy": {"kind": "all_reduce"}} | planned
@@ -99,13 +99,13 @@ def make_trial(tmp_path: Path) -> Callable[..., TrialTables]:
         folder.status_path.write_text(json.dumps({"status": "success", "engine": "local"} | (status or {})))
         for node, lines in logs.items():
             folder.log_path(node).write_text("\n".join(lines) + "\n")
-        return read_trial(folder)
+        return read_trial_tables(folder)
 
     return make
 
 
 @pytest.fixture
-def run_simulated(tmp_path: Path) -> Callable[..., RunTables]:
+def run_simulated(tmp_path: Path) -> Callable[..., RunLogTables]:
     """Runs strategies in virtual time and returns the run that is read from their logs."""
 
     def run(
@@ -115,7 +115,7 @@ def run_simulated(tmp_path: Path) -> Callable[..., RunTables]:
         workload: dict[str, Any] | None = None,
         scenario_overrides: dict[str, Any] | None = None,
         **worker: Any,
-    ) -> RunTables:
+    ) -> RunLogTables:
         links = {"uplink": rate, "downlink": rate}
         document = {
             "name": "switching",

@@ -13,9 +13,9 @@ from analysis.checks.training.exit_codes import check_exit_codes
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.training.staleness import check_gradient_staleness
 from analysis.checks.verdict import VerdictLevel, degraded_verdict, invalid_verdict, valid_verdict, worst_verdict_level
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
-MakeTrial = Callable[..., TrialTables]
+MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
 Rows = list[list[float]]
 OrderedUpdates = Callable[..., Rows]
@@ -116,10 +116,10 @@ def test_replicas_that_do_not_report_are_degraded(make_trial: MakeTrial, line: L
 
 
 @pytest.fixture
-def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialTables]:
+def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..., TrialLogTables]:
     """A trial of three workers whose server made these updates."""
 
-    def make(rows: Rows, synchrony: dict[str, Any]) -> TrialTables:
+    def make(rows: Rows, synchrony: dict[str, Any]) -> TrialLogTables:
         strategy = {"kind": "parameter_server", "synchrony": synchrony}
         return make_trial({"server-0": [updates_line(rows)]}, workers=3, strategy=strategy)
 
@@ -128,7 +128,7 @@ def trial_with_updates(make_trial: MakeTrial, updates_line: Line) -> Callable[..
 
 @pytest.mark.parametrize("order", ["012012012012", "001002001002", "0000"])
 def test_asynchronous_staleness_follows_from_the_order_of_updates(
-    trial_with_updates: Callable[..., TrialTables], ordered_updates: OrderedUpdates, order: str
+    trial_with_updates: Callable[..., TrialLogTables], ordered_updates: OrderedUpdates, order: str
 ) -> None:
     """For any mix of speeds; an update that is lost, doubled or answered late is found."""
     rows = ordered_updates(map(int, order))
@@ -145,7 +145,7 @@ def test_asynchronous_staleness_follows_from_the_order_of_updates(
 
 
 def test_staleness_that_contradicts_the_order_of_updates_is_reported(
-    trial_with_updates: Callable[..., TrialTables], ordered_updates: OrderedUpdates
+    trial_with_updates: Callable[..., TrialLogTables], ordered_updates: OrderedUpdates
 ) -> None:
     rows = ordered_updates((0, 1, 2, 0, 1, 2))
     rows[4][3] += 1
@@ -166,7 +166,7 @@ def test_staleness_that_contradicts_the_order_of_updates_is_reported(
     ],
 )
 def test_no_worker_may_exceed_its_staleness_bound(
-    trial_with_updates: Callable[..., TrialTables],
+    trial_with_updates: Callable[..., TrialLogTables],
     ordered_updates: OrderedUpdates,
     synchrony: dict[str, Any],
     order: str,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.strategy_comparison import check_samples_to_target, compare_strategies, explain_missing_baselines
-from analysis.reading.run_table import TrialTables
+from analysis.metrics.strategy_comparison import compare_samples_needed, compare_strategies, explain_unchecked_samples
+from analysis.reading.run_table import TrialLogTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
 SEED_FACTORS = (0.8, 1.0, 1.3, 0.9, 1.1)
@@ -16,7 +16,7 @@ Repeats = Callable[..., list[TrialResult]]
 
 
 @pytest.fixture
-def repeats(make_trial: Callable[..., TrialTables]) -> Repeats:
+def repeats(make_trial: Callable[..., TrialLogTables]) -> Repeats:
     """repeats("ring", 4, seconds=5) returns five trials whose seeds have the same effect in every strategy."""
     trial = measure_trial(make_trial({}), [])
 
@@ -103,13 +103,13 @@ def test_without_a_target_strategies_are_compared_by_their_rate(repeats: Repeats
 def test_a_strategy_that_needs_far_fewer_samples_than_the_baseline_is_suspicious(repeats: Repeats) -> None:
     trials = [*repeats("baseline", 1, 10), *repeats("magic", 4, 3, samples=400), *repeats("ring", 4, 3, samples=1010)]
 
-    checks = check_samples_to_target(group_trials(trials))
+    checks = compare_samples_needed(group_trials(trials))
 
-    assert {name.split()[0]: check.is_too_fast for name, check in checks.items()} == {
+    assert {name.split()[0]: check.converges_too_fast for name, check in checks.items()} == {
         "magic": True,
         "ring": False,
     }
-    assert check_samples_to_target(group_trials(repeats("ring", 4, 3))) == {}
+    assert compare_samples_needed(group_trials(repeats("ring", 4, 3))) == {}
 
 
 def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats) -> None:
@@ -118,13 +118,13 @@ def test_a_target_met_one_evaluation_earlier_is_not_suspicious(repeats: Repeats)
     base = [replace(trial, **rounded_samples) for trial in repeats("baseline", 1, 10)[:2]]
     ring = [replace(trial, **rounded_samples | {"samples_to_target": 4000}) for trial in repeats("ring", 4, 3)[:2]]
 
-    (rounded,) = check_samples_to_target(group_trials([*base, *ring])).values()
-    (exact,) = check_samples_to_target(
+    (rounded,) = compare_samples_needed(group_trials([*base, *ring])).values()
+    (exact,) = compare_samples_needed(
         group_trials([replace(trial, evaluation_samples=None) for trial in (*base, *ring)])
     ).values()
 
-    assert not rounded.is_too_fast
-    assert exact.is_too_fast
+    assert not rounded.converges_too_fast
+    assert exact.converges_too_fast
 
 
 def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
@@ -132,21 +132,21 @@ def test_many_checks_raise_every_p_value(repeats: Repeats) -> None:
     base, ring = repeats("baseline", 1, 10), repeats("ring", 4, 3, samples=790)
     other_trials = [trial for index in range(9) for trial in repeats(f"s{index}", 4, 3, samples=1000)]
 
-    (alone,) = check_samples_to_target(group_trials([*base, *ring])).values()
-    all_checks = check_samples_to_target(group_trials([*base, *ring, *other_trials]))
+    (alone,) = compare_samples_needed(group_trials([*base, *ring])).values()
+    all_checks = compare_samples_needed(group_trials([*base, *ring, *other_trials]))
 
-    assert alone.is_too_fast
+    assert alone.converges_too_fast
     assert all_checks[group_trials(ring)[0].name].p_value == pytest.approx(min(1, 10 * alone.p_value))
-    assert not any(check.is_too_fast for check in all_checks.values())
+    assert not any(check.converges_too_fast for check in all_checks.values())
 
 
 def test_one_baseline_checks_all_conditions_on_keys_that_it_lacks(repeats: Repeats) -> None:
     """A single worker has no servers to sweep."""
     magic = repeats("magic", 4, 3, samples=300, condition="servers 2", labels={"servers": 2})
 
-    (check,) = check_samples_to_target(group_trials([*repeats("baseline", 1, 10), *magic])).values()
+    (check,) = compare_samples_needed(group_trials([*repeats("baseline", 1, 10), *magic])).values()
 
-    assert check.is_too_fast
+    assert check.converges_too_fast
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_the_reason_for_a_missing_check_is_given(
 ) -> None:
     base = [replace(trial, **changes) for trial in repeats("baseline", 1, 10)[:baseline_repeats]]
 
-    assert reason in explain_missing_baselines(group_trials([*base, *repeats("ring", 4, 3)]))
-    assert explain_missing_baselines(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
+    assert reason in explain_unchecked_samples(group_trials([*base, *repeats("ring", 4, 3)]))
+    assert explain_unchecked_samples(group_trials([*repeats("baseline", 1, 10), *repeats("ring", 4, 3)])) == ""
 
 
 def test_rare_evaluations_hide_small_differences_of_times_to_target(repeats: Repeats) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from analysis.reading.damage import FileProblem, find_run_file_damage, read_or_report_damage
+from analysis.reading.damage import FileProblem, find_run_file_damage, read_trial_or_damage
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.report import report
 from analysis.report.wording import format_number
 from analysis.results.analyse_run import analyse_run
@@ -357,7 +357,7 @@ def test_a_report_is_written_even_if_every_trial_is_damaged(run: RunFolder) -> N
 
 def test_an_error_in_a_reader_is_reported_with_its_source_line(run: RunFolder) -> None:
     """The message "another version?" alone would not help to find the cause."""
-    damage = read_or_report_damage(run.trial_folders[0], lambda _: format_number("no number"))  # type: ignore[arg-type]
+    damage = read_trial_or_damage(run.trial_folders[0], lambda _: format_number("no number"))  # type: ignore[arg-type]
 
     assert isinstance(damage, FileProblem)
     assert re.search(r"TypeError at analysis/report/wording\.py:\d+: ", damage.problem)
@@ -366,7 +366,7 @@ def test_an_error_in_a_reader_is_reported_with_its_source_line(run: RunFolder) -
 def test_an_error_in_our_own_code_is_not_reported_as_damage(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the report with the trial's name; reported as damage it would hide a trial and never be fixed."""
 
-    def failing_checks(trial: TrialTables) -> None:
+    def failing_checks(trial: TrialLogTables) -> None:
         raise ValueError(trial.plan.label)
 
     monkeypatch.setattr("analysis.checks.fidelity.run_trial_checks", failing_checks)

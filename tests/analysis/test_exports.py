@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
 from analysis.exports.activities import ACTIVITY_ORDER, count_overlapping_steps, split_steps_into_activities
-from analysis.exports.chakra import chakra_export_obstacle
+from analysis.exports.chakra import find_export_obstacle
 from analysis.exports.export import export_run
 from analysis.exports.hta import HtaExporter
 from analysis.exports.mlperf import system_name_of_trial
@@ -26,11 +26,11 @@ from analysis.exports.system_description import describe_system
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, read_json
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 from services.schema.errors import UserError
 
 MakeRun = Callable[..., RunFolder]
-MakeTrial = Callable[..., TrialTables]
+MakeTrial = Callable[..., TrialLogTables]
 
 microseconds = st.integers(0, 10_000)
 
@@ -304,7 +304,7 @@ def test_hta_finds_the_rank_that_others_wait_for(make_trial: MakeTrial, tmp_path
     fast = steps.assign(node="worker-0", rank=0, compute_s=0.05, wait_s=0.03, exchange_s=0.02)
     all_steps = pd.concat([fast, slow]).assign(epoch=1, samples=8, bytes_sent=1, loss=0.5)
     trial = replace(make_trial({}, workers=2), steps=all_steps)
-    omissions = list(HtaExporter().write(RunTables(RunFolder(tmp_path), (trial,)), tmp_path))
+    omissions = list(HtaExporter().write(RunLogTables(RunFolder(tmp_path), (trial,)), tmp_path))
 
     program = [sys.executable, "-c", STRAGGLERS, str(tmp_path / "000-t")]
     stragglers = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
@@ -325,7 +325,7 @@ def test_chakra_export_rejects_strategies_with_unsupported_messages(kind: str) -
     """A trace without these messages would be replayed as if the network cost nothing."""
     plan = TrialPlan(trial="000", label="g", workers=2, strategy={"kind": kind})
 
-    assert chakra_export_obstacle(plan) == f"the messages of strategy {kind} are not supported by this export"
+    assert find_export_obstacle(plan) == f"the messages of strategy {kind} are not supported by this export"
 
 
 @pytest.mark.parametrize(
@@ -337,4 +337,4 @@ def test_chakra_export_rejects_compressed_messages(compressor: str, reason: str 
         trial="000", label="r", workers=2, strategy={"kind": "all_reduce", "compress": {"kind": compressor}}
     )
 
-    assert chakra_export_obstacle(plan) == reason
+    assert find_export_obstacle(plan) == reason

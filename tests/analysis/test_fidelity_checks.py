@@ -11,23 +11,23 @@ import pytest
 from analysis.checks import Check
 from analysis.checks.host.cpu_quota_speed import check_worker_speed_fits_quota
 from analysis.checks.host.cpu_throttling import check_cpu_throttling
-from analysis.checks.host.host_overhead import check_host_added_step_time
+from analysis.checks.host.host_overhead import check_host_added_time
 from analysis.checks.host.host_pressure import check_host_resource_pressure
 from analysis.checks.host.time_dilation import check_time_dilation
 from analysis.checks.host.wakeup_delay import check_wakeup_delay
 from analysis.checks.network.achieved_rates import check_measured_link_rates
-from analysis.checks.network.mechanisms import check_shaping_mechanisms
+from analysis.checks.network.mechanisms import check_shaping_enforced
 from analysis.checks.network.message_times import check_probe_message_times
 from analysis.checks.network.queue_drops import check_queue_drops
 from analysis.checks.network.round_trips import check_round_trips
 from analysis.checks.network.shared_links import check_shared_link_rates
-from analysis.checks.training.event_horizon import check_random_events_reach_end
+from analysis.checks.training.event_horizon import check_events_cover_trial
 from analysis.checks.training.event_lateness import check_planned_event_lateness
 from analysis.checks.verdict import VerdictLevel
-from analysis.metrics.achieved_properties import cluster_properties
-from analysis.reading.run_table import TrialTables
+from analysis.metrics.achieved_properties import list_achieved_properties
+from analysis.reading.run_table import TrialLogTables
 
-MakeTrial = Callable[..., TrialTables]
+MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
 StepsLine = Callable[..., str]
 
@@ -123,11 +123,11 @@ def test_a_device_slowed_by_its_cpu_quota_may_be_throttled(make_trial: MakeTrial
 def test_properties_that_the_kernel_does_not_enforce_are_degraded_or_invalid(
     make_trial: MakeTrial, planned: dict[str, Any], status: dict[str, Any], level: VerdictLevel
 ) -> None:
-    assert check_shaping_mechanisms(make_trial({}, status=status, nodes=NODES, **planned)).level == level
+    assert check_shaping_enforced(make_trial({}, status=status, nodes=NODES, **planned)).level == level
 
 
 def test_the_reason_names_property_mechanism_and_nodes(make_trial: MakeTrial) -> None:
-    verdict = check_shaping_mechanisms(
+    verdict = check_shaping_enforced(
         make_trial({}, status=shaping(rungs={"delay": "transport"}), nodes=NODES, network=FAR)
     )
 
@@ -418,7 +418,7 @@ def test_a_dilation_below_the_demand_of_the_trial_is_invalid(
     "check",
     [
         check_cpu_throttling,
-        check_shaping_mechanisms,
+        check_shaping_enforced,
         check_measured_link_rates,
         check_round_trips,
         check_queue_drops,
@@ -456,7 +456,7 @@ def test_steps_much_longer_than_predicted_are_degraded_as_host_overhead(
     logs = {f"worker-{rank}": [steps_line([{"step_s": step_s}] * 10, f"worker-{rank}")] for rank in range(2)}
     predicted = {"predicted": {"compute_s": 0.6, "exchange_s": 0.4, "formula": "a + b"}, "nodes": NODES, "workers": 2}
 
-    assert check_host_added_step_time(make_trial(logs, **(predicted | planned))).level == level
+    assert check_host_added_time(make_trial(logs, **(predicted | planned))).level == level
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_a_trial_longer_than_its_random_events_is_degraded(
     """After the last random event the cluster would look calm."""
     trial = make_trial({})
 
-    verdict = check_random_events_reach_end(
+    verdict = check_events_cover_trial(
         replace(trial, plan=trial.plan.model_copy(update={"horizon_s": horizon_s}), seconds=seconds)
     )
 
@@ -483,7 +483,7 @@ def test_properties_enforced_by_our_own_code_hold_by_construction(make_trial: Ma
     fluid = {"rung": "fluid", "rungs": dict.fromkeys(("pipes", "delay", "loss"), "fluid")}
 
     trial = make_trial({}, {"shaping": {"worker-1": fluid}}, network={"paths": [path], "shared_links": [pipe]})
-    rows = [(row.what, row.declared, row.achieved, row.how) for row in cluster_properties(trial)]
+    rows = [(row.what, row.declared, row.achieved, row.how) for row in list_achieved_properties(trial)]
 
     assert rows == [
         (kind, pytest.approx(declared), pytest.approx(declared), "by construction")

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from analysis.checks.fidelity import run_trial_checks
 from analysis.checks.verdict import VerdictLevel
-from analysis.figures import FIGURES, AnalysedRun, Drawing
+from analysis.figures import FIGURES, AnalysedRun, CaptionedFigure
 from analysis.figures.drawing.balance import RULE_MARKERS
 from analysis.figures.drawing.save import save_drawing_files
 from analysis.figures.drawing.style import PALETTE
@@ -23,12 +23,12 @@ from analysis.figures.learning import MAX_COLOURED_STRATEGIES, draw_learning_cur
 from analysis.figures.predicted import draw_predicted_step_times
 from analysis.figures.predicted_speedup import draw_predicted_speedup
 from analysis.figures.quality import draw_final_model_quality
-from analysis.figures.speedup import describe_speedup_bases, draw_speedup
+from analysis.figures.speedup import describe_speedup_baselines, draw_speedup
 from analysis.figures.step_breakdown import draw_step_breakdown
 from analysis.metrics.speedup import SpeedupPoint
 from analysis.reading.plan_view import TrialPlan
 from analysis.reading.run_folder import RunFolder, TrialFolder
-from analysis.reading.run_table import RunTables
+from analysis.reading.run_table import RunLogTables
 from analysis.report import report
 from analysis.report.headline import headline_sentences
 from analysis.report.wording import format_number
@@ -41,10 +41,12 @@ PIXEL = 1.0  # about half a line's width
 
 
 @pytest.fixture
-def draw_unequal_run(make_run: Callable[..., RunFolder], line: Callable[..., str]) -> Callable[..., list[Drawing]]:
+def draw_unequal_run(
+    make_run: Callable[..., RunFolder], line: Callable[..., str]
+) -> Callable[..., list[CaptionedFigure]]:
     """All drawings of a run on 1, 2, 4 and 8 workers under two conditions, with a lasting slowdown in each trial."""
 
-    def drawn(*strategies: str) -> list[Drawing]:
+    def drawn(*strategies: str) -> list[CaptionedFigure]:
         folder = make_run(strategies=strategies, conditions=("100mbit", "10mbit"), workers=(1, 2, 4, 8))
         for trial in folder.trial_folders:
             _slow_down(trial, line)
@@ -85,7 +87,7 @@ def _switch(trial: TrialFolder, line: Callable[..., str]) -> None:
 
 @pytest.mark.parametrize("strategies", [("ring", "ps_bsp", "ps_asp"), ("ps_bsp", "ps_asp", "ring")])
 def test_all_lines_lie_inside_their_frame(
-    draw_unequal_run: Callable[..., list[Drawing]], strategies: tuple[str, ...]
+    draw_unequal_run: Callable[..., list[CaptionedFigure]], strategies: tuple[str, ...]
 ) -> None:
     """Panels that share an axis differ: the shorter or lower one must not set the limits, whichever comes first."""
     drawings = draw_unequal_run(*strategies)
@@ -97,7 +99,9 @@ def test_all_lines_lie_inside_their_frame(
 
 
 @pytest.mark.slow
-def test_another_process_saves_the_same_bytes(draw_unequal_run: Callable[..., list[Drawing]], tmp_path: Path) -> None:
+def test_another_process_saves_the_same_bytes(
+    draw_unequal_run: Callable[..., list[CaptionedFigure]], tmp_path: Path
+) -> None:
     """Any process may save the figures of a large run, so a drawing must survive pickling."""
     for drawing in draw_unequal_run("ring", "ps_asp"):
         sent = pickle.loads(pickle.dumps(drawing))  # noqa: S301 - our own
@@ -113,7 +117,7 @@ def test_another_process_saves_the_same_bytes(draw_unequal_run: Callable[..., li
             )
 
 
-def _lines_outside_frame(drawing: Drawing) -> Iterator[str]:
+def _lines_outside_frame(drawing: CaptionedFigure) -> Iterator[str]:
     drawing.figure.draw_without_rendering()
     for axes in drawing.figure.axes:
         yield from (f"{axes.get_title()} ends before {point}" for point in _points_outside_axes(axes))
@@ -208,8 +212,8 @@ def test_bases_under_several_conditions_are_named_with_their_condition(make_run:
 
     drawing = draw_speedup(run)
 
-    assert "ring on 2 workers with uplink 10mbit, 20.0 s" in describe_speedup_bases([slow, fast])
-    assert "ring on 2 workers with uplink 100mbit, 4.00 s" in describe_speedup_bases([slow, fast])
+    assert "ring on 2 workers with uplink 10mbit, 20.0 s" in describe_speedup_baselines([slow, fast])
+    assert "ring on 2 workers with uplink 100mbit, 4.00 s" in describe_speedup_baselines([slow, fast])
     assert drawing is not None
     assert drawing.title.startswith("ring on 4 workers is ")  # "scales best" needs a second curve
     assert " with " not in drawing.caption
@@ -227,7 +231,7 @@ def test_many_bases_are_summarised_by_their_kind(
     (curve,) = analysed.summary.curves
     bases = [replace(curve.base, strategy=strategy, seconds=float(time_s)) for time_s in range(1, 8)]
 
-    assert description in describe_speedup_bases(
+    assert description in describe_speedup_baselines(
         [replace(curve, base=base, condition=f"delay {base.seconds}s") for base in bases]
     )
 
@@ -337,7 +341,7 @@ def test_with_too_few_colours_the_first_strategies_to_the_target_are_coloured(
 
 @pytest.mark.parametrize("figure", [draw_speedup, draw_parallel_efficiency])
 def test_balance_points_are_marked_on_the_curves(
-    make_run: Callable[..., RunFolder], figure: Callable[[AnalysedRun], Drawing | None]
+    make_run: Callable[..., RunFolder], figure: Callable[[AnalysedRun], CaptionedFigure | None]
 ) -> None:
     """One hollow marker per chosen number of workers; its rule is in the row of that point."""
     table, numbers = analyse_run(make_run(strategies=("ring", "ps_bsp"), workers=(1, 2, 4)))
@@ -443,7 +447,9 @@ def test_three_sizes_are_too_few_to_fit_laws(make_run: Callable[..., RunFolder])
     assert draw_scaling_laws(analysed) is None
 
 
-def test_the_fitted_exchange_separates_message_costs_from_link_rates(run_simulated: Callable[..., RunTables]) -> None:
+def test_the_fitted_exchange_separates_message_costs_from_link_rates(
+    run_simulated: Callable[..., RunLogTables],
+) -> None:
     """A ring whose links have a delay of 1 ms at both ends, which its closed form ignores."""
     table = run_simulated(
         {"ring": {"kind": "all_reduce"}}, scenario_overrides={"sweep": {"workers": [1, 2, 4, 8]}}, delay="1ms"

@@ -9,8 +9,8 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.metrics.strategy_switch import StrategySwitchResult
-from analysis.reading.run_table import TrialTables
-from analysis.report.findings import FINDING_FUNCTIONS, main_finding
+from analysis.reading.run_table import TrialLogTables
+from analysis.report.findings import FINDING_FUNCTIONS, describe_main_finding
 from analysis.report.headline import headline_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
@@ -21,7 +21,7 @@ REACHED = {"target": "loss ≤ 0.2", "samples_to_target": 1000}
 
 
 @pytest.fixture
-def trial(make_trial: Callable[..., TrialTables]) -> Trials:
+def trial(make_trial: Callable[..., TrialLogTables]) -> Trials:
     """trial("ring", 4, 2.0) returns a trial of 1000 samples in 2 s and ten steps."""
     blank = measure_trial(make_trial({}), [])
 
@@ -66,7 +66,7 @@ def fraction_sweep(trial: Trials, **ends: tuple[float, ...]) -> list[TrialResult
 
 def test_a_sweep_of_the_switch_fraction_is_answered_by_quality_and_time(trial: Trials) -> None:
     """A half synchronous run is as good as a fully synchronous one, as far as two repeats show; asynchronous is not."""
-    finding = main_finding(
+    finding = describe_main_finding(
         summary(*fraction_sweep(trial, f0=(1.0, 0.50, 0.51), f50=(2.0, 0.91, 0.88), f100=(4.0, 0.90, 0.91)))
     )
 
@@ -79,7 +79,7 @@ def test_a_sweep_of_the_switch_fraction_is_answered_by_quality_and_time(trial: T
 
 def test_a_failed_repeat_leaves_the_other_seeds_to_compare(trial: Trials) -> None:
     """Only seeds that ended under both conditions are compared: of three repeats and two, two."""
-    finding = main_finding(
+    finding = describe_main_finding(
         summary(*fraction_sweep(trial, f0=(1.0, 0.50, 0.51), f50=(2.0, 0.91, 0.88, 0.7), f100=(4.0, 0.90, 0.91)))
     )
 
@@ -88,7 +88,7 @@ def test_a_failed_repeat_leaves_the_other_seeds_to_compare(trial: Trials) -> Non
 
 def test_a_quality_of_zero_differs_from_a_good_quality(trial: Trials) -> None:
     """A model that never predicts the right class has an accuracy of 0, which has no logarithm."""
-    finding = main_finding(summary(*fraction_sweep(trial, f0=(1.0, 0.0, 0.0), f50=(2.0, 0.91, 0.90))))
+    finding = describe_main_finding(summary(*fraction_sweep(trial, f0=(1.0, 0.0, 0.0), f50=(2.0, 0.91, 0.90))))
 
     assert finding == (
         "switch ends at its best accuracy, 0.905, with fraction 50; "
@@ -97,7 +97,7 @@ def test_a_quality_of_zero_differs_from_a_good_quality(trial: Trials) -> None:
 
 
 def test_the_best_condition_that_is_also_the_fastest_has_no_alternative(trial: Trials) -> None:
-    finding = main_finding(summary(*fraction_sweep(trial, f0=(1.0, 0.95, 0.951), f50=(2.0, 0.90, 0.901))))
+    finding = describe_main_finding(summary(*fraction_sweep(trial, f0=(1.0, 0.95, 0.951), f50=(2.0, 0.90, 0.901))))
 
     assert finding == "switch ends at its best accuracy, 0.950, with fraction 0; no other condition takes less time"
 
@@ -109,7 +109,7 @@ def test_a_sweep_that_took_no_time_has_no_finding(trial: Trials) -> None:
         for result in fraction_sweep(trial, f0=(1, 0.9, 0.8), f1=(1, 0.8, 1))
     ]
 
-    assert main_finding(summary(*instant)) == ""
+    assert describe_main_finding(summary(*instant)) == ""
 
 
 def test_a_sweep_with_a_target_is_answered_by_the_time_to_the_target(trial: Trials) -> None:
@@ -117,7 +117,7 @@ def test_a_sweep_with_a_target_is_answered_by_the_time_to_the_target(trial: Tria
     ends = {"backups 0": 2.0, "backups 1": 3.0, "backups 2": None}
     trials = [trial("it", 4, 1.0, name, time_to_target_s=s, target="accuracy ≥ 0.9") for name, s in ends.items()]
 
-    assert main_finding(summary(*trials)) == (
+    assert describe_main_finding(summary(*trials)) == (
         "to reach accuracy ≥ 0.9, it takes 2.00 s with backups 0, takes 3.00 s with 1, misses it with 2"
     )
 
@@ -130,13 +130,15 @@ def test_agreement_of_strategies_is_measured_by_the_spread_of_final_quality(tria
         for name, (mae, s) in ends.items()
     ]
 
-    assert main_finding(summary(*trials)) == "1 of 2 trials reach mae ≤ 0.3; they end at mae 0.280 to 0.310"
+    assert describe_main_finding(summary(*trials)) == "1 of 2 trials reach mae ≤ 0.3; they end at mae 0.280 to 0.310"
 
 
 def test_a_trial_that_failed_after_the_target_does_not_count_as_reaching_it(trial: Trials) -> None:
     ended = {"final": {"mae": 0.3}, "time_to_target_s": 1.0, "target": "mae ≤ 0.3"}
 
-    finding = main_finding(summary(trial("ring", 4, 1.0, **ended), trial("ps", 4, 1.0, status="failed", **ended)))
+    finding = describe_main_finding(
+        summary(trial("ring", 4, 1.0, **ended), trial("ps", 4, 1.0, status="failed", **ended))
+    )
 
     assert finding.startswith("1 of 1 trials reach mae ≤ 0.3")
 
@@ -154,7 +156,7 @@ def test_efficiency_is_reported_at_the_largest_size_of_each_condition(trial: Tri
     fixed = sizes_of_ring(trial, "batch fixed", {1: (8.0, 1000), 2: (5.0, 1000), 4: (4.0, 1000), 8: (4.0, 1000)})
     more = sizes_of_ring(trial, "batch growing", {1: (8.0, 1000), 2: (4.0, 1000), 4: (2.0, 1000)})
 
-    assert main_finding(summary(*fixed, *more)) == (
+    assert describe_main_finding(summary(*fixed, *more)) == (
         "on the most workers that ran under each condition, the efficiency of ring is "
         "25% with batch fixed (8 workers), all of the loss in hardware; 100% with batch growing (4 workers)"
     )
@@ -165,7 +167,7 @@ def test_a_missed_target_is_not_reported_as_full_efficiency(trial: Trials) -> No
     fixed = sizes_of_ring(trial, "batch fixed", {1: (8.0, 1000), 2: (5.0, 1000), 4: (4.0, 1000)})
     more = sizes_of_ring(trial, "batch growing", {1: (8.0, 1000), 2: (4.0, 1000), 4: (2.0, None)})
 
-    assert main_finding(summary(*fixed, *more)).endswith(
+    assert describe_main_finding(summary(*fixed, *more)).endswith(
         "; 100% with batch growing by samples only, since not every number of workers reaches the target"
     )
 
@@ -180,7 +182,7 @@ def test_the_cause_of_lost_efficiency_is_reported_under_each_condition(trial: Tr
         for n, (s, needed) in sizes.items()
     ]
 
-    assert main_finding(summary(*trials)) == (
+    assert describe_main_finding(summary(*trials)) == (
         "on 4 workers, the efficiency of ring is 50% with batch fixed, all of the loss in hardware; "
         "50% with batch growing, mostly lost in learning (50%; hardware 100%)"
     )
@@ -192,7 +194,7 @@ def test_strategies_that_are_fastest_in_every_case_are_named(trial: Trials) -> N
     cases = [(n, f"features {size}") for size in (1, 4) for n in (4, 8)]
     trials = [trial(name, n, s, size) for name, row in seconds.items() for (n, size), s in zip(cases, row, strict=True)]
 
-    assert main_finding(summary(*trials)) == (
+    assert describe_main_finding(summary(*trials)) == (
         "ring and auto are within 5% of the fastest in all 4 cases; "
         "tree on 4 workers (features 1) takes 2.00 times as long as the fastest there"
     )
@@ -201,7 +203,7 @@ def test_strategies_that_are_fastest_in_every_case_are_named(trial: Trials) -> N
 def test_saturation_by_workers_is_reported_with_the_closed_form(trial: Trials) -> None:
     trials = [trial("one", n, s, saturates_at=5.2) for n, s in ((2, 4.0), (4, 2.1), (8, 2.0))]
 
-    assert main_finding(summary(*trials)) == (
+    assert describe_main_finding(summary(*trials)) == (
         "one: from 4 to 8 workers it gets 1.05 times as fast (closed form: 5.20 workers fill its servers' links)"
     )
 
@@ -210,13 +212,13 @@ def test_growth_of_the_step_is_reported_if_the_batch_per_worker_is_fixed(trial: 
     steps_s = {2: 0.1, 4: 0.15, 8: 0.3}
     trials = [trial("ps", n, s, samples=100 * n, step_seconds={"p50": s}) for n, s in steps_s.items()]
 
-    assert main_finding(summary(*trials)) == "from 2 to 8 workers, a step of ps becomes 3.00 times as long"
+    assert describe_main_finding(summary(*trials)) == "from 2 to 8 workers, a step of ps becomes 3.00 times as long"
 
 
 def test_the_cost_of_distribution_is_reported_as_remaining_efficiency(trial: Trials) -> None:
     alone = replace(trial("none", 1, 8.0, baseline=True), labels={"condition": ""})
 
-    assert main_finding(summary(alone, trial("ring", 8, 1.0), trial("ps", 8, 1.25))) == (
+    assert describe_main_finding(summary(alone, trial("ring", 8, 1.0), trial("ps", 8, 1.25))) == (
         "on 8 workers, ring keeps 100.0% and ps keeps 80.0% of the efficiency of one worker alone"
     )
 
@@ -224,8 +226,8 @@ def test_the_cost_of_distribution_is_reported_as_remaining_efficiency(trial: Tri
 def test_a_run_of_single_trials_is_answered_by_the_number_that_finished(trial: Trials) -> None:
     trials = [trial("ring", 2, 1.0), trial("ps", 2, 1.0)]
 
-    assert main_finding(summary(*trials)) == "all 2 trials finished: ring and ps"
-    assert main_finding(summary(trials[0], replace(trials[1], status="failed"))) == "1 of 2 trials finished"
+    assert describe_main_finding(summary(*trials)) == "all 2 trials finished: ring and ps"
+    assert describe_main_finding(summary(trials[0], replace(trials[1], status="failed"))) == "1 of 2 trials finished"
 
 
 def test_published_results_are_answered_by_the_closed_form(trial: Trials) -> None:
@@ -234,7 +236,7 @@ def test_published_results_are_answered_by_the_closed_form(trial: Trials) -> Non
     )
     trials = [trial("ring", n, 8 / n, predicted_samples_per_second=125.0 * n) for n in (1, 4)]
 
-    assert main_finding(summary(*trials, published=(published_curve,))) == (
+    assert describe_main_finding(summary(*trials, published=(published_curve,))) == (
         "ring on 4 workers: 4.00 times the samples per second of ring on 1 worker, the closed form predicts 4.00"
     )
 
@@ -245,7 +247,7 @@ def test_a_run_that_fits_no_kind_of_finding_has_no_main_finding(trial: Trials) -
         trial(name, n, s / n, time_to_target_s=s / n, **REACHED) for name, s in (("a", 1.0), ("b", 2.0)) for n in (1, 2)
     ]
 
-    assert main_finding(summary(*trials)) == ""
+    assert describe_main_finding(summary(*trials)) == ""
 
 
 def test_every_finding_function_accepts_a_run_without_finished_trials(trial: Trials) -> None:
@@ -261,7 +263,7 @@ def test_no_strategy_is_first_if_only_the_baseline_finished(trial: Trials) -> No
     alone = [trial("none", 1, 8.0, condition, baseline=True) for condition in conditions]
     failed = [trial("ring", n, 2.0, condition, status="failed") for condition in conditions for n in (2, 4)]
 
-    assert main_finding(summary(*alone, *failed)) == ""
+    assert describe_main_finding(summary(*alone, *failed)) == ""
 
 
 def test_a_switch_is_reported_for_the_largest_worker_count_in_any_order(trial: Trials) -> None:
@@ -269,7 +271,7 @@ def test_a_switch_is_reported_for_the_largest_worker_count_in_any_order(trial: T
     never = StrategySwitchResult(outcome="never switched", value=None, threshold=None, points=3)
     sizes = [trial("switch", n, 8 / n, switch=never) for n in (8, 4)]
 
-    assert main_finding(summary(*sizes)).startswith("switch on 8 workers: never switched")
+    assert describe_main_finding(summary(*sizes)).startswith("switch on 8 workers: never switched")
     assert not any("on 4 workers: never" in sentence for sentence in headline_sentences(summary(*sizes)))
 
 
@@ -281,5 +283,5 @@ def test_a_switch_is_the_main_finding_among_few_strategies_only(trial: Trials) -
         [trial(name, 4, 2.0) for name in ("ring", "ps", "easgd")],
     )
 
-    assert "never switched" in main_finding(summary(switched, *other_trials[:2]))
-    assert "never switched" not in main_finding(summary(switched, *other_trials))
+    assert "never switched" in describe_main_finding(summary(switched, *other_trials[:2]))
+    assert "never switched" not in describe_main_finding(summary(switched, *other_trials))

@@ -9,7 +9,7 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.metrics.worker_choice import choose_worker_counts_of_curve
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.report.summary_text import summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
@@ -20,7 +20,7 @@ ONCE = "Each trial ran once: differences of a few percent mean nothing yet."
 
 
 @pytest.fixture
-def trial(make_trial: Callable[..., TrialTables]) -> Trials:
+def trial(make_trial: Callable[..., TrialLogTables]) -> Trials:
     """trial("ring", 4, 2.0) returns a trial of 1000 samples in 2 s, with 100 ms of compute per step unless changed."""
     blank = measure_trial(make_trial({}), [])
 

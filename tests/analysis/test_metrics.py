@@ -13,13 +13,13 @@ from analysis.metrics.progress import final_eval_metrics, samples_per_second, st
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import step_phase_seconds, step_time_statistics, typical_step_s
 from analysis.metrics.target import evaluation_interval_samples, samples_to_target, time_to_target_s
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.statistics.bootstrap import percentile_interval, resample_olympic_means
 from analysis.statistics.centre import olympic_mean
 
-MakeTrial = Callable[..., TrialTables]
+MakeTrial = Callable[..., TrialLogTables]
 Line = Callable[..., str]
-RunSimulated = Callable[..., RunTables]
+RunSimulated = Callable[..., RunLogTables]
 
 
 ACCURATE = {"metric": "accuracy", "at_least": 0.9}

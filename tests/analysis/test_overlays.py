@@ -11,15 +11,15 @@ import pytest
 from analysis.comparison import run_changes as compare
 from analysis.comparison.curves import (
     ComparedRun,
-    compared_speedup_curves,
+    collect_speedup_curves,
     mlperf_scaling_series,
     read_runs,
     run_letter_of_index,
 )
 from analysis.comparison.differing_settings import differing_settings
 from analysis.comparison.overlays import (
-    RunOverlayData,
-    _loss_title,
+    ComparedRunsAndCurves,
+    _make_final_loss_title,
     draw_efficiency_overlay,
     draw_loss_overlay,
     draw_speedup_overlay,
@@ -70,7 +70,7 @@ def analysed_run(letter: str, folder: RunFolder) -> ComparedRun:
 
 
 def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
-    lines = compared_speedup_curves(runs, mlperf_scaling_series(["bert"]))
+    lines = collect_speedup_curves(runs, mlperf_scaling_series(["bert"]))
 
     assert [line.name for line in lines] == ["A ring", "A ps_bsp", "B ring", "public: BERT"]
     curve = runs[1].summary.curves[0]
@@ -80,7 +80,7 @@ def test_every_curve_of_every_run_is_a_line(runs: list[ComparedRun]) -> None:
 
 def test_efficiency_is_the_product_of_its_factors_for_runs_and_public_series(runs: list[ComparedRun]) -> None:
     drawing = draw_efficiency_overlay(
-        RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"])))
+        ComparedRunsAndCurves(runs, collect_speedup_curves(runs, mlperf_scaling_series(["bert"])))
     )
 
     assert drawing is not None
@@ -103,7 +103,9 @@ def test_hardware_efficiency_agrees_with_the_measured_gain_in_rate(runs: list[Co
 
 def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None:
     """A system with three thousand accelerators has a higher speedup than any emulated run."""
-    drawing = draw_speedup_overlay(RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"]))))
+    drawing = draw_speedup_overlay(
+        ComparedRunsAndCurves(runs, collect_speedup_curves(runs, mlperf_scaling_series(["bert"])))
+    )
 
     assert drawing is not None
     assert "public" not in drawing.title
@@ -112,7 +114,9 @@ def test_titles_rank_runs_and_not_public_series(runs: list[ComparedRun]) -> None
 
 def test_a_title_names_a_public_series_with_a_higher_speedup_than_the_runs(runs: list[ComparedRun]) -> None:
     """The words "scales best" would contradict a chart with a line that is ten times higher."""
-    drawing = draw_speedup_overlay(RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"]))))
+    drawing = draw_speedup_overlay(
+        ComparedRunsAndCurves(runs, collect_speedup_curves(runs, mlperf_scaling_series(["bert"])))
+    )
 
     assert drawing is not None
     assert re.fullmatch(r"Of the runs, .* scales best: .*; BERT reaches a speedup of [\d.]+ on 3,472", drawing.title)
@@ -123,7 +127,7 @@ def test_efficiency_is_ranked_at_a_size_that_all_runs_have(
 ) -> None:
     """A run on eight workers keeps less there than others on two, and may still be the best on two."""
     drawing = draw_efficiency_overlay(
-        RunOverlayData([*runs, run_to_eight_workers], compared_speedup_curves([*runs, run_to_eight_workers]))
+        ComparedRunsAndCurves([*runs, run_to_eight_workers], collect_speedup_curves([*runs, run_to_eight_workers]))
     )
 
     assert drawing is not None
@@ -136,12 +140,12 @@ def test_efficiency_is_ranked_at_a_size_that_all_runs_have(
 def test_equal_losses_share_the_lowest_place(runs: list[ComparedRun]) -> None:
     """Synchronous replicas end with the same loss, whichever node sums the gradients."""
     names = ("A ring on 2", "A ps_bsp on 2", "B ps_asp on 2")
-    overlay = RunOverlayData(runs, compared_speedup_curves(runs))
+    overlay = ComparedRunsAndCurves(runs, collect_speedup_curves(runs))
 
-    assert _loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
+    assert _make_final_loss_title(overlay, dict(zip(names, (0.25, 0.25, 0.5), strict=True))) == (
         "Lowest loss at the end: 0.250, shared by A ring on 2 and A ps_bsp on 2"
     )
-    assert _loss_title(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
+    assert _make_final_loss_title(overlay, dict(zip(names, (0.25, 0.2, 0.5), strict=True))) == (
         "A ps_bsp on 2 ends with the lowest loss, 0.200"
     )
 
@@ -149,7 +153,7 @@ def test_equal_losses_share_the_lowest_place(runs: list[ComparedRun]) -> None:
 def test_a_run_compared_with_itself_shares_the_first_place(runs: list[ComparedRun]) -> None:
     """Otherwise the first of two equal runs would be called the better one."""
     same_run_twice = [runs[0], replace(runs[0], letter="B")]
-    overlay = RunOverlayData(same_run_twice, compared_speedup_curves(same_run_twice))
+    overlay = ComparedRunsAndCurves(same_run_twice, collect_speedup_curves(same_run_twice))
 
     for drawing, verb in (
         (draw_speedup_overlay(overlay), "scale best"),
@@ -181,7 +185,7 @@ def test_times_and_losses_of_different_tasks_or_clusters_are_not_ranked(
     runs: list[ComparedRun], run_with_other_links: ComparedRun
 ) -> None:
     compared_runs = [runs[0], run_with_other_links]
-    overlay = RunOverlayData(compared_runs, compared_speedup_curves(compared_runs))
+    overlay = ComparedRunsAndCurves(compared_runs, collect_speedup_curves(compared_runs))
 
     titles = [
         drawing.title for drawing in (draw_time_to_target_overlay(overlay), draw_loss_overlay(overlay)) if drawing
@@ -194,7 +198,7 @@ def test_times_and_losses_of_different_tasks_or_clusters_are_not_ranked(
 
 def test_a_run_of_one_size_is_named_in_the_caption(runs: list[ComparedRun], run_of_one_size: ComparedRun) -> None:
     drawing = draw_speedup_overlay(
-        RunOverlayData([*runs, run_of_one_size], compared_speedup_curves([*runs, run_of_one_size]))
+        ComparedRunsAndCurves([*runs, run_of_one_size], collect_speedup_curves([*runs, run_of_one_size]))
     )
 
     assert drawing is not None
@@ -203,8 +207,8 @@ def test_a_run_of_one_size_is_named_in_the_caption(runs: list[ComparedRun], run_
 
 def test_the_legend_shows_the_line_style_of_each_run(runs: list[ComparedRun]) -> None:
     for drawing in (
-        draw_speedup_overlay(RunOverlayData(runs, compared_speedup_curves(runs))),
-        draw_loss_overlay(RunOverlayData(runs, compared_speedup_curves(runs))),
+        draw_speedup_overlay(ComparedRunsAndCurves(runs, collect_speedup_curves(runs))),
+        draw_loss_overlay(ComparedRunsAndCurves(runs, collect_speedup_curves(runs))),
     ):
         assert drawing is not None
         legend_entries = zip(drawing.figure.legends[0].get_texts(), drawing.figure.legends[0].get_lines(), strict=True)
@@ -255,7 +259,7 @@ def test_every_later_run_is_compared_with_the_first(
 
 def test_times_of_public_series_are_not_drawn(runs: list[ComparedRun]) -> None:
     drawing = draw_time_to_target_overlay(
-        RunOverlayData(runs, compared_speedup_curves(runs, mlperf_scaling_series(["bert"])))
+        ComparedRunsAndCurves(runs, collect_speedup_curves(runs, mlperf_scaling_series(["bert"])))
     )
 
     assert drawing is not None
@@ -263,7 +267,7 @@ def test_times_of_public_series_are_not_drawn(runs: list[ComparedRun]) -> None:
 
 
 def test_losses_are_those_of_the_largest_number_of_workers(runs: list[ComparedRun]) -> None:
-    drawing = draw_loss_overlay(RunOverlayData(runs, compared_speedup_curves(runs)))
+    drawing = draw_loss_overlay(ComparedRunsAndCurves(runs, collect_speedup_curves(runs)))
 
     assert drawing is not None
     assert {"A ring on 2", "A ps_bsp on 2", "B ring on 2"} <= set(drawing.data["name"])

@@ -9,22 +9,22 @@ import pytest
 from analysis.checks import fidelity
 from analysis.checks.fidelity import list_failed_check_remedies, read_failed_check_remedies, run_trial_checks
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, SLOW_HOST_REMEDY, WRONG_LINKS_REMEDY
-from analysis.metrics.achieved_properties import cluster_properties
+from analysis.metrics.achieved_properties import list_achieved_properties
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
-MakeTrial = Callable[..., TrialTables]
+MakeTrial = Callable[..., TrialLogTables]
 MISSED_DEADLINES = {"worker-0": {"deadlines": 10, "missed_deadlines": 9, "steps": 0}}
 WORKER: dict[str, Any] = {"name": "worker-0", "role": "worker"}
 LOSSY = {"paths": [{"source": "server-0", "target": "worker-0", "losses": [{"kind": "independent", "share": 0.1}]}]}
 WRONG_RATE = {"rung": "tc-htb", "uplink_bps": 1e8, "read_back_uplink_bps": 5e7}
 
 
-def remedies_of(trial: TrialTables) -> list[str]:
+def remedies_of(trial: TrialLogTables) -> list[str]:
     return list_failed_check_remedies(trial, run_trial_checks(trial))
 
 
-def trial_with_missed_deadlines(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialTables:
+def trial_with_missed_deadlines(make_trial: MakeTrial, stop_line: Callable[..., str], **status: Any) -> TrialLogTables:
     return make_trial({"worker-0": [stop_line("worker-0", **MISSED_DEADLINES["worker-0"])]}, status, nodes=[WORKER])
 
 
@@ -71,6 +71,8 @@ def test_every_remedy_of_a_run_is_listed_once(
     trial = trial_with_missed_deadlines(make_trial, stop_line)
     folder = RunFolder(tmp_path)
 
-    fidelity.write_fidelity_json(folder.trial_folders[0], trial, run_trial_checks(trial), cluster_properties(trial))
+    fidelity.write_fidelity_json(
+        folder.trial_folders[0], trial, run_trial_checks(trial), list_achieved_properties(trial)
+    )
 
     assert read_failed_check_remedies(folder) == [SLOW_HOST_REMEDY]

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from analysis.metrics.speedup import speedup_curves
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
-from analysis.statistics.worker_count_rules import least_cost_index, max_efficient_workers_index, speedup_knee_index
+from analysis.statistics.worker_count_rules import (
+    find_index_of_min_workers_time_squared,
+    find_last_efficient_index,
+    find_speedup_knee_index,
+)
 
-MakeTrial = Callable[..., TrialTables]
+MakeTrial = Callable[..., TrialLogTables]
 
 
 @pytest.fixture
@@ -129,23 +133,23 @@ WORKERS = np.array([1.0, 2.0, 4.0, 8.0])
 def test_the_efficiency_rule_stops_where_efficiency_first_falls_below_half(
     speedup: list[float], index: int | None
 ) -> None:
-    assert max_efficient_workers_index(WORKERS, np.array(speedup)) == index
+    assert find_last_efficient_index(WORKERS, np.array(speedup)) == index
 
 
 @pytest.mark.parametrize(("speedup", "index"), [([1, 2, 4, 4], 2), ([1, 1.9, 2, 2.1], 1), ([1, 2, 4, 8], None)])
 def test_the_knee_is_the_point_farthest_above_the_chord(speedup: list[float], index: int | None) -> None:
-    assert speedup_knee_index(WORKERS, np.array(speedup)) == index
+    assert find_speedup_knee_index(WORKERS, np.array(speedup)) == index
 
 
 def test_two_points_have_no_knee() -> None:
-    assert speedup_knee_index(WORKERS[:2], np.array([1.0, 1.5])) is None
+    assert find_speedup_knee_index(WORKERS[:2], np.array([1.0, 1.5])) is None
 
 
 @pytest.mark.parametrize(("speedup", "index"), [([1, 1.3, 1.5, 1.7], 0), ([1, 1.6, 2.2, 2.5], 1), ([1, 2, 4, 8], 3)])
 def test_the_least_cost_rule_requires_a_speedup_of_root_two_per_doubling(
     speedup: list[float], index: int | None
 ) -> None:
-    assert least_cost_index(WORKERS, np.array(speedup)) == index
+    assert find_index_of_min_workers_time_squared(WORKERS, np.array(speedup)) == index
 
 
 def test_repeats_over_the_same_seeds_are_paired(trial_of: Callable[..., TrialResult]) -> None:

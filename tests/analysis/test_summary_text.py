@@ -10,8 +10,8 @@ import pytest
 from analysis.checks.verdict import VerdictLevel
 from analysis.metrics.speedup import speedup_curves
 from analysis.metrics.worker_choice import choose_worker_counts_of_curve
-from analysis.reading.run_table import TrialTables
-from analysis.report.summary_text import fastest_strategies, summary_sentences
+from analysis.reading.run_table import TrialLogTables
+from analysis.report.summary_text import find_fastest_strategies, summary_sentences
 from analysis.results.summary import SUMMARY_SCHEMA, RunSummary
 from analysis.results.trial_result import TrialResult, group_trials, measure_trial
 
@@ -19,7 +19,7 @@ Trials = Callable[..., TrialResult]
 
 
 @pytest.fixture
-def trial(make_trial: Callable[..., TrialTables]) -> Trials:
+def trial(make_trial: Callable[..., TrialLogTables]) -> Trials:
     """trial("ring", 4, 2.0, 0) returns the first repeat of a trial that takes 2 s for 1000 samples."""
     blank = measure_trial(make_trial({}), [])
 
@@ -89,7 +89,7 @@ def test_repeats_that_overlap_give_no_winner(trial: Trials) -> None:
         trial(name, 2, s, r) for name, shift in (("ring", 0), ("ps", 2)) for r, s in enumerate(_rotated(spread, shift))
     ]
 
-    (win,) = fastest_strategies(summary(*trials), "")
+    (win,) = find_fastest_strategies(summary(*trials), "")
 
     assert not win.is_significant
     assert "do not differ significantly" in summary_sentences(summary(*trials))[0]
@@ -104,7 +104,7 @@ def test_a_strategy_seldom_wins_against_itself(trial: Trials, repeats: int) -> N
     generator = np.random.default_rng(repeats)
 
     wins = [
-        fastest_strategies(
+        find_fastest_strategies(
             summary(*_trials_of_two_strategies(trial, np.exp(0.07 * generator.standard_normal((2, repeats))))), ""
         )[0]
         for _ in range(60)
@@ -127,15 +127,15 @@ def test_a_winner_is_reported_with_its_p_value_adjusted_for_all_pairs(trial: Tri
         )
     )
 
-    (win,) = fastest_strategies(numbers, "")
+    (win,) = find_fastest_strategies(numbers, "")
 
     (pair,) = (
         difference
-        for difference in numbers.time_differences
+        for difference in numbers.strategy_time_gaps
         if {difference.faster.strategy, difference.slower.strategy} == {"ring", "ps"}
     )
-    assert win.p_value == pair.p_adjusted > pair.comparison.p_value
-    assert f"(p = {win.p_value:.2g})" in summary_sentences(numbers)[0]
+    assert win.p_value_vs_second_fastest == pair.p_adjusted > pair.comparison.p_value
+    assert f"(p = {win.p_value_vs_second_fastest:.2g})" in summary_sentences(numbers)[0]
 
 
 def noisy_repeats(trial: Trials, strategy: str, seconds: float) -> list[TrialResult]:
@@ -155,8 +155,8 @@ def test_exact_repeats_have_a_winner_and_rounded_repeats_do_not(trial: Trials) -
     )
 
     assert "Ring wins on 2 workers, by 1.25× [1.25, 1.25] (p < 0.001)" in summary_sentences(exact)
-    assert fastest_strategies(rounded, "")[0].time_metric == "time_to_target"
-    assert not fastest_strategies(rounded, "")[0].is_significant
+    assert find_fastest_strategies(rounded, "")[0].time_metric == "time_to_target"
+    assert not find_fastest_strategies(rounded, "")[0].is_significant
 
 
 def test_the_only_strategy_to_reach_the_target_on_most_workers_is_reported(trial: Trials) -> None:
@@ -169,7 +169,7 @@ def test_the_only_strategy_to_reach_the_target_on_most_workers_is_reported(trial
         )
     )
 
-    wins = fastest_strategies(numbers, "")
+    wins = find_fastest_strategies(numbers, "")
 
     assert [(win.workers, win.winner, win.time_ratio) for win in wins] == [
         (8, "ring", pytest.approx(2, rel=0.02)),
@@ -205,7 +205,7 @@ def test_a_size_without_times_has_no_winner(trial: Trials) -> None:
     """A simulated cluster without pacing or link rates."""
     instant = [replace(trial(name, 2, 1.0), seconds=0.0, samples_per_second=None) for name in ("ring", "ps")]
 
-    assert fastest_strategies(summary(*instant), "") == []
+    assert find_fastest_strategies(summary(*instant), "") == []
 
 
 def test_sentence_and_significance_test_use_the_same_time_metric(trial: Trials) -> None:
@@ -219,7 +219,7 @@ def test_sentence_and_significance_test_use_the_same_time_metric(trial: Trials) 
         )
     )
 
-    (win,), (pair,) = fastest_strategies(numbers, ""), numbers.time_differences
+    (win,), (pair,) = find_fastest_strategies(numbers, ""), numbers.strategy_time_gaps
 
     assert (win.time_metric, pair.time_metric) == ("time_to_samples", "time_to_samples")
     assert "by time for the same samples" in summary_sentences(numbers)[0]
@@ -229,7 +229,7 @@ def test_the_fastest_strategy_is_chosen_by_the_reported_number(trial: Trials) ->
     """One slow repeat of five: the olympic mean drops it; a plain mean would name the other and a ratio below one."""
     slow = [trial("ring", 2, s, r) for r, s in enumerate((1.0, 1.0, 1.0, 1.0, 9.0))]
 
-    (win,) = fastest_strategies(summary(*slow, *five_repeats(trial, "ps", 2, 1.5)), "")
+    (win,) = find_fastest_strategies(summary(*slow, *five_repeats(trial, "ps", 2, 1.5)), "")
 
     assert (win.winner, win.time_ratio) == ("ring", pytest.approx(1.5))
 

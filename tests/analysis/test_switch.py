@@ -9,25 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.checks.host.host_overhead import check_host_added_step_time
+from analysis.checks.host.host_overhead import check_host_added_time
 from analysis.checks.network.bytes_on_wire import check_bytes_sent
 from analysis.checks.training.replicas import check_model_replicas_agree
 from analysis.checks.verdict import VerdictLevel
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.figures import AnalysedRun
 from analysis.figures.predicted import draw_predicted_step_times
-from analysis.figures.switch import draw_strategy_switch_savings
+from analysis.figures.switch import draw_switch_time_savings
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.strategy_switch import (
     StrategySwitchResult,
     describe_strategy_switch,
     describe_switch_outcomes,
-    measure_strategy_switch,
+    measure_switch_times,
 )
-from analysis.metrics.strategy_switch_verdict import FinalModelQualities, judge_strategy_switch, trial_pair_qualities
+from analysis.metrics.strategy_switch_verdict import (
+    FinalQualityBySwitch,
+    find_final_model_qualities,
+    judge_strategy_switch,
+)
 from analysis.reading.damage import FileProblem
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.reading.training_phases import training_phases
 from analysis.report.headline import headline_sentences
 from analysis.report.report import render_report_page
@@ -35,16 +39,16 @@ from analysis.report.wording import format_milliseconds, format_number
 from analysis.results.analyse_run import analyse_run
 from analysis.results.analyse_trial import analyse_trial
 from analysis.results.summary import RunSummary
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 
 STALLING = {"throughput": "1000/s", "variation": {"kind": "on_off", "slowdown": 5, "slow_steps": 4, "fast_steps": 12}}
 ACCURATE = {"metric": "accuracy", "at_least": 0.8}
 RING_TO_ASP = {"kind": "strategy_switch", "when": {"kind": "at", "fraction": 0.5}}
 
-RunSimulated = Callable[..., RunTables]
+RunSimulated = Callable[..., RunLogTables]
 
 
-def summary_of(run: RunTables) -> RunSummary:
+def summary_of(run: RunLogTables) -> RunSummary:
     return analyse_run(run.folder)[1]
 
 
@@ -97,7 +101,7 @@ def test_a_switch_that_ruins_the_model_did_not_pay_although_batches_are_faster(
     assert f", but {missed}{quality_sentence}" in headline
     assert "the switch did not pay: a batch takes" in headline
     assert "the switch paid" not in headline
-    drawing = draw_strategy_switch_savings(AnalysedRun(run, summary))
+    drawing = draw_switch_time_savings(AnalysedRun(run, summary))
     assert drawing is not None
     assert "did not pay" in drawing.title
     assert drawing.data["verdict"].tolist() == ["quality was lost"]
@@ -125,7 +129,7 @@ def test_a_trial_whose_rule_never_switched_is_the_synchronous_reference(run_simu
 
     for trial in early:
         assert trial.switch is not None
-        model_qualities = trial_pair_qualities([(trial, synchronous)])
+        model_qualities = find_final_model_qualities([(trial, synchronous)])
         assert model_qualities is not None
         assert trial.switch.has_lost_model_quality == model_qualities.is_worse_with_switch
         assert trial.switch.verdict in ("paid", "quality was lost")
@@ -173,7 +177,7 @@ def test_a_target_missed_without_the_switch_too_is_not_lost_by_the_switch(
     trial = replace(trial, time_to_target_s=None, final={"accuracy": accuracy})
     ring = replace(ring, time_to_target_s=without_switch_s, final={"accuracy": 0.94})
 
-    judged = judge_strategy_switch(trial, ring, trial_pair_qualities([(trial, ring)]))
+    judged = judge_strategy_switch(trial, ring, find_final_model_qualities([(trial, ring)]))
 
     assert judged.verdict == verdict
     assert ("accuracy ≥ 0.999 was missed" in judged.quality) == (verdict != "paid")
@@ -188,12 +192,12 @@ def test_quality_is_worse_if_the_loss_exceeds_the_spread_over_seeds(without_swit
         for seed, quality in enumerate(without_switch[: len(without_switch) // 2 * 2])
     ]
 
-    assert FinalModelQualities("accuracy", tuple(with_loss), tuple(without_switch)).is_worse_with_switch
-    assert not FinalModelQualities(
+    assert FinalQualityBySwitch("accuracy", tuple(with_loss), tuple(without_switch)).is_worse_with_switch
+    assert not FinalQualityBySwitch(
         "accuracy", tuple(with_noise), tuple(without_switch[: len(with_noise)])
     ).is_worse_with_switch
-    assert not FinalModelQualities("accuracy", tuple(without_switch), tuple(with_loss)).is_worse_with_switch
-    assert FinalModelQualities("loss", tuple(without_switch), tuple(with_loss)).is_worse_with_switch
+    assert not FinalQualityBySwitch("accuracy", tuple(without_switch), tuple(with_loss)).is_worse_with_switch
+    assert FinalQualityBySwitch("loss", tuple(without_switch), tuple(with_loss)).is_worse_with_switch
 
 
 def test_a_switch_to_a_saturated_server_does_not_pay(run_simulated: RunSimulated) -> None:
@@ -218,8 +222,8 @@ def test_checks_accept_workers_that_became_servers(run_simulated: RunSimulated, 
 
     assert check_model_replicas_agree(trial).level == VerdictLevel.VALID
     assert expected_bytes_sent(trial) == bytes_sent(trial)
-    assert [phase.workers_turned_servers for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
-    switch = measure_strategy_switch(trial)
+    assert [phase.new_server_names for phase in training_phases(trial)] == [(), ("worker-2", "worker-3")]
+    switch = measure_switch_times(trial)
     assert switch is not None
     assert switch.gain is not None
     assert switch.gain.shares_s == pytest.approx(-240 / 4 / 1000, rel=0.01)  # from a quarter of 240 to a half
@@ -254,7 +258,7 @@ def test_waiting_at_a_staleness_bound_is_not_counted_as_queueing(run_simulated: 
     assert trial.switch_record is not None
     later = trial.steps[trial.steps["start_s"] >= trial.switch_record.second_strategy_start_s]
 
-    switch = measure_strategy_switch(trial)
+    switch = measure_switch_times(trial)
 
     assert switch is not None
     assert switch.gain is not None
@@ -270,8 +274,8 @@ def test_seconds_without_steps_are_not_counted_as_exchange(run_simulated: RunSim
     assert trial.seconds is not None
 
     switch, longer = (
-        measure_strategy_switch(trial),
-        measure_strategy_switch(replace(trial, seconds=trial.seconds + idle_s)),
+        measure_switch_times(trial),
+        measure_switch_times(replace(trial, seconds=trial.seconds + idle_s)),
     )
 
     assert switch is not None
@@ -291,7 +295,7 @@ def test_workers_finish_together_if_synchronous_and_before_a_switch(run_simulate
     strategy = {"kind": "strategy_switch", "before": asp, "after": {"kind": kind}}
     (trial,) = run_simulated({"switch": strategy | {"when": {"kind": "at", "fraction": 0.5}}}, **STALLING).trials
 
-    switch = measure_strategy_switch(trial)
+    switch = measure_switch_times(trial)
 
     assert switch is not None
     assert switch.before is not None
@@ -309,7 +313,7 @@ def test_a_switch_that_never_happened_is_reported_as_such(run_simulated: RunSimu
     assert summary.trials[0].switch is not None
     assert summary.trials[0].switch.outcome == "never switched"
     assert any("never switched" in sentence for sentence in headline_sentences(summary))
-    drawing = draw_strategy_switch_savings(AnalysedRun(run, summary))
+    drawing = draw_switch_time_savings(AnalysedRun(run, summary))
     assert drawing is not None
     assert "never switched" in drawing.title
 
@@ -328,7 +332,7 @@ def test_a_damaged_switch_record_is_not_reported_as_never_switched(run_simulated
     run = run_with_edited_log(tmp_path, lambda text: "".join(line[:40] + "\n" for line in text.splitlines()))
 
     assert run.summary.trials[0].switch is None
-    assert draw_strategy_switch_savings(run) is None
+    assert draw_switch_time_savings(run) is None
     assert not any("never switched" in sentence for sentence in headline_sentences(run.summary))
 
 
@@ -343,7 +347,7 @@ def test_a_switch_recorded_only_by_workers_is_damage(run_simulated: RunSimulated
 
     (damage,) = run.summary.damage[-1:]
     assert "logs/coordinator.log: no switch_committed or switch_aborted event, but " in damage
-    assert draw_strategy_switch_savings(run) is None
+    assert draw_switch_time_savings(run) is None
 
 
 @pytest.mark.parametrize("key", ["step", "samples", "seconds", "loaded"])
@@ -396,7 +400,7 @@ def test_checks_judge_both_phases_of_a_switch(
     strategy = {"kind": "strategy_switch", "before": before, "after": after, "when": {"kind": "at", "fraction": 0.5}}
     (trial,) = run_simulated({"switch": strategy}).trials
 
-    verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree, check_host_added_step_time)]
+    verdicts = [check(trial) for check in (check_bytes_sent, check_model_replicas_agree, check_host_added_time)]
 
     assert [verdict.level for verdict in verdicts] == [VerdictLevel.VALID] * 3, verdicts
     assert [phase.name for phase in training_phases(trial)] == ["before", "after"]
@@ -436,7 +440,7 @@ def test_bytes_of_an_aborted_strategy_switch_are_not_an_error(run_simulated: Run
     ],
 )
 def test_an_aborted_strategy_switch_may_send_no_more_bytes_than_planned(
-    make_trial: Callable[..., TrialTables],
+    make_trial: Callable[..., TrialLogTables],
     line: Callable[..., str],
     steps_line: Callable[..., str],
     stop_line: Callable[..., str],
@@ -480,10 +484,10 @@ def test_the_break_even_number_of_workers_is_that_of_the_plan(run_simulated: Run
     """n* = s·(t_c·B/S + 2), and s·(t_c·B/S + 1) + 1 where several servers answer in turn with one message each."""
     after = {"kind": "parameter_server", "servers": servers, "synchrony": {"kind": "asp"}}
     (trial,) = run_simulated({"switch": RING_TO_ASP | {"after": after}}, rate="10mbit").trials
-    plan, switch = trial.plan, measure_strategy_switch(trial)
+    plan, switch = trial.plan, measure_switch_times(trial)
 
     assert switch is not None
-    computed = plan.predicted.compute_s * goodput_bytes_per_s(10e6) / plan.vector_bytes
+    computed = plan.predicted.compute_s * to_goodput_bytes_per_s(10e6) / plan.vector_bytes
     one_message_each = servers * (computed + 1) + 1
     assert switch.break_even_workers == pytest.approx(computed + 2 if servers == 1 else one_message_each, rel=1e-3)
 
@@ -499,7 +503,7 @@ def test_a_switch_before_the_first_step_has_no_gain(run_simulated: RunSimulated)
     """There is no batch before the switch to compare with."""
     (trial,) = run_simulated({"switch": RING_TO_ASP | {"when": {"kind": "at", "step": 0}}}).trials
 
-    switch = measure_strategy_switch(trial)
+    switch = measure_switch_times(trial)
 
     assert switch is not None
     assert (switch.outcome, switch.gain, switch.share) == ("switched", None, 0.0)
@@ -510,7 +514,7 @@ def test_a_switch_forced_before_its_window_is_full_records_no_rule_value(run_sim
     rule = {"kind": "plateau", "window": 3, "force_at": 1}
     (trial,) = run_simulated({"switch": RING_TO_ASP | {"when": rule}}).trials
 
-    switch = measure_strategy_switch(trial)
+    switch = measure_switch_times(trial)
 
     assert switch is not None
     assert (switch.outcome, switch.value) == ("switched", None)
@@ -548,7 +552,7 @@ def test_the_cost_of_staleness_is_the_time_of_extra_samples_to_the_target(run_si
     extra_samples = trial.samples_to_target - ring.samples_to_target
     assert extra_samples != 0
     assert extra_s == pytest.approx(extra_samples / run.trials[0].plan.batch * switch.after.batch_s)
-    drawing = draw_strategy_switch_savings(AnalysedRun(run, summary))
+    drawing = draw_switch_time_savings(AnalysedRun(run, summary))
     assert drawing is not None
     assert drawing.data["stale_s"].tolist() == [switch.stale_s]
 
@@ -565,7 +569,7 @@ def test_without_a_trial_that_did_not_switch_the_cost_of_staleness_is_unknown(ru
 @pytest.fixture
 def switched(run_simulated: RunSimulated) -> StrategySwitchResult:
     """A trial that switched halfway."""
-    switch = measure_strategy_switch(run_simulated({"switch": RING_TO_ASP}).trials[0])
+    switch = measure_switch_times(run_simulated({"switch": RING_TO_ASP}).trials[0])
     assert switch is not None
     return switch
 

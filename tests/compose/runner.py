@@ -15,14 +15,16 @@ from services.scenario.scenario import Scenario
 class PrintingObserver:
     """Observer that prints the progress of the run on standard output."""
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        print("event", plan.trial, event["key"], flush=True)  # noqa: T201 - tests wait for these lines
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
+        print("event", plan.trial, log_event["key"], flush=True)  # noqa: T201 - tests wait for these lines
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         print("preparing", description, flush=True)  # noqa: T201
 
-    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
-        print("run", plans[0].run, folder, flush=True)  # noqa: T201
+    def run_started(
+        self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
+    ) -> None:
+        print("run", plans[0].run, run_folder, flush=True)  # noqa: T201
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
         print("trial", plan.trial, flush=True)  # noqa: T201

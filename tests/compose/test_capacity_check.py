@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from compose.calibration.capacity import HostCapacity, HostFingerprint, assumed_capacity, load_capacity, save_capacity
+from compose.calibration.capacity import (
+    HostCapacity,
+    HostFingerprint,
+    assume_host_capacity,
+    find_host_capacity,
+    save_capacity,
+)
 from compose.engines import create_engine
 from compose.host.capacity_check import USUAL_DILATIONS, CapacityCheck, TrialHostDemand, check_host_can_run
-from compose.host.compute_speed import ComputeSpeed, measure_gradient_s, measure_update_s
+from compose.host.compute_speed import CpuTimeFunctions, measure_gradient_cpu_s, measure_optimiser_update_s
 from compose.runs.run import check_host_capacity
 from compose.scenario_files.load import find_scenario, load_scenario
 from ensayo import cli
@@ -33,7 +39,7 @@ def host_capacity(**changes: float) -> HostCapacity:
     return HostCapacity(engine="docker", fingerprint=HERE, note="made up", **(costs | changes))
 
 
-COMPUTE_1_MS = ComputeSpeed(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # for every model and batch
+COMPUTE_1_MS = CpuTimeFunctions(gradient_s=lambda *_: 1e-3, update_s=lambda *_: 0.0)  # for every model and batch
 
 
 def make_scenario(
@@ -268,7 +274,7 @@ def test_messages_of_rare_exchanges_are_spread_over_the_steps_between_them(
 
 
 def demands_on(
-    scenario: Scenario, compute_speed: ComputeSpeed = COMPUTE_1_MS, cores: int = 2
+    scenario: Scenario, compute_speed: CpuTimeFunctions = COMPUTE_1_MS, cores: int = 2
 ) -> tuple[TrialHostDemand, ...]:
     """Return the demands of the scenario's trials on a host with this number of cores, with `dilation: auto`."""
     capacity = host_capacity().model_copy(update={"fingerprint": HERE.model_copy(update={"cores": cores})})
@@ -331,10 +337,10 @@ def test_all_trials_of_a_run_use_the_dilation_of_the_most_demanding_trial() -> N
 def test_the_time_of_a_gradient_is_positive_and_measured_only_once() -> None:
     (plan,) = make_plans(make_scenario())
 
-    gradient_s = measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16)
+    gradient_s = measure_gradient_cpu_s(plan.dataset, plan.model, plan.dtype, 16)
 
     assert 0 < gradient_s < 1
-    assert measure_gradient_s(plan.dataset, plan.model, plan.dtype, 16) == gradient_s
+    assert measure_gradient_cpu_s(plan.dataset, plan.model, plan.dtype, 16) == gradient_s
 
 
 def test_a_stored_measurement_counts_only_on_the_host_where_it_was_made(
@@ -343,14 +349,14 @@ def test_a_stored_measurement_counts_only_on_the_host_where_it_was_made(
     """With another kernel or engine the host counts as not measured, and the record says why."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     local = create_engine("local")
-    assumed = load_capacity(local)
+    assumed = find_host_capacity(local)
     measured = assumed.model_copy(update={"calibrated": "2026-01-01", "note": "", "alpha_s": 0.123})
 
     save_capacity(measured)
-    loaded = load_capacity(local)
+    loaded = find_host_capacity(local)
     other_fingerprint = measured.fingerprint.model_copy(update={"kernel": "1.0", "cores": 77})
     save_capacity(measured.model_copy(update={"fingerprint": other_fingerprint}))
-    loaded_elsewhere = load_capacity(local)
+    loaded_elsewhere = find_host_capacity(local)
 
     assert (assumed.calibrated, loaded) == ("", measured)
     assert (loaded_elsewhere.calibrated, loaded_elsewhere.note) == (
@@ -367,7 +373,7 @@ def test_a_broken_file_of_measurements_is_ignored(text: str, tmp_path: Path, mon
     (tmp_path / "ensayo").mkdir()
     (tmp_path / "ensayo" / "capacity.json").write_text(text)
 
-    assert load_capacity(create_engine("local")).calibrated == ""
+    assert find_host_capacity(create_engine("local")).calibrated == ""
 
 
 def test_predictions_include_the_cost_of_messages_only_where_it_was_measured() -> None:
@@ -381,7 +387,7 @@ def test_predictions_include_the_cost_of_messages_only_where_it_was_measured() -
     (trial,) = scenario.trials()
 
     assumed_step_s, measured_step_s = (
-        make_plan(trial, "run", "docker", DummyAddresses(), alpha_s=capacity_check.message_latency_s).predicted.step_s
+        make_plan(trial, "run", "docker", DummyAddresses(), alpha_s=capacity_check.calibrated_alpha_s).predicted.step_s
         for capacity_check in (assumed_check, measured_check)
     )
 
@@ -391,8 +397,8 @@ def test_predictions_include_the_cost_of_messages_only_where_it_was_measured() -
 def test_shipped_scenarios_need_no_change_on_a_host_with_two_cores() -> None:
     """The capacity is the one assumed for a host that was not measured; the compute speed is that of a slow host."""
     two_cores, slow_compute = (
-        assumed_capacity("docker", HERE, "made up"),
-        ComputeSpeed(gradient_s_on_a_slow_core, measure_update_s),
+        assume_host_capacity("docker", HERE, "made up"),
+        CpuTimeFunctions(gradient_s_on_a_slow_core, measure_optimiser_update_s),
     )
 
     for name in ("quickstart", "two-servers", "scaling-check", "link-rate", "regression", "smoke", "thesis-containers"):

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compose.engines.containers.compose_file import HostProperties, compose_project_name, render_compose_document
+from compose.engines.containers.compose_file import DockerHostProperties, compose_project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
 from compose.scenario_files.load import load_scenario, shipped_scenario_paths
 from services.cluster.network import Network, SharedLink
@@ -19,7 +19,7 @@ from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
 
 ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
-HOST = HostProperties(
+HOST = DockerHostProperties(
     images={"cpu": "ensayo-node:cpu", "cuda": "ensayo-node:cuda"},
     secrets_folder=Path("/secrets"),
     user="10001:10001",
@@ -184,7 +184,9 @@ def test_a_cuda_worker_reserves_one_gpu_and_uses_the_cuda_image(pytestconfig: py
 def test_the_document_for_an_old_engine_has_no_start_interval(pytestconfig: pytest.Config) -> None:
     """`start_interval` is an error for engines before version 25."""
     plan = load_plan(pytestconfig.rootpath / "scenarios" / "smoke.yaml")
-    old_host = HostProperties(HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False)
+    old_host = DockerHostProperties(
+        HOST.images, HOST.secrets_folder, HOST.user, has_gpu=False, supports_start_interval=False
+    )
 
     assert all(
         "start_interval" not in node["healthcheck"]

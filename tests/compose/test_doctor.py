@@ -24,7 +24,7 @@ def test_every_missing_feature_names_its_cost_and_remedy() -> None:
 def test_findings_are_also_available_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "check_host", lambda: iter([doctor.check_python_version()]))
 
-    (finding,) = json.loads(doctor.host_findings_as_json())
+    (finding,) = json.loads(doctor.host_checks_as_json())
 
     assert finding["topic"] == "python"
     assert finding["ok"] is True
@@ -44,7 +44,7 @@ def test_the_doctor_reports_an_engine_that_does_not_limit_swap(
     monkeypatch: pytest.MonkeyPatch, reported_limits: dict[str, bool], ok: bool
 ) -> None:
     info = {"CpuCfsQuota": True, "MemoryLimit": True, "SwapLimit": False} | reported_limits
-    monkeypatch.setattr(doctor, "command_output", lambda *_: json.dumps(info))
+    monkeypatch.setattr(doctor, "read_command_output", lambda *_: json.dumps(info))
 
     assert doctor.check_cpu_and_memory_limits().ok is ok
 

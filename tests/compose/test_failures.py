@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from compose.engines import ChosenEngine
-from compose.engines.base import Engine, TrialEventObserver
+from compose.engines import EngineChoice
+from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.run import FinishedRun, ScenarioFile, run_scenario
-from compose.runs.supervisor import LogTail, TrialFailed, TrialNodes, TrialSupervisor
+from compose.runs.supervisor import LogTail, TrialFailed, TrialNodeRunner, TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
@@ -25,7 +25,7 @@ from services.schema.errors import HostError
 
 
 @dataclass
-class ScriptedNodes(TrialNodes):
+class ScriptedNodes(TrialNodeRunner):
     """Nodes that join and leave at once; some calls raise an error."""
 
     plan: Plan
@@ -70,7 +70,7 @@ class ScriptedNodes(TrialNodes):
                 log.write(f"{LOG_LINE_PREFIX}{json.dumps({'key': 'membership', 'value': value})}\n")
 
 
-class ScriptedEngine(Engine):
+class ScriptedEngine(TrialEngine):
     """Engine whose calls raise errors as scripted, by the number of the trial."""
 
     name: ClassVar[EngineName] = "simulated"
@@ -101,14 +101,16 @@ class ScriptedEngine(Engine):
 class RunObserverStub:
     """Observer that ignores all notifications, but may kill the simulator when a trial starts."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(self, engine: TrialEngine | None = None) -> None:
         self.engine = engine
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None: ...
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None: ...
 
-    def preparation_started(self, description: str) -> None: ...
+    def engine_preparation_started(self, description: str) -> None: ...
 
-    def run_started(self, scenario: Scenario, engine: str, reason: str, plans: tuple[Plan, ...], folder: Path) -> None:
+    def run_started(
+        self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
+    ) -> None:
         """Ignore the start of the run."""
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
@@ -119,10 +121,10 @@ class RunObserverStub:
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None: ...
 
 
-def run_smoke_scenario(engine: Engine, runs: Path) -> FinishedRun:
+def run_smoke_scenario(engine: TrialEngine, runs: Path) -> FinishedRun:
     path = find_scenario("smoke")
     source = ScenarioFile(load_scenario(path, {"repeats": "2", "workload.epochs": "1"}), path.read_text(), "")
-    return run_scenario(source, ChosenEngine(engine, "asked for"), runs, RunObserverStub(engine))
+    return run_scenario(source, EngineChoice(engine, "asked for"), runs, RunObserverStub(engine))
 
 
 @pytest.mark.parametrize("call", ["start", "shape", "start_training", "exit_codes", "stop", "run"])

@@ -11,7 +11,7 @@ from compose.shaping.probes import (
     MAX_CONCURRENT_BPS,
     RateProbe,
     expected_round_trip_times,
-    group_concurrent_probes,
+    group_parallel_probes,
     plan_message_time_probe,
     plan_rate_probes,
 )
@@ -131,7 +131,7 @@ def test_links_that_are_too_fast_to_measure_are_not_probed() -> None:
 def test_concurrent_probes_share_no_node_and_fit_the_host() -> None:
     plan = make_test_plan(8, {"uplink": "600mbit", "downlink": "600mbit"})
 
-    for concurrent_probes in group_concurrent_probes(plan_rate_probes(plan).probes):
+    for concurrent_probes in group_parallel_probes(plan_rate_probes(plan).probes):
         nodes = [name for probe in concurrent_probes for name in probe.node_names]
         assert len(nodes) == len(set(nodes))
         assert len(concurrent_probes) == 1 or sum(probe.rate_bps for probe in concurrent_probes) <= MAX_CONCURRENT_BPS
@@ -142,9 +142,7 @@ def test_probing_all_links_of_a_switch_takes_little_time(workers: int, limit_s: 
     """The time is spent before every trial."""
     durations_s = [
         max(probe.duration_s for probe in concurrent_probes)
-        for concurrent_probes in group_concurrent_probes(
-            plan_rate_probes(make_test_plan(workers, LINKS_100_MBIT)).probes
-        )
+        for concurrent_probes in group_parallel_probes(plan_rate_probes(make_test_plan(workers, LINKS_100_MBIT)).probes)
     ]
 
     assert sum(durations_s) + 0.15 * len(durations_s) < limit_s

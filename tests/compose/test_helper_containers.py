@@ -14,7 +14,7 @@ from docker.errors import APIError
 
 from compose.engines.containers.containers import DOWN_TRIES, DockerDaemonTimeout, NodeContainers
 from compose.engines.containers.helper_containers import LinkHelperContainer, probe_kernel_features
-from compose.engines.containers.link_enforcement import TrialLinks
+from compose.engines.containers.link_enforcement import LinkShaper
 from compose.runs.supervisor import TrialFailed
 from services.schema.errors import HostError
 
@@ -99,7 +99,7 @@ def test_a_container_that_cannot_be_attached_to_is_removed() -> None:
 
 def test_a_helper_that_starts_after_the_end_of_the_trial_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     closed_containers = []
-    links = TrialLinks.__new__(TrialLinks)
+    links = LinkShaper.__new__(LinkShaper)
     links.__dict__.update(plan=SimpleNamespace(run="run", trial="trial"), helpers={}, _client=None, _image="any")
     links.__dict__.update(_wait_for_container_id=lambda name: name, _lock=threading.Lock(), _closed=False)
 
@@ -157,7 +157,7 @@ def test_compose_down_is_repeated_after_an_error_but_not_after_a_timeout(
     empty_collection = SimpleNamespace(list=lambda **_: [])
     nodes = NodeContainers.__new__(NodeContainers)
     nodes.__dict__.update(
-        _run_docker_compose=failing_compose,
+        _call_docker_compose=failing_compose,
         _client=SimpleNamespace(containers=empty_collection, networks=empty_collection),
     )
     nodes.__dict__.update(_plan=SimpleNamespace(run="run", trial="trial"))

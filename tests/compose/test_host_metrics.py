@@ -8,12 +8,12 @@ from compose.engines.containers import throttling
 from compose.host import host_facts as host
 from compose.host.host_facts import CpuTimes
 from compose.host.host_metrics import HostMetricsRecorder, WakeUpDelayMeter
-from services.plan.trial_outcome import CpuThrottling
+from services.plan.trial_outcome import CpuThrottleCounts
 
 
-def throttling_counters(periods: int, throttled_periods: int) -> dict[str, CpuThrottling]:
+def throttling_counters(periods: int, throttled_periods: int) -> dict[str, CpuThrottleCounts]:
     """Return the throttling counters of one container."""
-    return {"worker-0": CpuThrottling(periods=periods, throttled_periods=throttled_periods, throttled_s=0.0)}
+    return {"worker-0": CpuThrottleCounts(periods=periods, throttled_periods=throttled_periods, throttled_s=0.0)}
 
 
 def test_the_wake_up_meter_reports_how_late_its_thread_woke() -> None:
@@ -36,7 +36,7 @@ def test_throttling_is_the_growth_during_the_run_and_outlives_the_container() ->
     time.sleep(0.3)
     recorder.stop()
 
-    assert recorder.cpu_throttling_growth == throttling_counters(20, 3)
+    assert recorder.cpu_throttling_by_node == throttling_counters(20, 3)
 
 
 def test_busy_and_stolen_shares_refer_to_all_cores() -> None:
@@ -56,4 +56,4 @@ def test_busy_and_stolen_shares_refer_to_all_cores() -> None:
 )
 def test_statistics_of_both_cgroup_versions_are_parsed(text: str) -> None:
     """The two versions report the same counts in different units."""
-    assert throttling.parse_cpu_stat(text) == CpuThrottling(periods=100, throttled_periods=7, throttled_s=1.5)
+    assert throttling.parse_cpu_stat(text) == CpuThrottleCounts(periods=100, throttled_periods=7, throttled_s=1.5)

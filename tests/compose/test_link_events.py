@@ -14,7 +14,7 @@ from compose.engines.containers.engine import RunSubnets
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import data_network_nodes
-from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.node_link import NodeLinkScripts
 from services.plan import Plan, make_plan
 from services.scenario.scenario import Scenario
@@ -24,7 +24,7 @@ class FakeTrialLinks:
     """Links whose helpers apply every change at once, and record the scheduled changes."""
 
     def __init__(self, plan: Plan, failing_node: str = "") -> None:
-        self.mechanisms = ShapingMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
+        self.mechanisms = ChosenMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
         self.node_links = {
             node.name: NodeLinkScripts(plan, node, self.mechanisms, None) for node in data_network_nodes(plan)
         }

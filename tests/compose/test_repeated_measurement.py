@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from compose.engines.containers.repeated_measurement import REST_PER_TRY_S, measure_until_conclusive
+from compose.engines.containers.repeated_measurement import REST_PER_TRY_S, repeat_until_conclusive
 
 
 def is_near_one(value: float) -> bool:
@@ -36,7 +36,7 @@ def test_one_good_measurement_of_many_is_not_enough(
     monkeypatch.setattr("compose.engines.containers.repeated_measurement.time.sleep", pauses_s.append)
     first, *later = measurements
 
-    used_measurements = measure_until_conclusive(first, values_in_order(later), is_near_one)
+    used_measurements = repeat_until_conclusive(first, values_in_order(later), is_near_one)
 
     assert pauses_s == pytest.approx([REST_PER_TRY_S * done_count for done_count in range(1, used_count, 2)])
     assert list(used_measurements) == measurements[:used_count]

@@ -11,7 +11,7 @@ from compose.shaping import htb_tree as tree
 from compose.shaping import tc_output as reading
 from compose.shaping.bursts import htb_burst_bytes, max_gso_segments
 from compose.shaping.link_state import data_network_nodes, link_state_of
-from compose.shaping.mechanisms import ShapingMechanisms, choose_shaping_mechanisms
+from compose.shaping.mechanisms import ChosenMechanisms, choose_shaping_mechanisms
 from compose.shaping.node_link import NodeLinkScripts
 from services.cluster.network import NetworkPath
 from services.plan import Plan, make_plan
@@ -19,8 +19,8 @@ from services.scenario.scenario import Scenario
 from services.schema.errors import HostError
 
 ADDRESSES = RunSubnets(data="10.64.0", control="10.64.1")
-NFQUEUE_MECHANISMS = ShapingMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
-NETEM_MECHANISMS = ShapingMechanisms(rate="tc-htb", delay="netem", loss="netem")
+NFQUEUE_MECHANISMS = ChosenMechanisms(rate="tc-htb", delay="nfqueue", loss="nfqueue", partition="iptables")
+NETEM_MECHANISMS = ChosenMechanisms(rate="tc-htb", delay="netem", loss="netem")
 LINKS_100_MBIT = {"uplink": "100mbit", "downlink": "100mbit"}
 ONE_PERCENT_LOSS = {"kind": "independent", "share": 0.01}
 BURST_LOSS = {"kind": "gilbert_elliott", "to_bad": 0.01, "to_good": 0.4}
@@ -49,7 +49,7 @@ def ring_plan(
 
 
 def link_scripts(
-    plan: Plan, node_name: str = "worker-0", mechanisms: ShapingMechanisms = NFQUEUE_MECHANISMS
+    plan: Plan, node_name: str = "worker-0", mechanisms: ChosenMechanisms = NFQUEUE_MECHANISMS
 ) -> NodeLinkScripts:
     address = shared_link.network_switch_address(plan) if shared_link.shared_links(plan) else None
     return NodeLinkScripts(plan, plan.node_plan(node_name), mechanisms, address)
@@ -95,8 +95,8 @@ def test_the_slowest_rate_on_any_path_decides_the_packet_size() -> None:
     slow_pair_link = link_scripts(ring_plan(worker=fast_links, cluster=slow_pair))
     fast_link = link_scripts(ring_plan(worker=fast_links, cluster=slow_pair), "worker-3")
 
-    assert slow_pair_link.chosen_shaping_parameters()["packet_segments"] == 11
-    assert fast_link.chosen_shaping_parameters()["packet_segments"] == 99
+    assert slow_pair_link.list_burst_and_segment_sizes()["packet_segments"] == 11
+    assert fast_link.list_burst_and_segment_sizes()["packet_segments"] == 99
 
 
 def test_fast_links_keep_large_packets_beside_one_slow_node() -> None:
@@ -105,7 +105,7 @@ def test_fast_links_keep_large_packets_beside_one_slow_node() -> None:
     plan = ring_plan(worker={"uplink": "1gbit", "downlink": "1gbit"}, cluster={"groups": groups})
 
     assert {
-        node.name: link_scripts(plan, node.name).chosen_shaping_parameters()["packet_segments"]
+        node.name: link_scripts(plan, node.name).list_burst_and_segment_sizes()["packet_segments"]
         for node in data_network_nodes(plan)
     } == {
         "worker-0": 1,
@@ -118,7 +118,7 @@ def test_a_path_without_a_limit_counts_as_fast() -> None:
     slow_group = {"groups": [{"name": "slow", "ranks": [0], "uplink": "5mbit", "downlink": "5mbit"}]}
     plan = ring_plan(worker={}, cluster=slow_group)
 
-    assert link_scripts(plan, "worker-1").chosen_shaping_parameters()["packet_segments"] == 11
+    assert link_scripts(plan, "worker-1").list_burst_and_segment_sizes()["packet_segments"] == 11
 
 
 def test_the_buffer_of_a_slow_node_holds_the_packets_of_fast_nodes() -> None:
@@ -126,20 +126,24 @@ def test_the_buffer_of_a_slow_node_holds_the_packets_of_fast_nodes() -> None:
     slow_group = {"groups": [{"name": "slow", "ranks": [0], "uplink": "5mbit", "downlink": "5mbit", "buffer": "4KiB"}]}
     fast_links = {"uplink": "1gbit", "downlink": "1gbit"}
 
-    assert f"bfifo limit {11 * 1514}" in link_scripts(ring_plan(worker=fast_links, cluster=slow_group)).setup_script()
+    assert (
+        f"bfifo limit {11 * 1514}"
+        in link_scripts(ring_plan(worker=fast_links, cluster=slow_group)).make_link_setup_script()
+    )
 
 
 def test_the_link_of_a_single_worker_has_the_default_buffer() -> None:
     """Every baseline has one worker: no peer sends to it, but its port has the usual buffer."""
     assert (
-        f"bfifo limit {tree.DEFAULT_BUFFER_BYTES}" in link_scripts(ring_plan(1, worker=LINKS_100_MBIT)).setup_script()
+        f"bfifo limit {tree.DEFAULT_BUFFER_BYTES}"
+        in link_scripts(ring_plan(1, worker=LINKS_100_MBIT)).make_link_setup_script()
     )
 
 
 def test_dilation_reduces_the_segments_per_packet() -> None:
     """A link of 100 Mbit/s has 10 Mbit/s in wall-clock time."""
     assert (
-        link_scripts(ring_plan(worker=LINKS_100_MBIT, dilation=10.0)).chosen_shaping_parameters()["packet_segments"]
+        link_scripts(ring_plan(worker=LINKS_100_MBIT, dilation=10.0)).list_burst_and_segment_sizes()["packet_segments"]
         == 1
     )
 
@@ -154,7 +158,7 @@ def test_the_declared_rate_decides_the_packet_size_and_not_the_rate_of_events(
     rate_change = {"kind": "link", "at": {"time": "1s"}, "lasts": "1s", "of": ["worker-0"], "uplink": event_rate}
     plan = ring_plan(2, worker={"uplink": declared_rate, "downlink": "100mbit"}, events=[rate_change])
 
-    assert link_scripts(plan).chosen_shaping_parameters()["packet_segments"] == segment_count
+    assert link_scripts(plan).list_burst_and_segment_sizes()["packet_segments"] == segment_count
 
 
 def test_dilation_reduces_rates_and_lengthens_delays() -> None:
@@ -169,8 +173,8 @@ def test_dilation_reduces_rates_and_lengthens_delays() -> None:
 
 def test_a_direction_without_a_rate_gets_no_htb_class() -> None:
     """The script sets up only what the plan declares."""
-    assert "ifb0" not in link_scripts(ring_plan(worker={"uplink": "100mbit"})).setup_script()
-    assert "dev $dev root" not in link_scripts(ring_plan(worker={"downlink": "100mbit"})).setup_script()
+    assert "ifb0" not in link_scripts(ring_plan(worker={"uplink": "100mbit"})).make_link_setup_script()
+    assert "dev $dev root" not in link_scripts(ring_plan(worker={"downlink": "100mbit"})).make_link_setup_script()
 
 
 SETUPS = {
@@ -188,7 +192,7 @@ def test_the_script_of_a_node_equals_the_reviewed_file(
     name: str, compare_with_golden_file: CompareWithGoldenFile
 ) -> None:
     """The scripts are reviewed; the container tests run each of them on a kernel."""
-    compare_with_golden_file(name, link_scripts(ring_plan(**SETUPS[name])).setup_script())
+    compare_with_golden_file(name, link_scripts(ring_plan(**SETUPS[name])).make_link_setup_script())
 
 
 def test_netem_delays_and_drops_packets_by_source_after_the_rate_limit(
@@ -198,7 +202,7 @@ def test_netem_delays_and_drops_packets_by_source_after_the_rate_limit(
     lossy = {"links": [{"nodes": ["worker-0", "worker-1"], "loss": BURST_LOSS}]}
     plan = ring_plan(3, worker=LINKS_100_MBIT | {"delay": "5ms"}, cluster=lossy)
 
-    compare_with_golden_file("netem", link_scripts(plan, mechanisms=NETEM_MECHANISMS).setup_script())
+    compare_with_golden_file("netem", link_scripts(plan, mechanisms=NETEM_MECHANISMS).make_link_setup_script())
 
 
 def test_the_switch_shapes_the_traffic_that_a_rack_sends_and_receives(
@@ -272,7 +276,7 @@ def test_an_event_changes_a_class_and_replaces_no_queue() -> None:
     plan = ring_plan(events=[change])
     node = plan.node_plan("worker-0")
 
-    ((command, commands),) = link_scripts(plan).link_change_commands(
+    ((command, commands),) = link_scripts(plan).make_link_change_commands(
         "eth0", [link_state_of(plan, node)], link_state_of(plan, node, _event_changes(plan))
     )
 
@@ -288,7 +292,7 @@ def test_both_sides_of_a_partition_drop_packets_of_the_other_side() -> None:
 
     assert states["worker-0"].partitioned_nodes == ("worker-1", "worker-2", "worker-3")
     assert states["worker-2"].partitioned_nodes == ("worker-0",)
-    ((command, rules),) = link_scripts(plan).link_change_commands(
+    ((command, rules),) = link_scripts(plan).make_link_change_commands(
         "eth0", [link_state_of(plan, plan.node_plan("worker-0"))], states["worker-0"]
     )
     assert command == ["iptables-nft-restore", "--noflush"]
@@ -310,7 +314,7 @@ def test_a_change_of_delay_applies_to_both_directions_of_the_link() -> None:
 def test_packets_on_a_lossy_link_have_one_segment() -> None:
     """The loss of a packet of eleven segments would be a loss of eleven."""
     assert (
-        link_scripts(ring_plan(worker=LINKS_100_MBIT | {"loss": ONE_PERCENT_LOSS})).chosen_shaping_parameters()[
+        link_scripts(ring_plan(worker=LINKS_100_MBIT | {"loss": ONE_PERCENT_LOSS})).list_burst_and_segment_sizes()[
             "packet_segments"
         ]
         == 1

@@ -15,7 +15,7 @@ import yaml
 
 from analysis.checks.fidelity import run_trial_checks
 from analysis.reading.run_folder import TrialFolder
-from analysis.reading.run_table import TrialTables, read_trial
+from analysis.reading.run_table import TrialLogTables, read_trial_tables
 from compose.engines.containers.engine import DockerEngine
 from compose.engines.containers.helper_containers import HELPER_ROLE
 from compose.host.host_facts import available_core_count
@@ -59,7 +59,7 @@ CLUSTER_WITH_RACKS = SCENARIO["cluster"] | {
     "links": [{"nodes": ["worker-0", "worker-1"], "rate": "60mbit", "delay": "1ms"}],
 }
 HALVE_UPLINK_COMMAND = "tc class change dev {device} classid 1:1 htb rate 50mbit ceil 50mbit"
-RunSabotagedTrial = Callable[..., TrialTables]
+RunSabotagedTrial = Callable[..., TrialLogTables]
 
 
 class Saboteur:
@@ -68,9 +68,9 @@ class Saboteur:
     def __init__(self, sabotage: Callable[[Plan], None]) -> None:
         self._sabotage = sabotage
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
         """Start the timer of the sabotage when training begins."""
-        if event["key"] == "run_start":
+        if log_event["key"] == "run_start":
             threading.Timer(SABOTAGE_DELAY_S, self._sabotage, [plan]).start()
 
 
@@ -78,7 +78,7 @@ class Saboteur:
 def run_sabotaged_trial(docker_engine: DockerEngine, tmp_path: Path) -> RunSabotagedTrial:
     """Return `run_sabotaged_trial(sabotage)`, which calls `sabotage(plan)` during a trial of two seconds."""
 
-    def run(sabotage: Callable[[Plan], None], **scenario_keys: Any) -> TrialTables:
+    def run(sabotage: Callable[[Plan], None], **scenario_keys: Any) -> TrialLogTables:
         (tmp_path / "sabotage.yaml").write_text(yaml.safe_dump(SCENARIO | scenario_keys))
         (trial,) = load_scenario(tmp_path / "sabotage.yaml").trials()
         run_name = f"sabotage-{time.time_ns():x}"
@@ -88,7 +88,7 @@ def run_sabotaged_trial(docker_engine: DockerEngine, tmp_path: Path) -> RunSabot
         folder.plan_path.write_text(plan.model_dump_json())
         outcome = docker_engine.run_trial(plan, folder.path, Saboteur(sabotage))
         folder.status_path.write_text(outcome.model_dump_json())
-        return read_trial(folder)
+        return read_trial_tables(folder)
 
     return run
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from compose.engines.base import Engine
+from compose.engines.base import TrialEngine
 from compose.engines.local import RUN_ENV_VARIABLE, LocalEngine
 from compose.engines.simulated import SimulatedEngine
 from compose.runs.certificates import issue_certificates
@@ -47,7 +47,7 @@ STRATEGIES: dict[str, Document] = {
         "when": {"kind": "plateau", "loss": "train", "window": 2, "min_points": 1, "threshold": 10.0},
     },
 }
-ENGINES: dict[str, Callable[[], Engine]] = {"local": LocalEngine, "simulated": SimulatedEngine}
+ENGINES: dict[str, Callable[[], TrialEngine]] = {"local": LocalEngine, "simulated": SimulatedEngine}
 
 
 @dataclass
@@ -57,11 +57,11 @@ class RecordingObserver:
     on_event: Callable[[Mapping[str, Any]], None] = lambda event: None
     events: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def event_logged(self, plan: Plan, event: Mapping[str, Any]) -> None:
-        self.events.append(event)
-        self.on_event(event)
+    def coordinator_event_logged(self, plan: Plan, log_event: Mapping[str, Any]) -> None:
+        self.events.append(log_event)
+        self.on_event(log_event)
 
-    def preparation_started(self, description: str) -> None:
+    def engine_preparation_started(self, description: str) -> None:
         """Ignore the preparation."""
 
     def value(self, key: str) -> Any:
@@ -74,7 +74,7 @@ class RecordingObserver:
 class PreparedTrial:
     """A trial whose folder is ready to run."""
 
-    engine: Engine
+    engine: TrialEngine
     plan: Plan
     folder: Path
 
@@ -88,7 +88,7 @@ PrepareTrial: TypeAlias = Callable[..., PreparedTrial]
 @pytest.fixture
 def prepare_trial(tmp_path: Path) -> Iterator[PrepareTrial]:
     """Return `prepare_trial(engine, strategy, transport, **workload)`, which prepares a trial of three workers."""
-    engines: list[Engine] = []
+    engines: list[TrialEngine] = []
 
     def prepare_one(engine_name: str, strategy: str, transport: str = "grpc", **workload: Any) -> PreparedTrial:
         engine = ENGINES[engine_name]()

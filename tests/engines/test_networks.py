@@ -174,5 +174,5 @@ def test_a_loss_that_is_not_emulated_is_an_error_if_strict_and_else_recorded(
 class SilentObserver:
     """Observer that ignores all events."""
 
-    def event_logged(self, plan: Any, event: Any) -> None:
+    def coordinator_event_logged(self, plan: Any, log_event: Any) -> None:
         """Ignore the event."""

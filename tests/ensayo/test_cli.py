@@ -13,7 +13,7 @@ from analysis.mlperf.chapters import Chapter, ChapterTable, TableColumn
 from compose.scenario_files.json_schema import scenario_schema
 from ensayo import cli
 from ensayo.exit_codes import ExitCode, exit_code_of_error
-from ensayo.mlperf_tables import chapter_finding_and_tables
+from ensayo.mlperf_tables import render_terminal_chapter
 from ensayo.tables import create_console
 from services.schema.errors import DeadlineExceeded, EnsayoError, HostError, ProtocolError, UserError
 
@@ -129,7 +129,7 @@ def test_a_piped_table_does_not_wrap_rows(monkeypatch: pytest.MonkeyPatch, capsy
     data = pd.DataFrame({f"c{index}": ["+222.8% of the speedup"] for index in range(12)})
     numbers = ChapterTable("t", "t", tuple(TableColumn(name, name) for name in data.columns), data)
 
-    create_console().print(*chapter_finding_and_tables(Chapter("c", "f", tables=(numbers,))), sep="\n")
+    create_console().print(*render_terminal_chapter(Chapter("c", "f", tables=(numbers,))), sep="\n")
 
     assert any(line.count("+222.8% of the speedup") == 12 for line in capsys.readouterr().out.splitlines())
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from analysis.exports import EXPORTERS
-from compose.engines import ChosenEngine, create_engine
+from compose.engines import EngineChoice, create_engine
 from compose.runs.run import ScenarioFile, run_scenario
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo import cli
@@ -26,7 +26,7 @@ def run_quickstart(root: Path, engine: str, runs: Path, settings: Mapping[str, s
     path = root / "scenarios" / "quickstart.yaml"
     source = ScenarioFile(load_scenario(path, settings, engine), path.read_text(), read_first_comment(path), "")
     chosen = create_engine(engine)
-    return run_scenario(source, ChosenEngine(chosen, "asked for"), runs, SilentDisplay(Console())).folder
+    return run_scenario(source, EngineChoice(chosen, "asked for"), runs, SilentDisplay(Console())).folder
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ def display_output(kind: type[RunProgressDisplay]) -> str:
     console = Console(file=io.StringIO(), force_terminal=kind is ProgressBarDisplay, width=120)
     display = kind(console, clock=lambda: 0.0)
 
-    display.preparation_started("building images")
+    display.engine_preparation_started("building images")
     display.run_started(scenario, "simulated", "as asked", (plan,), Path("runs/smoke/1"))
     display.trial_started(plan, 1, 1)
-    display.event_logged(plan, {"key": "run_start", "time_ms": 0.0, "metadata": {}})
+    display.coordinator_event_logged(plan, {"key": "run_start", "time_ms": 0.0, "metadata": {}})
     metadata = {"samples_count": 1438, "step": 23}
-    display.event_logged(
+    display.coordinator_event_logged(
         plan, {"key": "eval_metrics", "value": {"accuracy": 0.5}, "time_ms": 1000.0, "metadata": metadata}
     )
     display.trial_ended(plan, "failed", 2.0)

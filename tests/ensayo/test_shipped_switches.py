@@ -15,7 +15,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from analysis.exports.readable_trials import read_readable_trials
 from analysis.reading.run_folder import RunFolder
-from analysis.reading.run_table import RunTables, TrialTables
+from analysis.reading.run_table import RunLogTables, TrialLogTables
 from analysis.report.headline import headline_sentences
 from analysis.results.analyse_run import analyse_run
 from analysis.results.summary import RunSummary
@@ -35,7 +35,7 @@ ROW = r"^\| (\d+(?:/\d+)?) \| ([\d.]+) \(([\d.]+)–([\d.]+)\) \| [^|]*\| ([\d.]
 class FinishedRun:
     """A finished run."""
 
-    table: RunTables
+    table: RunLogTables
 
     @cached_property
     def numbers(self) -> RunSummary:
@@ -53,7 +53,7 @@ class FinishedRun:
 
 
 RunShipped: TypeAlias = Callable[..., FinishedRun]
-Swept: TypeAlias = dict[float, list[TrialTables]]  # by ascending fraction, then by repeat
+Swept: TypeAlias = dict[float, list[TrialLogTables]]  # by ascending fraction, then by repeat
 
 
 @pytest.fixture(scope="module")
@@ -173,29 +173,29 @@ def test_a_strategy_switch_takes_less_than_three_steps(swept: Swept) -> None:
         assert committed_switch(trial)["seconds"] <= 3 * trial.steps["step_s"].median()
 
 
-def fraction_and_repeat(trial: TrialTables) -> tuple[float, int]:
+def fraction_and_repeat(trial: TrialLogTables) -> tuple[float, int]:
     """Synchronous fraction and repeat of a trial."""
     return float(trial.plan.labels["strategies.switch.fraction"]), trial.plan.repeat
 
 
-def qualities(trials: list[TrialTables]) -> list[float]:
+def qualities(trials: list[TrialLogTables]) -> list[float]:
     """Accuracy on the held-out samples at the end, by repeat."""
     accuracies = [trial.evals[trial.evals["metric"] == "accuracy"] for trial in trials]
     return [float(rows["value"].iloc[-1]) for rows in accuracies]
 
 
-def training_seconds(trial: TrialTables) -> float:
+def training_seconds(trial: TrialLogTables) -> float:
     """Seconds from the first step to the end."""
     assert trial.seconds is not None
     return trial.seconds
 
 
-def switched_trials(swept: Swept) -> list[TrialTables]:
+def switched_trials(swept: Swept) -> list[TrialLogTables]:
     """Trials with two phases."""
     return [trial for fraction, trials in swept.items() if AT_ONCE < fraction < SYNCHRONOUS for trial in trials]
 
 
-def committed_switch(trial: TrialTables) -> Mapping[str, Any]:
+def committed_switch(trial: TrialLogTables) -> Mapping[str, Any]:
     """The record of its switch."""
     assert trial.switch_record is not None
     assert trial.switch_record.committed is not None
@@ -203,7 +203,7 @@ def committed_switch(trial: TrialTables) -> Mapping[str, Any]:
 
 
 def predicted_time_ratios(
-    swept: Swept, law: Callable[[TrialTables, TrialTables, TrialTables], float]
+    swept: Swept, law: Callable[[TrialLogTables, TrialLogTables, TrialLogTables], float]
 ) -> dict[float, list[float]]:
     """Seconds predicted from each phase alone over the measured seconds, by fraction, then by repeat."""
     ratios: dict[float, list[float]] = {}
@@ -215,7 +215,7 @@ def predicted_time_ratios(
     return ratios
 
 
-def on_the_same_stalls(trial: TrialTables, synchronous: TrialTables, at_once: TrialTables) -> float:
+def on_the_same_stalls(trial: TrialLogTables, synchronous: TrialLogTables, at_once: TrialLogTables) -> float:
     """Seconds of the synchronous run up to the switch, and of the other after as many samples."""
     switch = committed_switch(trial)
     before = synchronous.steps[synchronous.steps["step"] < switch["step"]]
@@ -226,7 +226,7 @@ def on_the_same_stalls(trial: TrialTables, synchronous: TrialTables, at_once: Tr
     )
 
 
-def by_the_textbook(trial: TrialTables, synchronous: TrialTables, at_once: TrialTables) -> float:
+def by_the_textbook(trial: TrialLogTables, synchronous: TrialLogTables, at_once: TrialLogTables) -> float:
     """Seconds by the share p of samples before the switch: p·T_bsp + (1-p)·T_asp + T_switch."""
     switch = committed_switch(trial)
     share = switch["samples"] / trial.updates["samples"].sum()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ensayo.cli import app
-from ensayo.strategy_switch_search import earliest_good_switch, find_only_strategy_switch, search_switch_fractions
+from ensayo.strategy_switch_search import bisect_switch_fraction, find_earliest_good_switch, find_only_strategy_switch
 from services.scenario.scenario import Scenario
 from services.schema.errors import UserError
 
@@ -34,10 +34,10 @@ baseline: false
 def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: float, tries: int) -> None:
     """Where quality jumps at one fraction, halving the interval finds it: 2⁻ᵏ after k tries."""
     tried = list(
-        search_switch_fractions(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries)
+        bisect_switch_fraction(lambda fraction: (0.97 if fraction >= knee else 0.9, 10 * fraction), 0.01, tries)
     )
 
-    best = earliest_good_switch(tried)
+    best = find_earliest_good_switch(tried)
     assert len(tried) == 1 + tries
     assert best.is_good_enough
     assert best.fraction >= knee
@@ -46,7 +46,7 @@ def test_the_answer_is_good_enough_and_within_one_interval_of_the_knee(knee: flo
 
 def test_the_search_tries_the_sequence_of_the_paper() -> None:
     """50, 25, 12.5 and 6.25 % when every switch is good enough: Sync-Switch's published runs."""
-    fractions = [tried.fraction for tried in search_switch_fractions(lambda fraction: (1.0, fraction), 0.01, 4)]
+    fractions = [tried.fraction for tried in bisect_switch_fraction(lambda fraction: (1.0, fraction), 0.01, 4)]
 
     assert fractions == [1.0, 0.5, 0.25, 0.125, 0.0625]
 
@@ -54,9 +54,9 @@ def test_the_search_tries_the_sequence_of_the_paper() -> None:
 @pytest.mark.parametrize("quality", [float("nan"), float("-inf")])
 def test_a_run_that_diverged_is_never_good_enough(quality: float) -> None:
     """Not a number compares with nothing."""
-    tried = list(search_switch_fractions(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
+    tried = list(bisect_switch_fraction(lambda fraction: (1.0 if fraction == 1.0 else quality, 1.0), 0.5, 2))
 
-    assert earliest_good_switch(tried).fraction == 1.0
+    assert find_earliest_good_switch(tried).fraction == 1.0
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import figure_style_context
 from analysis.mlperf.chapters import CHAPTERS, Chapter, ChapterWriter
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.study import MlperfStudy, make_study
+from analysis.mlperf.study import MlperfStudy, make_mlperf_study
 
 every_chapter = pytest.mark.parametrize("write", CHAPTERS, ids=lambda write: write.__name__)
 
@@ -24,11 +24,11 @@ def synthetic_study(*sizes: tuple[int, float], benchmark: str = "bert") -> Mlper
                accelerator_count=count, minutes=minutes)
         for number, (count, minutes) in enumerate(sizes)
     ]  # fmt: skip
-    return make_study(MlperfResults(tuple(rows), "mine.csv"))
+    return make_mlperf_study(MlperfResults(tuple(rows), "mine.csv"))
 
 
 STUDIES: dict[str, Callable[[], MlperfStudy]] = {
-    "shipped": lambda: make_study(read_results_csv()),
+    "shipped": lambda: make_mlperf_study(read_results_csv()),
     "one system": lambda: synthetic_study((8, 5.0)),
     "two equal systems": lambda: synthetic_study((8, 5.0), (8, 5.0)),
     "equal numbers of accelerators": lambda: synthetic_study((8, 5.0), (8, 4.0), (8, 3.0), (8, 2.0)),
@@ -92,7 +92,7 @@ def test_every_figure_can_be_pickled(write: ChapterWriter) -> None:
         assert pickle.loads(pickle.dumps(drawing)).title == drawing.title  # noqa: S301 - our own
 
 
-def elements_outside(drawing: Drawing) -> list[str]:
+def elements_outside(drawing: CaptionedFigure) -> list[str]:
     """Return the elements beyond their frame, compared in pixels so that it works for any scale."""
     drawing.figure.draw_without_rendering()
     outside = []

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, RateLimiter, to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network, NetworkPath
 from services.collectives import (
@@ -35,11 +35,11 @@ from services.collectives import (
     TransferSchedule,
 )
 from services.collectives.execution.executor import UNCOMPRESSED, all_reduce
-from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
+from services.collectives.execution.rank_schedule import RankSendOrReceive, build_rank_schedule
 from services.collectives.folding import ranks_after_folding
 from services.collectives.grouped import RankGroupCollective, RankGroups
-from services.collectives.pairwise_exchange import PairwiseExchange
-from services.collectives.rendezvous import RendezvousCollective
+from services.collectives.pairwise_exchange import PairwiseExchangeCollective
+from services.collectives.rendezvous import OptionalRendezvousCollective
 from services.compressors import Compressor, Fp16
 from services.runtime.transport import Message, SentTraffic
 from services.schema.arrays import HostArray
@@ -132,7 +132,7 @@ def count_distinct_results(result: AllReduceResult) -> int:
 
 def planned_bytes(collective: Collective, ranks: int, rank: int, size: int) -> int:
     """Return the bytes that a rank sends according to the plan, for a vector of `size` fp32 entries."""
-    return AllReduce(collective=collective).bytes_per_step(ranks, size, "float32").workers[rank]
+    return AllReduce(collective=collective).sent_bytes_per_step(ranks, size, "float32").workers[rank]
 
 
 def test_examples_table_contains_every_collective() -> None:
@@ -294,7 +294,7 @@ def test_bytes_and_messages_equal_those_of_the_literature(collective: Collective
     """A schedule that moves more bytes than its algorithm needs is a different algorithm."""
     size, schedule = 5040 * 16, collective.plan_transfers(ranks)  # divisible by every number of ranks
     vectors, messages = (formula(ranks) for formula in FORMULAS[collective.kind])
-    tokens = sum(transfer.kind == "token" for transfer in schedule.transfers)
+    tokens = sum(transfer.kind == "token" for transfer in schedule.transfers_of_all_rounds)
 
     assert tokens == token_count(collective, ranks, messages)
     assert sum(planned_bytes(collective, ranks, rank, size) for rank in range(ranks)) == 4 * size * vectors
@@ -347,7 +347,7 @@ def test_rank_sends_to_the_next_peer_after_the_previous_one_has_received_all(
     assert peer_changes
 
 
-def all_prerequisites(operations: Sequence[RankOperation], number: int) -> set[int]:
+def all_prerequisites(operations: Sequence[RankSendOrReceive], number: int) -> set[int]:
     """Return the numbers of all operations that are finished when this one begins."""
     direct = operations[number].prerequisites
     return {k for earlier in direct for k in (earlier, *all_prerequisites(operations, earlier))}
@@ -389,7 +389,7 @@ def test_large_segment_does_not_slow_down_two_trees(in_virtual_time: InVirtualTi
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
 
     def seconds(segment: str) -> float:
-        schedule = DoubleBinaryTree(segment=Bytes(segment)).resolve_auto_fields(sizes).plan_transfers(8)
+        schedule = DoubleBinaryTree(segment=Bytes(segment)).fill_in_unset_fields(sizes).plan_transfers(8)
         result: AllReduceResult = in_virtual_time(run_all_reduce(schedule, [np.ones(1_000_000)] * 8, rate, network=far))
         return result.seconds
 
@@ -401,12 +401,12 @@ def token_count(collective: Collective, ranks: int, messages: float) -> float:
 
     In a tree also one per message of a parent but its last, and in a hierarchy those of the first leader to the others.
     """
-    if isinstance(collective, PairwiseExchange):
+    if isinstance(collective, PairwiseExchangeCollective):
         to_fold = ranks - 2 * folded_count(ranks) if folded_count(ranks) else 0
-        return messages - 2 * folded_count(ranks) if collective.uses_rendezvous else to_fold
-    if isinstance(collective, BinomialTree) and collective.uses_rendezvous:
+        return messages - 2 * folded_count(ranks) if collective.ranks_wait_for_tokens else to_fold
+    if isinstance(collective, BinomialTree) and collective.ranks_wait_for_tokens:
         return (ranks - 1) // 2
-    if isinstance(collective, HierarchicalCopyAllReduce) and collective.uses_rendezvous:
+    if isinstance(collective, HierarchicalCopyAllReduce) and collective.ranks_wait_for_tokens:
         return len(collective.rank_groups(ranks)) - 1
     return ranks - 1 if collective == ReduceToOne(senders="serial") else 0
 
@@ -433,7 +433,7 @@ def test_rack_in_a_hierarchy_sends_as_many_bytes_as_a_rank_of_a_ring(racks: int,
     entries = 5040 * 16
 
     inter_rack_schedule = schedule.model_copy(
-        update={"rounds": (tuple(t for t in schedule.transfers if t.source // size != t.target // size),)}
+        update={"rounds": (tuple(t for t in schedule.transfers_of_all_rounds if t.source // size != t.target // size),)}
     )
     sent = inter_rack_schedule.payload_bytes_by_rank(racks * size, entries, lambda chunk: chunk)
 
@@ -465,7 +465,9 @@ def test_schedule_sums_every_chunk_once_and_distributes_it_to_all_ranks(collecti
 @any_ranks
 def test_every_message_of_a_rank_pair_has_a_unique_key(collective: Collective, ranks: int) -> None:
     """The receiver identifies the messages of a sender by their kind and first chunk."""
-    names = Counter((t.rank_pair, t.kind, t.first_chunk) for t in collective.plan_transfers(ranks).transfers)
+    names = Counter(
+        (t.rank_pair, t.kind, t.first_chunk) for t in collective.plan_transfers(ranks).transfers_of_all_rounds
+    )
 
     assert set(names.values()) <= {1}
     assert all(source != target for (source, target), _, _ in names)
@@ -482,7 +484,7 @@ def test_closed_form_equals_the_time_on_the_virtual_fabric(
     collective: Collective, megabytes: int, error: float, ranks: int, rate: str, in_virtual_time: InVirtualTime
 ) -> None:
     """The prediction and the simulated network are two models; on equal links they must give the same time."""
-    size, bytes_per_s = megabytes * 250_000, goodput_bytes_per_s(Rate(rate))
+    size, bytes_per_s = megabytes * 250_000, to_goodput_bytes_per_s(Rate(rate))
 
     result = in_virtual_time(
         run_all_reduce(collective.plan_transfers(ranks), [np.ones(size, "float32")] * ranks, bytes_per_s)
@@ -530,7 +532,7 @@ def evaluate_formula(formula: str, **values: float) -> float:
     "kind", [RecursiveDoubling, HalvingDoubling, BinomialTree, HierarchicalAllReduce, HierarchicalCopyAllReduce]
 )
 def test_printed_formula_has_the_value_of_the_prediction(
-    kind: type[RendezvousCollective], rendezvous: bool, ranks: int
+    kind: type[OptionalRendezvousCollective], rendezvous: bool, ranks: int
 ) -> None:
     """With rendezvous tokens α counts more often than without, and a report prints both the formula and its value."""
     collective = kind(rendezvous=rendezvous, **({"size": 2} if issubclass(kind, RankGroupCollective) else {}))
@@ -551,7 +553,7 @@ def test_closed_form_counts_the_latency_of_the_longest_chain(collective: Collect
     """
     schedule = collective.plan_transfers(ranks)
 
-    latency_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 2.5))
+    latency_s = schedule.critical_path_latency_s(dict.fromkeys(schedule.sending_rank_pairs, 2.5))
 
     formula_s = collective.all_reduce_time_s(ranks, 0.0, 2.5, 1.0)
     assert latency_s <= formula_s if has_unequal_groups(collective, ranks) else latency_s == pytest.approx(formula_s)
@@ -565,7 +567,7 @@ def test_link_delays_take_as_long_as_the_latency_terms_of_the_formula(
     """In a pipeline, pieces hide some of the delays."""
     size, rate, delay_s = 250_000, 1e7, 0.05
     sizes = NetworkAndModelSizes(racks=(), array_sizes=(size,), bandwidth_delay_bytes=int(2 * delay_s * rate))
-    resolved = collective if hasattr(collective, "size") else collective.resolve_auto_fields(sizes)
+    resolved = collective if hasattr(collective, "size") else collective.fill_in_unset_fields(sizes)
     vectors, schedule = [np.ones(size, "float32")] * ranks, resolved.plan_transfers(ranks)
     names = [f"rank-{rank}" for rank in range(ranks)]
     far = Network(paths=tuple(NetworkPath(source=a, target=b, delay_s=delay_s) for a, b in permutations(names, 2)))
@@ -610,7 +612,7 @@ def test_pieces_hide_as_much_delay_as_the_closed_forms_predict(
         network=far,
         compute_s=0.0,
     )
-    resolved = collective.resolve_auto_fields(
+    resolved = collective.fill_in_unset_fields(
         NetworkAndModelSizes(racks=(), array_sizes=(entries,), bandwidth_delay_bytes=int(2 * delay_s * rate))
     )
     schedule, vectors = resolved.plan_transfers(ranks), [np.ones(entries, "float32")] * ranks
@@ -657,7 +659,9 @@ def test_sum_and_latency_are_right_for_groups_of_any_size_and_order(
 
     assert count_distinct_results(result) == 1
     assert (result.vectors[0] == np.sum(vectors, axis=0)).all()
-    assert result.seconds == pytest.approx(schedule.critical_path_latency_s(dict.fromkeys(schedule.rank_pairs, 0.5)))
+    assert result.seconds == pytest.approx(
+        schedule.critical_path_latency_s(dict.fromkeys(schedule.sending_rank_pairs, 0.5))
+    )
 
 
 @every_collective

@@ -14,7 +14,7 @@ from services.parameter_server.compensation import (
     DelayCompensation,
     NoCompensation,
 )
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 
 EXAMPLES: list[DelayCompensation] = [NoCompensation(), DcAsgd(), AdaptiveDcAsgd(), AdaptiveDcAsgd(momentum=0.0)]
 WEAK: list[DelayCompensation] = [NoCompensation(), DcAsgd(strength=0.0), AdaptiveDcAsgd(strength=0.0)]  # λ = 0
@@ -35,14 +35,14 @@ def test_compensation_survives_a_json_round_trip(compensation: DelayCompensation
     assert TypeAdapter(AnyDelayCompensation).validate_json(compensation.model_dump_json()) == compensation
 
 
-def make_vectors(device: Device, dtype: str = "float64") -> tuple[Any, ...]:
+def make_vectors(device: ComputeDevice, dtype: str = "float64") -> tuple[Any, ...]:
     """Return a gradient, the parameters, and the parameters that the worker had read."""
     vectors_on_host = np.random.default_rng(1).normal(size=(3, 100)).astype(dtype)
     return tuple(device.to_device(vector) for vector in vectors_on_host)
 
 
 @every_compensation
-def test_gradient_without_delay_is_not_changed(compensation: DelayCompensation, device: Device) -> None:
+def test_gradient_without_delay_is_not_changed(compensation: DelayCompensation, device: ComputeDevice) -> None:
     """Bitwise: the parameters have not changed since they were read."""
     gradient, params, _ = make_vectors(device)
 
@@ -52,7 +52,7 @@ def test_gradient_without_delay_is_not_changed(compensation: DelayCompensation, 
 
 
 @pytest.mark.parametrize("compensation", WEAK, ids=repr)
-def test_strength_zero_does_not_change_a_gradient(compensation: DelayCompensation, device: Device) -> None:
+def test_strength_zero_does_not_change_a_gradient(compensation: DelayCompensation, device: ComputeDevice) -> None:
     """With λ = 0 the result is bitwise that of asynchronous SGD."""
     gradient, params, read = make_vectors(device)
 
@@ -64,7 +64,7 @@ def test_strength_zero_does_not_change_a_gradient(compensation: DelayCompensatio
 @every_compensation
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_compensating_ranges_separately_gives_bitwise_the_same_result(
-    compensation: DelayCompensation, dtype: str, device: Device
+    compensation: DelayCompensation, dtype: str, device: ComputeDevice
 ) -> None:
     """So servers can own ranges of the vector; the type of the parameters is kept."""
     gradient, params, read = make_vectors(device, dtype)
@@ -83,7 +83,7 @@ def test_compensating_ranges_separately_gives_bitwise_the_same_result(
     assert compensated.dtype == np.dtype(dtype)
 
 
-def test_compensation_follows_its_formula(device: Device) -> None:
+def test_compensation_follows_its_formula(device: ComputeDevice) -> None:
     """g + λ·g⊙g⊙(w - w_bak), with λ as given and with λ₀/√(m·s + (1-m)·g⊙g + ε)."""
     gradient, params, read, zero = (device.to_device(np.array([value])) for value in (2.0, 1.0, 0.5, 0.0))
     adaptive_rule = AdaptiveDcAsgd(strength=0.3, momentum=0.75, epsilon=3.0)

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from pydantic import TypeAdapter
 
 from services.compressors import AnyCompressor, Compressor, Fp16, IdentityCompressor
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
 EXAMPLES: list[tuple[Compressor, float, float]] = [  # member, largest relative error, bytes per entry
@@ -76,7 +76,7 @@ def test_compressing_does_not_change_the_vector(compressor: Compressor, error: f
 
 @every_compressor
 def test_compressor_works_on_the_device_of_the_vector(
-    compressor: Compressor, error: float, bytes_per_entry: float, device: Device
+    compressor: Compressor, error: float, bytes_per_entry: float, device: ComputeDevice
 ) -> None:
     """A gradient is compressed before it leaves the device."""
     x = np.linspace(-1, 1, 99, dtype="float32")

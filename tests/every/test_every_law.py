@@ -16,7 +16,7 @@ from analysis.laws import (
     ExchangeTimeLaw,
     GustafsonLaw,
     LogarithmicLaw,
-    ResidualNoise,
+    NoiseEstimate,
     ScalingLaw,
     SeriesColumns,
     StepTimeLaw,
@@ -80,7 +80,7 @@ def test_every_kind_of_law_has_an_example() -> None:
 @every_law
 def test_fit_recovers_the_parameters_of_noiseless_data(law: ScalingLaw, theta: tuple[float, ...]) -> None:
     """Without noise the residuals are zero, and the interval of each parameter is a point."""
-    fit = law.fit(make_observations(law, theta), ResidualNoise(sd=1e-5, degrees_of_freedom=100))
+    fit = law.fit(make_observations(law, theta), NoiseEstimate(sd=1e-5, degrees_of_freedom=100))
 
     assert fit.parameters == pytest.approx(theta, rel=1e-3)
     assert np.abs(fit.log_residuals).max() < 1e-3
@@ -121,7 +121,7 @@ def test_predictions_are_positive_and_finite(law: ScalingLaw, theta: tuple[float
 def test_prediction_band_of_a_few_noisy_points_is_positive(law: ScalingLaw, theta: tuple[float, ...]) -> None:
     few = {name: values[::2] for name, values in make_observations(law, theta, sd=0.3).items()}
 
-    band = law.fit(few, ResidualNoise(sd=0.3, degrees_of_freedom=2, drift_sds=np.array([0.0, 0.5]))).prediction_band(
+    band = law.fit(few, NoiseEstimate(sd=0.3, degrees_of_freedom=2, drift_sds=np.array([0.0, 0.5]))).prediction_band(
         EXTRAPOLATED
     )
 

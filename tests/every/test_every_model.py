@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from services.learning.datasets import LearningTask
 from services.learning.models import AnyModel, LeNet5, LinearModel, Mlp, Model
 from services.learning.optimisers import Sgd
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
 PICTURES = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
@@ -90,7 +90,7 @@ def test_gradient_of_every_array_agrees_with_finite_differences(model: Model, ta
 
 
 @every_model
-def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device: Device) -> None:
+def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """Training needs this of a model, on every device."""
     x, y = map(device.to_device, samples(task, 16, "float32"))
     params = device.to_device(model.init_parameters(task, 0, "float32"))
@@ -107,7 +107,7 @@ def test_gradient_steps_reduce_the_loss(model: Model, task: LearningTask, device
 
 
 @every_model
-def test_gradient_is_the_same_on_all_devices(model: Model, task: LearningTask, device: Device) -> None:
+def test_gradient_is_the_same_on_all_devices(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """Replicas on different devices train one model; except for rounding, they must compute the same gradient."""
     x, y = samples(task, 8)
     params = model.init_parameters(task, 0, "float64")
@@ -146,7 +146,9 @@ def test_biases_start_at_zero_and_weights_do_not(model: Model, task: LearningTas
 
 @every_model
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_results_have_the_type_of_the_parameters(model: Model, task: LearningTask, dtype: str, device: Device) -> None:
+def test_results_have_the_type_of_the_parameters(
+    model: Model, task: LearningTask, dtype: str, device: ComputeDevice
+) -> None:
     """A single fp64 intermediate result would double the bytes that are sent."""
     x, y = map(device.to_device, samples(task, 4, dtype))
     params = device.to_device(model.init_parameters(task, 0, dtype))
@@ -170,7 +172,7 @@ def test_gradient_is_the_mean_of_the_gradients_of_single_samples(model: Model, t
 
 
 @every_model
-def test_empty_batch_gives_zero_loss_and_zero_gradient(model: Model, task: LearningTask, device: Device) -> None:
+def test_empty_batch_gives_zero_loss_and_zero_gradient(model: Model, task: LearningTask, device: ComputeDevice) -> None:
     """The last batch of an epoch may have no samples for a rank; it still takes part in the sum."""
     x, y = map(device.to_device, samples(task, 0))
     params = device.to_device(model.init_parameters(task, 0, "float64"))

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from services.learning.layout import equal_vector_ranges
 from services.learning.optimisers import Adam, AnyOptimiser, Momentum, Optimiser, OptimiserState, Sgd
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 from services.schema.arrays import Vector
 
 EXAMPLES: list[Optimiser] = [
@@ -102,7 +102,7 @@ def test_weight_decay_alone_moves_parameters_towards_zero(optimiser: Optimiser) 
 
 
 @every_optimiser
-def test_parameters_and_slots_keep_the_type_of_the_parameters(optimiser: Optimiser, device: Device) -> None:
+def test_parameters_and_slots_keep_the_type_of_the_parameters(optimiser: Optimiser, device: ComputeDevice) -> None:
     """A Python float in the rule must not convert fp32 to fp64, on any device."""
     params = device.to_device(np.linspace(-1, 1, 9, dtype="float32"))
 
@@ -112,7 +112,7 @@ def test_parameters_and_slots_keep_the_type_of_the_parameters(optimiser: Optimis
 
 
 @every_optimiser
-def test_optimiser_finds_the_minimum_of_a_quadratic(optimiser: Optimiser, device: Device) -> None:
+def test_optimiser_finds_the_minimum_of_a_quadratic(optimiser: Optimiser, device: ComputeDevice) -> None:
     """The gradient of |θ|²/2 is θ: every rule must reach the minimum, on every device."""
     params = device.to_device(np.array([-1.0, 0.5]))
     state = optimiser.init_state(params)

@@ -76,7 +76,9 @@ def test_spare_nodes_balance_the_bytes_of_all_links(workers: int, spare: int) ->
     assume(spare < workers)
     entries = 1_000_000
 
-    sent = ParameterServer(servers=spare, placement=SpareNodePlacement()).bytes_per_step(workers, entries, "float32")
+    sent = ParameterServer(servers=spare, placement=SpareNodePlacement()).sent_bytes_per_step(
+        workers, entries, "float32"
+    )
 
     share = 2 * workers * (workers - 1) / (workers**2 + spare * workers - 2 * spare)
     for count in (*sent.workers, *sent.servers):
@@ -86,7 +88,7 @@ def test_spare_nodes_balance_the_bytes_of_all_links(workers: int, spare: int) ->
 @pytest.mark.parametrize("workers", [1, 2, 5, 8])
 def test_colocated_shards_send_as_many_bytes_as_a_ring(workers: int) -> None:
     """2(n-1)/n of the vector: the part that stays on a node is not sent."""
-    sent = ParameterServer(placement=ColocatedPlacement()).bytes_per_step(workers, 40 * workers, "float32")
+    sent = ParameterServer(placement=ColocatedPlacement()).sent_bytes_per_step(workers, 40 * workers, "float32")
 
     assert sent.servers == ()
     assert set(sent.workers) == {2 * (workers - 1) * 40 * 4}
@@ -104,19 +106,19 @@ def test_unsuitable_numbers_of_servers_are_rejected() -> None:
 def test_promotion_needs_a_switch_and_a_remaining_worker() -> None:
     """A server needs a worker that becomes it, and a worker that pushes to it."""
     assert "after of a strategy_switch" in (PromotedWorkerPlacement().node_count_conflict(4, 1) or "")
-    assert "at most 3" in (PromotedWorkerPlacement(workers=4).invalid_after_switch_reason(4, 1) or "")
-    assert "leave out servers" in (PromotedWorkerPlacement().invalid_after_switch_reason(4, 2) or "")
-    assert PromotedWorkerPlacement(workers=3).invalid_after_switch_reason(4, 1) is None
+    assert "at most 3" in (PromotedWorkerPlacement(workers=4).explain_switch_conflict(4, 1) or "")
+    assert "leave out servers" in (PromotedWorkerPlacement().explain_switch_conflict(4, 2) or "")
+    assert PromotedWorkerPlacement(workers=3).explain_switch_conflict(4, 1) is None
 
 
 @clusters
 def test_promoted_workers_are_the_last_ranks_and_the_others_compute(workers: int, servers: int, entries: int) -> None:
     """A worker is either a server or computes, except for a single worker, which does both."""
     placement = PromotedWorkerPlacement(
-        workers=1 if PromotedWorkerPlacement(workers=servers).invalid_after_switch_reason(workers, 1) else servers
+        workers=1 if PromotedWorkerPlacement(workers=servers).explain_switch_conflict(workers, 1) else servers
     )
 
     owners = placement.shard_owners(range(workers), ())
 
     assert len(placement.shard_ranges(workers, 1, entries)) == len(owners)
-    assert workers == 1 or [*range(placement.gradient_worker_count(workers)), *owners] == list(range(workers))
+    assert workers == 1 or [*range(placement.count_gradient_workers(workers)), *owners] == list(range(workers))

@@ -76,7 +76,7 @@ def test_equally_stale_gradients_use_their_weight_of_the_learning_rate(
     rule = GradientUpdateRule(params, optimiser, optimiser.init_state(params), staleness, NoCompensation())
     slower = optimiser.model_copy(update={"rate": optimiser.rate * staleness.weight(2)})
 
-    rule.update([WorkerContribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
+    rule.update_shard_params([WorkerContribution(rank, 4, 2, gradient) for rank, gradient in enumerate(gradients)])
 
     expected, _ = slower.update_params(params, sum(gradients) / 2, slower.init_state(params))
     np.testing.assert_allclose(rule.params, expected, rtol=1e-12)
@@ -89,6 +89,6 @@ def test_gradients_in_one_update_count_by_samples_and_weight(staleness: Stalenes
     optimiser = Sgd(rate=1.0)
     rule = GradientUpdateRule(params, optimiser, optimiser.init_state(params), staleness, NoCompensation())
 
-    rule.update([WorkerContribution(0, 1, 0, fresh), WorkerContribution(1, 3, 2, old)])
+    rule.update_shard_params([WorkerContribution(0, 1, 0, fresh), WorkerContribution(1, 3, 2, old)])
 
     np.testing.assert_allclose(rule.params, [-1 / 4, -3 / 4 * staleness.weight(2)], rtol=1e-12)

@@ -109,12 +109,12 @@ def test_strategy_survives_a_json_round_trip(strategy: Strategy) -> None:
 @every_strategy
 def test_every_strategy_allows_one_worker(strategy: Strategy) -> None:
     """Speedup is measured from one worker."""
-    assert not list(strategy.scenario_conflicts(context(1)))
+    assert not list(strategy.find_scenario_conflicts(context(1)))
 
 
 def test_single_worker_strategy_rejects_two_workers() -> None:
     """Two workers that never exchange gradients would train two models."""
-    (conflict,) = SingleWorker().scenario_conflicts(context(2))
+    (conflict,) = SingleWorker().find_scenario_conflicts(context(2))
 
     assert "one worker" in conflict.message
 
@@ -128,7 +128,8 @@ def test_bytes_are_predicted_for_every_node_and_double_with_fp64(
     workers = allowed_workers(strategy, workers)
 
     fp32, fp64 = (
-        strategy.training_phases().first.bytes_per_step(workers, entries, dtype) for dtype in ("float32", "float64")
+        strategy.training_phases().first.sent_bytes_per_step(workers, entries, dtype)
+        for dtype in ("float32", "float64")
     )
 
     assert (len(fp32.workers), len(fp32.servers)) == (
@@ -145,7 +146,9 @@ def test_bytes_of_a_period_add_up_to_one_exchange(
     kind: type[Easgd | LocalSgd], period: int, workers: int, entries: int
 ) -> None:
     """Over many steps a rounded value would add up to an error, and the check of sent bytes would fail."""
-    with_period, every_step = (kind(period=steps).bytes_per_step(workers, entries, "float32") for steps in (period, 1))
+    with_period, every_step = (
+        kind(period=steps).sent_bytes_per_step(workers, entries, "float32") for steps in (period, 1)
+    )
 
     for name in ("workers", "servers", "replies"):
         bytes_of_period = [count * period for count in getattr(with_period, name)]
@@ -159,7 +162,7 @@ def test_servers_reply_with_as_many_bytes_as_they_receive(strategy: Strategy, wo
     workers = allowed_workers(strategy, workers)
 
     phase = strategy.training_phases().first
-    sent, algorithm = phase.bytes_per_step(workers, entries, "float32"), phase.server_algorithm()
+    sent, algorithm = phase.sent_bytes_per_step(workers, entries, "float32"), phase.server_algorithm()
 
     if algorithm and algorithm.dedicated_server_count:
         pushed = sum(sent.workers) - sum(sent.replies)
@@ -226,9 +229,11 @@ def test_elastic_averaging_keeps_the_sum_of_workers_and_centre(
     rounds = [range(len(workers))] if at_once else [[rank] for rank in range(len(workers))]
 
     for ranks in rounds:
-        rule.update([WorkerContribution(rank, 1, 0, workers[rank]) for rank in ranks])
+        rule.update_shard_params([WorkerContribution(rank, 1, 0, workers[rank]) for rank in ranks])
         for rank in ranks:
-            workers[rank] = workers[rank] - elastic_averaging_move(alpha, workers[rank], rule.reply_vector(rank))
+            workers[rank] = workers[rank] - elastic_averaging_move(
+                alpha, workers[rank], rule.make_push_reply_vector(rank)
+            )
 
     assert sum(workers) + rule.params == pytest.approx(sum(params) + 1.0, abs=1e-9)
 
@@ -238,7 +243,7 @@ def test_sixty_four_workers_use_the_budget_and_send_the_planned_bytes(strategy: 
     """Virtual time needs no processes, so 64 workers take seconds; synchronous ones have the loss of one worker."""
     phases = strategy.training_phases()
     steps = (
-        1 if phases.first.exchange_properties().is_synchronous and not phases.switch else 2
+        1 if phases.first.describe_worker_exchange().is_synchronous and not phases.switch else 2
     )  # all synchronous steps are alike
     trial, serial = LargeTrial.of(strategy, steps), LargeTrial.of(SingleWorker(), steps)
 

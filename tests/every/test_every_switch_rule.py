@@ -38,7 +38,7 @@ def fires_at(rule: SwitchRule, curve: Iterable[float]) -> int | None:
     """Return the first evaluation point at which a rule fires."""
     past = SwitchRuleState()
     for number, loss in enumerate(curve, 1):
-        decision, past = rule.decide_switch(LossEvaluation(number, number, loss, [(loss * 10, 10)]), past)
+        decision, past = rule.decide_strategy_switch(LossEvaluation(number, number, loss, [(loss * 10, 10)]), past)
         if decision.fires:
             return number
     return None
@@ -109,7 +109,7 @@ def test_noise_is_added_to_the_value_of_the_plateau_rule(sigma: float) -> None:
     noisy = 1 + sigma * np.random.default_rng(1).normal(size=4000)
     rule, past, values = PlateauRule(), SwitchRuleState(), []
     for number, loss in enumerate(noisy, 1):
-        decision, past = rule.decide_switch(LossEvaluation(number, number, float(loss)), past)
+        decision, past = rule.decide_strategy_switch(LossEvaluation(number, number, float(loss)), past)
         values.append(decision.value)
 
     assert np.mean(values[5:]) == pytest.approx(2 * sigma / sqrt(pi), rel=0.05)
@@ -121,7 +121,7 @@ def test_losses_that_are_not_finite_are_skipped_until_the_rule_gives_up() -> Non
 
     decisions = []
     for number, loss in enumerate([1.0, nan, 1.0, inf], 1):
-        decision, past = rule.decide_switch(LossEvaluation(number, number, loss), past)
+        decision, past = rule.decide_strategy_switch(LossEvaluation(number, number, loss), past)
         decisions.append((decision.fires, decision.skipped, decision.gives_up))
 
     assert decisions == [(False, 0, False), (False, 1, False), (True, 1, False), (False, 2, True)]
@@ -138,7 +138,7 @@ def test_maximum_worker_loss_is_at_least_the_mean_over_all_samples(losses_of_wor
     """Workers with more samples have more weight in the mean; `max` is the loss of the worst worker."""
     point = LossEvaluation(1, 1, train_loss_sums=[(mean * samples, samples) for mean, samples in losses_of_workers])
 
-    mean, worst = point.loss("train", "mean"), point.loss("train", "max")
+    mean, worst = point.select_loss("train", "mean"), point.select_loss("train", "max")
 
     assert worst == pytest.approx(max(mean for mean, _ in losses_of_workers))
     assert mean <= worst * (1 + 1e-12)
@@ -147,7 +147,9 @@ def test_maximum_worker_loss_is_at_least_the_mean_over_all_samples(losses_of_wor
 @given(means=st.permutations([1.0, 2.0, nan]), aggregate=st.sampled_from(["mean", "max"]))
 def test_diverged_worker_is_detected_at_any_rank(means: list[float], aggregate: Literal["mean", "max"]) -> None:
     """Otherwise the rule would continue, and might fire, on a loss that no worker has."""
-    assert isnan(LossEvaluation(1, 1, train_loss_sums=[(10 * mean, 10) for mean in means]).loss("train", aggregate))
+    assert isnan(
+        LossEvaluation(1, 1, train_loss_sums=[(10 * mean, 10) for mean in means]).select_loss("train", aggregate)
+    )
 
 
 @pytest.mark.parametrize("fields", [{}, {"step": 1, "epoch": 1}, {"fraction": 1.5}, {"step": -1}])

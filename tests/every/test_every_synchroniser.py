@@ -22,7 +22,14 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import ApplyUpdate, DropStalePush, SendReply, ShardAction, ShardStateMachine, WorkerPush
+from services.ps_shard.machine import (
+    ApplyUpdateAction,
+    DropStalePushAction,
+    SendReplyAction,
+    ShardAction,
+    ShardStateMachine,
+    WorkerPush,
+)
 
 EXAMPLES: list[Synchroniser] = [
     Bsp(),
@@ -90,7 +97,7 @@ def test_update_averages_at_most_one_gradient_per_waiting_worker(synchroniser: S
     Workers that don't wait for the update continue to push, so any number of gradients can arrive.
     """
     assert synchroniser.gradients_per_update(workers) >= 1
-    if synchroniser.worker_wait_rules().replies_after_update:
+    if synchroniser.describe_worker_sync().replies_after_update:
         assert synchroniser.gradients_per_update(workers) <= workers
 
 
@@ -98,15 +105,15 @@ def test_update_averages_at_most_one_gradient_per_waiting_worker(synchroniser: S
 @given(ahead=steps)
 def test_only_unbounded_synchronisers_allow_any_number_of_steps_ahead(synchroniser: Synchroniser, ahead: int) -> None:
     """With a bound, predictions use the pace of the slowest worker for all workers."""
-    assert synchroniser.limits_steps_ahead or synchroniser.may_start_step(ahead, steps_finished_by_slowest=0)
+    assert synchroniser.limits_worker_lead or synchroniser.may_start_step(ahead, steps_finished_by_slowest=0)
 
 
 def test_only_bsp_is_synchronous() -> None:
     """Strategies without a server need a barrier: replicas must have the same parameters."""
-    assert Bsp().worker_wait_rules().is_synchronous
-    assert not Asp().worker_wait_rules().is_synchronous
+    assert Bsp().describe_worker_sync().is_synchronous
+    assert not Asp().describe_worker_sync().is_synchronous
     for synchroniser in (Ssp(staleness=1), Dssp(low=0, high=1), BackupWorkers(backups=1), Gba()):
-        assert not synchroniser.worker_wait_rules().is_synchronous
+        assert not synchroniser.describe_worker_sync().is_synchronous
 
 
 class RandomOrderRun:
@@ -140,7 +147,7 @@ class RandomOrderRun:
     def _act(self, actions: list[ShardAction]) -> None:
         self.actions += actions
         for action in actions:
-            if isinstance(action, SendReply):
+            if isinstance(action, SendReplyAction):
                 self.read[action.worker] = self.shard.version
                 self.computing.add(action.worker)
                 self.gaps.append(self.clocks[action.worker] - min(self.clocks.values()))
@@ -160,11 +167,11 @@ def test_every_gradient_is_used_or_dropped_once_and_answered_once(
     """All workers reach their end, in any order of arrival."""
     run = RandomOrderRun(synchroniser, workers, steps, order).run()
 
-    used = [push for update in run.actions_of(ApplyUpdate) for push in update.pushes]
-    dropped = [drop.push for drop in run.actions_of(DropStalePush)]
+    used = [push for update in run.actions_of(ApplyUpdateAction) for push in update.pushes]
+    dropped = [drop.push for drop in run.actions_of(DropStalePushAction)]
     assert run.clocks == {}
     assert Counter(used + dropped) == Counter(run.pushes)
-    assert Counter((reply.worker, reply.step) for reply in run.actions_of(SendReply)) == Counter(
+    assert Counter((reply.worker, reply.step) for reply in run.actions_of(SendReplyAction)) == Counter(
         (push.worker, push.step) for push in run.pushes
     )
     assert run.shard.samples == sum(push.samples for push in used)
@@ -178,13 +185,14 @@ def test_update_uses_the_declared_number_of_gradients_that_are_not_too_stale(
     """It uses fewer gradients only after workers have left."""
     run = RandomOrderRun(synchroniser, workers, steps, order).run()
 
-    for update in run.actions_of(ApplyUpdate):
+    for update in run.actions_of(ApplyUpdateAction):
         assert len(update.pushes) <= max(synchroniser.gradients_per_update(workers), 1)
-        assert all(update.push_staleness(push) >= 0 for push in update.pushes)
+        assert all(update.count_updates_behind(push) >= 0 for push in update.pushes)
         if not isinstance(synchroniser, Gba):  # gradients in its buffer become more stale while they wait
-            assert all(synchroniser.accepts_staleness(update.push_staleness(push)) for push in update.pushes)
+            assert all(synchroniser.accepts_staleness(update.count_updates_behind(push)) for push in update.pushes)
     assert all(
-        not synchroniser.accepts_staleness(drop.version - drop.push.version) for drop in run.actions_of(DropStalePush)
+        not synchroniser.accepts_staleness(drop.version - drop.push.version)
+        for drop in run.actions_of(DropStalePushAction)
     )
 
 
@@ -226,9 +234,11 @@ def test_step_with_backups_uses_only_fresh_gradients(workers: int, steps: int, o
     """It uses n - b of them, as long as no worker has left."""
     run = RandomOrderRun(BackupWorkers(backups=1), workers, steps, order).run()
 
-    assert all(update.push_staleness(push) == 0 for update in run.actions_of(ApplyUpdate) for push in update.pushes)
+    assert all(
+        update.count_updates_behind(push) == 0 for update in run.actions_of(ApplyUpdateAction) for push in update.pushes
+    )
     if workers > 1:
-        sizes = {len(update.pushes) for update in run.actions_of(ApplyUpdate)}
+        sizes = {len(update.pushes) for update in run.actions_of(ApplyUpdateAction)}
         assert sizes <= set(range(1, workers))
 
 
@@ -247,7 +257,7 @@ def test_dssp_grants_the_number_of_steps_with_the_shortest_wait(
     own_s: float, next_s: float, slowest_s: float, granted: int
 ) -> None:
     """Expected values are computed by hand, for a worker that is one step further ahead than `low`."""
-    assert Dssp(low=1, high=4).allowed_extra_steps(2, own_s, next_s, slowest_s) == granted
+    assert Dssp(low=1, high=4).count_allowed_extra_steps(2, own_s, next_s, slowest_s) == granted
 
 
 @pytest.mark.parametrize(

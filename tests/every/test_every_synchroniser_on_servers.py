@@ -21,7 +21,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
     Synchroniser,
 )
-from services.ps_shard.machine import ApplyUpdate, SendReply, ShardStateMachine, WorkerPush
+from services.ps_shard.machine import ApplyUpdateAction, SendReplyAction, ShardStateMachine, WorkerPush
 
 SENSITIVE = StragglerCriterion(window=2, windows=2, margin=0.0)  # workers often become stragglers and recover
 EXAMPLES: list[Synchroniser] = [
@@ -108,13 +108,15 @@ class Cluster:
         self._send_replies(number, self.shards[number].handle_leave(worker, now), now)
 
     def _send_replies(self, number: int, actions: Any, now: float) -> None:
-        self.sizes |= {len(action.pushes) for action in actions if isinstance(action, ApplyUpdate)}
+        self.sizes |= {len(action.pushes) for action in actions if isinstance(action, ApplyUpdateAction)}
         for worker, is_asynchronous in self._replies(actions):
             reply = Reply(self.shards[number].version, is_asynchronous)
             self._schedule(now, lambda at, worker=worker, reply=reply: self._receive(number, worker, reply, at))
 
     def _replies(self, actions: Any) -> Iterator[tuple[int, bool]]:
-        yield from ((action.worker, action.next_is_asynchronous) for action in actions if isinstance(action, SendReply))
+        yield from (
+            (action.worker, action.next_is_asynchronous) for action in actions if isinstance(action, SendReplyAction)
+        )
 
     def _receive(self, number: int, worker: int, reply: Reply, now: float) -> None:
         self.replies[worker] = [*self.replies[worker][:number], reply, *self.replies[worker][number + 1 :]]
@@ -144,7 +146,7 @@ def test_examples_table_contains_every_synchroniser() -> None:
     [
         (member, servers)
         for member in EXAMPLES
-        for servers in ((1,) if member.worker_wait_rules().needs_one_server else (2, 4))
+        for servers in ((1,) if member.describe_worker_sync().needs_one_server else (2, 4))
     ],
     ids=repr,
 )

@@ -6,7 +6,7 @@ import pytest
 from services.learning.datasets import LearningTask
 from services.learning.models import LeNet5, Mlp, Model
 from services.learning.optimisers import Adam, Momentum, Optimiser, Sgd
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 from services.schema.arrays import HostArray
 
 STRIDE = 31
@@ -40,7 +40,7 @@ TARGETS = {"cross_entropy": np.array([3, 1, 4, 1]), "mse": sines(4, 3)}
     ],
 )
 def test_losses_and_gradients_equal_those_of_pytorch(
-    case: str, model: Model, task: LearningTask, recorded: dict[str, HostArray], device: Device
+    case: str, model: Model, task: LearningTask, recorded: dict[str, HostArray], device: ComputeDevice
 ) -> None:
     """Finite differences show that the gradient fits our loss; this test shows that the loss is the usual one."""
     params = device.to_device(0.1 * sines(model.parameter_layout(task).parameter_count))
@@ -62,7 +62,7 @@ def test_losses_and_gradients_equal_those_of_pytorch(
     ],
 )
 def test_updates_equal_those_of_pytorch(
-    case: str, optimiser: Optimiser, recorded: dict[str, HostArray], device: Device
+    case: str, optimiser: Optimiser, recorded: dict[str, HostArray], device: ComputeDevice
 ) -> None:
     """A learning rate found with PyTorch has the same effect here."""
     params = device.to_device(sines(12))

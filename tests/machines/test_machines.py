@@ -26,7 +26,7 @@ from services.parameter_server.synchronisers import (
     StragglerCriterion,
 )
 from services.ps_shard.machine import ShardStateMachine, WorkerPush
-from services.runtime.control import EpochReport, StrategySwitchReport
+from services.runtime.control import EpochReport, SwitchStageReport
 from services.scenario.target import QualityTarget
 from services.schema.errors import EnsayoError
 from services.strategies import AllReduce, ParameterServer, StrategySwitch
@@ -96,7 +96,7 @@ def state_reported(
     digests = {f"{key}_digests": (fields.pop(key),) if key in fields else () for key in ("params", "state")}
     is_server = fields.pop("is_server", node.startswith("server"))
     return switch.handle_node_report(
-        StrategySwitchReport(node, stage, step, is_server=is_server, **{"version": step, **fields}, **digests)
+        SwitchStageReport(node, stage, step, is_server=is_server, **{"version": step, **fields}, **digests)
     )
 
 

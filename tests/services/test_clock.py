@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop, WallClock, precise_event_loop
+from services.runtime.clock import Clock, VirtualClock, VirtualTimeLoop, WallClock, make_precise_event_loop
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -57,7 +57,7 @@ def test_compute_takes_no_virtual_time(in_virtual_time: InVirtualTime) -> None:
     async def compute() -> tuple[int, float, float]:
         clock = VirtualClock()
         started = clock.now()
-        result = await clock.run_compute(lambda: (time.sleep(0.01), 7)[1])
+        result = await clock.run_compute_function(lambda: (time.sleep(0.01), 7)[1])
         return result, clock.now() - started, clock.to_wall_s(3.0)
 
     assert in_virtual_time(compute()) == (7, 0.0, 3.0)
@@ -107,7 +107,7 @@ def test_timers_of_the_precise_loop_are_accurate_to_a_fraction_of_a_millisecond(
             late_s.append(loop.time() - due)
         return late_s
 
-    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         late_s = runner.run(sleep())
 
     assert min(late_s) > -1e-4

@@ -63,12 +63,14 @@ def plan(
 
 def test_a_ring_in_the_order_of_racks_leaves_each_rack_once() -> None:
     """With every other order, more than one flow shares the uplink of a rack."""
-    ring = Ring(order="racks").resolve_auto_fields(SIZES)
+    ring = Ring(order="racks").fill_in_unset_fields(SIZES)
 
     assert ring.sequence == (0, 3, 5, 1, 2, 4)
-    between = sorted(edge for edge in ring.plan_transfers(6).rank_pairs if len({0, 3, 5}.intersection(edge)) == 1)
+    between = sorted(
+        edge for edge in ring.plan_transfers(6).sending_rank_pairs if len({0, 3, 5}.intersection(edge)) == 1
+    )
     assert between == [(4, 0), (5, 1)]
-    assert Ring().resolve_auto_fields(SIZES) == Ring()
+    assert Ring().fill_in_unset_fields(SIZES) == Ring()
 
 
 @pytest.mark.parametrize(
@@ -76,10 +78,10 @@ def test_a_ring_in_the_order_of_racks_leaves_each_rack_once() -> None:
 )
 def test_hierarchical_groups_are_the_racks_unless_they_are_declared(collective: Any) -> None:
     """A scenario that sweeps its racks needs no groups that repeat them."""
-    assert collective.resolve_auto_fields(SIZES).groups == SIZES.racks
+    assert collective.fill_in_unset_fields(SIZES).groups == SIZES.racks
     for declared in ({"size": 2}, {"groups": ((5, 4, 3), (2, 1, 0))}):
         configured = collective.model_copy(update=declared)
-        resolved = configured.resolve_auto_fields(SIZES)
+        resolved = configured.fill_in_unset_fields(SIZES)
         assert (resolved.size, resolved.groups) == (configured.size, configured.groups)
 
 
@@ -111,7 +113,7 @@ def test_reduce_to_one_sends_the_total_of_a_tensor_while_it_receives_the_next(
     senders: Any, ranks: int, tensors: tuple[int, ...], in_virtual_time: InVirtualTime
 ) -> None:
     """The sum is correct, the time is that of the closed form, and no message contains two arrays."""
-    unfused = ReduceToOne(senders=senders, fused=False).resolve_auto_fields(
+    unfused = ReduceToOne(senders=senders, fused=False).fill_in_unset_fields(
         NetworkAndModelSizes(racks=(), array_sizes=tensors)
     )
     size, rate = sum(tensors), 1e6

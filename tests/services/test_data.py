@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, mean_absolute_error, mean_squared_er
 
 from services.learning.data_order import DataOrder, RankWeights, compute_quality_metrics, split_proportionally
 from services.learning.datasets import LearningTask
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 
 CLASSES = LearningTask(inputs=(4,), outputs=10, loss="cross_entropy")
 NUMBERS = LearningTask(inputs=(4,), outputs=3, loss="mse")
@@ -34,7 +34,7 @@ def test_the_shares_of_the_ranks_add_up_to_the_global_batch_in_order(
     order: DataOrder, shares: RankWeights, step: int
 ) -> None:
     """No sample is lost and none is counted twice, whatever the balance and however small the last batch."""
-    parts = [order.rank_sample_indices(step, rank, shares) for rank in range(len(shares))]
+    parts = [order.select_sample_indices(step, rank, shares) for rank in range(len(shares))]
 
     np.testing.assert_array_equal(np.concatenate(parts), order.batch_sample_indices(step))
 
@@ -51,7 +51,7 @@ def test_ranks_beyond_the_last_samples_get_no_samples() -> None:
     """Such ranks still take part in the sum, with weight zero."""
     order = DataOrder(samples=10, batch=4, seed=0)
 
-    assert [len(order.rank_sample_indices(2, rank, (1,) * 4)) for rank in range(4)] == [1, 1, 0, 0]
+    assert [len(order.select_sample_indices(2, rank, (1,) * 4)) for rank in range(4)] == [1, 1, 0, 0]
 
 
 def test_every_epoch_and_every_seed_has_its_own_order() -> None:
@@ -67,8 +67,8 @@ def test_the_global_batch_does_not_depend_on_the_number_of_workers() -> None:
     """Runs with different numbers of workers must be the same training."""
     order = DataOrder(samples=50, batch=16, seed=3)
 
-    alone = order.rank_sample_indices(1, 0, (1,))
-    together = np.concatenate([order.rank_sample_indices(1, rank, (1,) * 5) for rank in range(5)])
+    alone = order.select_sample_indices(1, 0, (1,))
+    together = np.concatenate([order.select_sample_indices(1, rank, (1,) * 5) for rank in range(5)])
 
     np.testing.assert_array_equal(alone, together)
 
@@ -100,7 +100,7 @@ def test_faster_ranks_get_more_samples() -> None:
     assert split_proportionally(10, (1, 0, 3)) == (3, 0, 7)
 
 
-def test_accuracy_equals_that_of_scikit_learn(device: Device) -> None:
+def test_accuracy_equals_that_of_scikit_learn(device: ComputeDevice) -> None:
     """A well-known metric must have its usual definition."""
     rng = np.random.default_rng(0)
     scores, labels = rng.standard_normal((50, 10)), rng.integers(10, size=50)
@@ -110,7 +110,7 @@ def test_accuracy_equals_that_of_scikit_learn(device: Device) -> None:
     assert metrics == {"accuracy": pytest.approx(accuracy_score(labels, scores.argmax(axis=1)))}
 
 
-def test_errors_and_r2_equal_those_of_scikit_learn(device: Device) -> None:
+def test_errors_and_r2_equal_those_of_scikit_learn(device: ComputeDevice) -> None:
     """The second target is constant and predicted exactly; the third is constant and predicted wrongly."""
     rng = np.random.default_rng(0)
     targets = rng.standard_normal((50, 3)) * [1, 0, 0] + [0, 2, 3]

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from services.runtime.device import CpuDevice, CudaDevice, Device, select_device
+from services.runtime.device import ComputeDevice, CpuDevice, CudaDevice, select_compute_device
 from services.schema.arrays import array_namespace
 from services.schema.errors import HostError
 
@@ -42,20 +42,20 @@ def with_broken_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_a_gpu_raises_an_error_with_instructions() -> None:
     """A user who asks for a GPU and silently gets a CPU would publish wrong numbers."""
     with pytest.raises(HostError, match=r"install the extra `gpu`.*nvidia-smi"):
-        select_device("cuda")
+        select_compute_device("cuda")
 
 
 @pytest.mark.usefixtures("with_broken_driver")
 def test_a_gpu_that_cannot_compute_is_not_selected() -> None:
     """A driver may list a device that no program can use; the error is passed on."""
     with pytest.raises(HostError, match="cudaErrorNoDevice"):
-        select_device("cuda")
+        select_compute_device("cuda")
 
 
 @pytest.mark.usefixtures("without_cupy")
 def test_auto_falls_back_to_the_cpu_and_gives_the_reason() -> None:
     """The record of a run contains the reason."""
-    device = select_device("auto")
+    device = select_compute_device("auto")
 
     assert isinstance(device, CpuDevice)
     assert "no usable GPU" in device.reason
@@ -64,7 +64,7 @@ def test_auto_falls_back_to_the_cpu_and_gives_the_reason() -> None:
 @pytest.mark.usefixtures("with_gpu")
 def test_auto_selects_a_usable_gpu() -> None:
     """The description names the GPU."""
-    device = select_device("auto")
+    device = select_compute_device("auto")
 
     assert isinstance(device, CudaDevice)
     assert device.description == "Some GPU"
@@ -73,7 +73,7 @@ def test_auto_selects_a_usable_gpu() -> None:
 @pytest.mark.usefixtures("with_gpu")
 def test_cpu_selects_the_cpu_even_if_the_host_has_a_gpu() -> None:
     """A comparison of CPU and GPU on one host needs both."""
-    device = select_device("cpu")
+    device = select_compute_device("cpu")
 
     assert isinstance(device, CpuDevice)
     assert device.description
@@ -87,7 +87,7 @@ def test_numpy_arrays_never_import_cupy() -> None:
     assert array_namespace(np.float32(1)) is np
 
 
-def test_arrays_are_unchanged_after_a_copy_to_the_device_and_back(device: Device) -> None:
+def test_arrays_are_unchanged_after_a_copy_to_the_device_and_back(device: ComputeDevice) -> None:
     """Messages must contain exactly the computed values."""
     x = np.arange(6, dtype="float32").reshape(2, 3)
 

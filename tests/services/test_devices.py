@@ -75,7 +75,7 @@ def test_a_group_inherits_the_keys_that_it_does_not_declare() -> None:
         delay=Duration("1ms"),
     )
 
-    slow = WorkerGroup(name="slow", ranks=(1,), speed=0.5, delay=Duration("9ms")).apply_overrides(worker)
+    slow = WorkerGroup(name="slow", ranks=(1,), speed=0.5, delay=Duration("9ms")).override_spec(worker)
 
     assert slow == worker.model_copy(update={"speed": 0.5, "delay": Duration("9ms")})
 
@@ -86,7 +86,7 @@ def test_a_named_link_of_a_group_replaces_the_whole_link_of_the_worker() -> None
 
     phone = (
         WorkerGroup(name="phone", ranks=(1,), link="4g", downlink=Rate("20mbit"))
-        .apply_overrides(worker)
+        .override_spec(worker)
         .with_link_profile_values
     )
 

@@ -12,9 +12,9 @@ from services.cluster.events import (
     NetworkPartition,
     WorkerPause,
     WorkerSlowdown,
-    plan_events,
+    find_too_frequent_events,
+    plan_event_occurrences,
     restrict_events_to_nodes,
-    too_frequent_event_conflicts,
 )
 from services.schema.units import Duration, Rate
 
@@ -27,7 +27,7 @@ def worker_pause(**at: object) -> WorkerPause:
 
 def test_a_share_of_the_budget_becomes_a_step() -> None:
     """Workers count steps; half of 301 steps are done when step 150 begins."""
-    (event,) = plan_events([worker_pause(share=0.5)], step_count=301, max_time_s=10, seed=1)
+    (event,) = plan_event_occurrences([worker_pause(share=0.5)], step_count=301, random_events_end_s=10, seed=1)
 
     assert (event.step, event.time_s) == (150, None)
 
@@ -41,7 +41,7 @@ def test_events_are_ordered_by_time_and_then_by_step() -> None:
         worker_pause(time=Duration("1s")),
     ]
 
-    events = plan_events(declared_events, step_count=10, max_time_s=10, seed=1)
+    events = plan_event_occurrences(declared_events, step_count=10, random_events_end_s=10, seed=1)
 
     assert [(event.number, event.time_s, event.step) for event in events] == [
         (0, 1.0, None),
@@ -57,7 +57,7 @@ def test_random_events_follow_from_the_seed_and_never_overlap(seed: int, mean_s:
     declared_event = worker_pause(random=Duration(mean_s))
 
     first, second, other = (
-        plan_events([declared_event], 10, 300.0, event_seed) for event_seed in (seed, seed, seed + 1)
+        plan_event_occurrences([declared_event], 10, 300.0, event_seed) for event_seed in (seed, seed, seed + 1)
     )
 
     times = [event.time_s or 0.0 for event in first]
@@ -68,7 +68,7 @@ def test_random_events_follow_from_the_seed_and_never_overlap(seed: int, mean_s:
 
 def test_random_events_have_the_declared_mean_gap() -> None:
     """Exponential gaps of 2 s on average after events of 0.1 s: 10,000 s contain 4,762 ± 69 events."""
-    events = plan_events([worker_pause(random=Duration("2s"))], 10, 10_000.0, seed=3)
+    events = plan_event_occurrences([worker_pause(random=Duration("2s"))], 10, 10_000.0, seed=3)
 
     assert len(events) == pytest.approx(10_000 / 2.1, abs=3 * 69)
 
@@ -97,9 +97,9 @@ def test_a_random_event_that_is_too_frequent_is_refused_with_an_allowed_gap(
     """A gap of a microsecond made planning and running hang in the past; a long event delays the next one."""
     declared_event = WorkerPause(at=EventTrigger(random=Duration(random)), of=("worker-0",), lasts=Duration(lasts))
 
-    conflicts = list(too_frequent_event_conflicts([declared_event], 100.0, NODES))
+    conflicts = list(find_too_frequent_events([declared_event], 100.0, NODES))
 
     assert bool(conflicts) == refused
     assert [path for path, _ in conflicts] == [(0, "at", "random")] * refused
     assert all(message.endswith("write 11ms or more") for _, message in conflicts)
-    assert not list(too_frequent_event_conflicts([declared_event], 100.0, ["worker-1"]))
+    assert not list(find_too_frequent_events([declared_event], 100.0, ["worker-1"]))

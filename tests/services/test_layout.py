@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.learning.layout import ParameterLayout, VectorRange, equal_vector_ranges
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 
 sizes = st.integers(0, 10_000)
 counts = st.integers(1, 64)
@@ -34,7 +34,7 @@ def test_ranges_follow_the_formula() -> None:
     assert equal_vector_ranges(1, 2) == (VectorRange(0, 0), VectorRange(0, 1))
 
 
-def test_pack_reverses_unpack(device: Device) -> None:
+def test_pack_reverses_unpack(device: ComputeDevice) -> None:
     """A model sees arrays, and all other code sees one vector."""
     vector = device.to_device(np.arange(10.0))
 

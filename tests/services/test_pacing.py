@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.clock import VirtualClock, WallClock
-from services.runtime.pacing import DeclaredSpeedPacer, HostSpeedPacer, TimedComputeResult, is_deadline_missed
+from services.runtime.pacing import DeclaredSpeedPacer, HostSpeedPacer, TimedComputeResult, is_phase_deadline_missed
 
 InVirtualTime = Callable[[Any], Any]
 
@@ -19,7 +19,7 @@ class ComputeTimeClock(VirtualClock):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    async def run_compute(self, function: Callable[[], Any]) -> Any:
+    async def run_compute_function(self, function: Callable[[], Any]) -> Any:
         await self.sleep_until(self.now() + self.seconds)
         return function()
 
@@ -32,7 +32,7 @@ def test_in_virtual_time_a_phase_takes_exactly_samples_over_throughput(
 
     async def phase() -> tuple[TimedComputeResult[str], float]:
         clock = VirtualClock()
-        phase_result = await DeclaredSpeedPacer(clock, throughput, slot).compute(0, samples, lambda: "done")
+        phase_result = await DeclaredSpeedPacer(clock, throughput, slot).run_paced(0, samples, lambda: "done")
         return phase_result, clock.now()
 
     phase_result, seconds = in_virtual_time(phase())
@@ -50,7 +50,7 @@ def test_the_durations_of_many_phases_add_up(in_virtual_time: InVirtualTime) -> 
         clock = ComputeTimeClock(0.03)
         pacer = DeclaredSpeedPacer(clock, throughput=100.0, slot=0.0)
         for _ in range(50):
-            await pacer.compute(0, 10, lambda: None)
+            await pacer.run_paced(0, 10, lambda: None)
         return clock.now()
 
     assert in_virtual_time(phases()) == pytest.approx(50 * 0.1)
@@ -62,7 +62,7 @@ def test_compute_in_the_last_slot_still_ends_in_time(slot: float, in_virtual_tim
 
     async def phases() -> list[float | None]:
         pacer = DeclaredSpeedPacer(ComputeTimeClock(0.03), throughput=100.0, slot=slot)
-        return [(await pacer.compute(0, 10, lambda: None)).late_s for _ in range(20)]
+        return [(await pacer.run_paced(0, 10, lambda: None)).late_s for _ in range(20)]
 
     late_s = in_virtual_time(phases())
 
@@ -74,7 +74,7 @@ def test_lateness_is_reported(in_virtual_time: InVirtualTime) -> None:
 
     async def phase() -> float | None:
         return (
-            await DeclaredSpeedPacer(ComputeTimeClock(0.25), throughput=100.0, slot=0.0).compute(0, 10, lambda: None)
+            await DeclaredSpeedPacer(ComputeTimeClock(0.25), throughput=100.0, slot=0.0).run_paced(0, 10, lambda: None)
         ).late_s
 
     assert in_virtual_time(phase()) == pytest.approx(0.25 + 0.002 - 0.1)
@@ -82,7 +82,7 @@ def test_lateness_is_reported(in_virtual_time: InVirtualTime) -> None:
 
 def test_an_unpaced_worker_has_no_deadline(in_virtual_time: InVirtualTime) -> None:
     """No throughput was declared, so no deadline can be missed."""
-    assert in_virtual_time(HostSpeedPacer(ComputeTimeClock(0.25)).compute(0, 10, lambda: 7)) == TimedComputeResult(7)
+    assert in_virtual_time(HostSpeedPacer(ComputeTimeClock(0.25)).run_paced(0, 10, lambda: 7)) == TimedComputeResult(7)
 
 
 def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: InVirtualTime) -> None:
@@ -94,7 +94,7 @@ def test_the_next_phase_makes_up_for_a_late_one(in_virtual_time: InVirtualTime) 
         late_s = []
         for seconds in (0.11, 0.01, 0.01):
             clock.seconds = seconds
-            late_s.append((await pacer.compute(0, 10, lambda: None)).late_s)
+            late_s.append((await pacer.run_paced(0, 10, lambda: None)).late_s)
         return clock.now(), late_s
 
     end_s, late_s = in_virtual_time(phases())
@@ -109,10 +109,10 @@ def test_a_phase_makes_up_for_at_most_a_part_of_its_duration(in_virtual_time: In
     async def phases() -> float:
         clock = ComputeTimeClock(0.3)
         pacer = DeclaredSpeedPacer(clock, throughput=100.0, slot=0.0)
-        await pacer.compute(0, 10, lambda: None)
+        await pacer.run_paced(0, 10, lambda: None)
         second_start_s = clock.now()
         clock.seconds = 0.01
-        await pacer.compute(0, 10, lambda: None)
+        await pacer.run_paced(0, 10, lambda: None)
         return clock.now() - second_start_s
 
     assert in_virtual_time(phases()) == pytest.approx(0.75 * 0.1)
@@ -134,4 +134,4 @@ def test_a_deadline_is_missed_beyond_the_tolerance_of_timer_phase_and_step(
     late_s: float, phase_s: float, step_s: float, dilation: float, missed: bool
 ) -> None:
     """The error of a timer is a duration of the host's clock, whatever the dilation."""
-    assert is_deadline_missed(WallClock(dilation), late_s, phase_s, step_s) == missed
+    assert is_phase_deadline_missed(WallClock(dilation), late_s, phase_s, step_s) == missed

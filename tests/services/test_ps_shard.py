@@ -26,10 +26,10 @@ class SlowUpdateRule(UpdateRule):
 
     params: HostArray = VECTOR
 
-    def update(self, contributions: Sequence[WorkerContribution]) -> None:
+    def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
         time.sleep(UPDATE_S)
 
-    def reply_vector(self, worker_rank: int) -> HostArray:
+    def make_push_reply_vector(self, worker_rank: int) -> HostArray:
         return self.params
 
 

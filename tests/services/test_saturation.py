@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.strategies.cost_model import LinkId as Port
-from services.strategies.saturation import contended_step_s, link_cycle_s
+from services.strategies.saturation import contended_step_s, seconds_to_serve_workers
 
 seconds = st.floats(1e-3, 10)
 loads = st.lists(st.tuples(seconds, st.floats(0, 1)), min_size=1, max_size=12)  # own step time, share of it on the link
@@ -19,7 +19,7 @@ def test_a_saturated_link_is_never_idle_and_never_carries_more_than_its_rate(loa
     """Σ busy/max(own, T) is the link's load: 1 where T is above some worker's own step time, at most 1 otherwise."""
     own, busy = [own_s for own_s, _ in loads], [own_s * share for own_s, share in loads]
 
-    cycle_s = link_cycle_s(own, busy)
+    cycle_s = seconds_to_serve_workers(own, busy)
 
     load = sum(busy_s / max(own_s, cycle_s) for own_s, busy_s in zip(own, busy, strict=True))
     assert load == pytest.approx(1) if cycle_s > min(own) else load <= 1 + 1e-9

@@ -10,4 +10,4 @@ def context(workers: int) -> ScenarioSizes:
 
 def fits(strategy: Strategy, workers: int) -> bool:
     """Return whether a strategy allows this number of workers."""
-    return not list(strategy.scenario_conflicts(context(workers)))
+    return not list(strategy.find_scenario_conflicts(context(workers)))

@@ -14,7 +14,7 @@ from services.cluster.addresses import DummyAddresses
 from services.coordinator.runtime import CoordinatorRuntime
 from services.node.simulate import simulate_trial
 from services.plan import COORDINATOR, Plan, make_plan
-from services.runtime.control import EpochReport, LeaveReport
+from services.runtime.control import EpochReport, FinalNodeReport
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import Scenario
 from services.schema.arrays import HostArray
@@ -97,7 +97,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Simulate:
             trials[-1].epoch_params.append(np.frombuffer(epoch.parameters, runtime.plan.dtype))
         return await report_epoch(runtime, epoch)
 
-    async def record_final(runtime: CoordinatorRuntime, node: str, final: LeaveReport) -> None:
+    async def record_final(runtime: CoordinatorRuntime, node: str, final: FinalNodeReport) -> None:
         if final.parameters:
             trials[-1].final_shards[node] = final.parameters
         await leave(runtime, node, final)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.cluster.links.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
+from services.cluster.links.fluid_link import MIN_FLUID_MESSAGE_BYTES, to_goodput_bytes_per_s
 from services.runtime.transport import Message
 from services.transport.mailbox import Mailbox
 
@@ -149,7 +149,7 @@ def test_bsp_step_time_is_at_most_one_message_per_other_worker_below_the_formula
     message (`MIN_FLUID_MESSAGE_BYTES`, or the vector if that is smaller) per other worker.
     """
     trial = simulate({"kind": "parameter_server"}, workers, cluster=EQUAL, **DIGITS)
-    message_s = min(MIN_FLUID_MESSAGE_BYTES, trial.plan.vector_bytes) / goodput_bytes_per_s(1e6)
+    message_s = min(MIN_FLUID_MESSAGE_BYTES, trial.plan.vector_bytes) / to_goodput_bytes_per_s(1e6)
 
     _, *steady_steps = trial.steps(0)[:-1]
 

@@ -114,7 +114,9 @@ def initial_data(case: str) -> dict[str, HostArray]:
     ranks, dtype = settings["workers"], DTYPE_BY_PRECISION[work.precision]
     data = work.dataset.load(dtype)
     order = DataOrder(samples=len(data.train_x), batch=work.global_batch_size(ranks), seed=SEED)
-    shares = [order.rank_sample_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))]
+    shares = [
+        order.select_sample_indices(step, rank, (1,) * ranks) for step, rank in product(range(STEPS), range(ranks))
+    ]
     return {
         "settings": np.array(json.dumps(settings)),
         "x": data.train_x,

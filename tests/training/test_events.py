@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.runtime.slowdowns import WorkerSlowdowns
 
 Simulate = Callable[..., Any]
@@ -75,7 +75,7 @@ def test_worker_paused_between_two_messages_sends_the_second_after_the_pause(sim
 
     baseline, trial = (simulate(RING, 2, cluster=slow, events=events) for events in ([], [pause]))
 
-    assert step_times(trial, 0)[0] == pytest.approx(3.15 + 18 * 4 / goodput_bytes_per_s(10e3), abs=1e-6)
+    assert step_times(trial, 0)[0] == pytest.approx(3.15 + 18 * 4 / to_goodput_bytes_per_s(10e3), abs=1e-6)
     assert step_times(trial, 0)[2:5] == pytest.approx(step_times(baseline, 0)[2:5], abs=1e-6)
 
 
@@ -86,7 +86,7 @@ def test_link_event_changes_the_rate_and_restores_it(simulate: Simulate) -> None
 
     baseline, trial = (simulate(SERVER, 2, cluster=links, events=events) for events in ([], [slower]))
 
-    push_s = 2 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6)
+    push_s = 2 * trial.plan.vector_bytes / to_goodput_bytes_per_s(1e6)
     assert step_times(trial, 0)[2] == pytest.approx(step_times(baseline, 0)[2] + push_s, abs=1e-6)
     assert step_times(trial, 0)[3:6] == pytest.approx(step_times(baseline, 0)[3:6], abs=1e-6)
     (due_event,) = trial.events("coordinator", "event_due")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 
 Simulate = Callable[..., Any]
 
@@ -54,7 +54,7 @@ def test_exchange_after_an_epoch_is_the_mean_weighted_by_samples(
     final_params, counts = [], []
     for rank in range(3):
         params, state = initial, plan.optimiser.init_state(initial)
-        shares = [plan.data_order.rank_sample_indices(step, rank, (1,) * 3) for step in range(EPOCH)]
+        shares = [plan.data_order.select_sample_indices(step, rank, (1,) * 3) for step in range(EPOCH)]
         for share in shares:
             _, gradient = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
             params, state = plan.optimiser.update_params(params, gradient, state)
@@ -108,6 +108,6 @@ def test_mean_step_time_equals_the_closed_form(simulate: Simulate) -> None:
 
     mean_s = np.mean([row["step_s"] for rank in range(4) for row in trial.steps(rank)])
 
-    exchange_s = 2 * 3 / 4 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6)
+    exchange_s = 2 * 3 / 4 * trial.plan.vector_bytes / to_goodput_bytes_per_s(1e6)
     assert trial.plan.predicted.exchange_s == pytest.approx(exchange_s / 2, rel=1e-6)
     assert mean_s == pytest.approx(trial.plan.predicted.step_s, rel=0.02)

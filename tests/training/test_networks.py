@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from services.cluster.links.fluid_link import MIN_FLUID_MESSAGE_BYTES, goodput_bytes_per_s
+from services.cluster.links.fluid_link import MIN_FLUID_MESSAGE_BYTES, to_goodput_bytes_per_s
 
 Simulate = Callable[..., Any]
 
 # 1,228,810 parameters in fp32: 4.9 MB, so that one message counts little; 240 samples: 60 ms on each of four workers.
 WORK = {"dataset": {"kind": "digits"}, "model": {"kind": "mlp", "hidden": [16384]}, "batch": 240, "epochs": 1}
 COMPUTE_S = 0.06
-MBIT = goodput_bytes_per_s(1e6)  # payload bytes per second
+MBIT = to_goodput_bytes_per_s(1e6)  # payload bytes per second
 RING, SERVER = {"kind": "all_reduce"}, {"kind": "parameter_server"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from replay import ShardArrivals, replay
 
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.parameter_server.update_rules import WorkerContribution
 from services.schema.errors import UserError
 
@@ -303,7 +303,7 @@ def test_colocated_servers_reply_after_their_own_pushes(simulate: Simulate, work
 
     trial = simulate(strategy, workers, cluster=cluster, batch=16 * workers, **work)
 
-    moved_s = 2 * (workers - 1) / workers * trial.plan.vector_bytes / goodput_bytes_per_s(100e6)
+    moved_s = 2 * (workers - 1) / workers * trial.plan.vector_bytes / to_goodput_bytes_per_s(100e6)
     assert trial.plan.predicted.step_s == pytest.approx(16 / 800 + moved_s, rel=1e-4)
     steps_s = [row["step_s"] for rank in range(workers) for row in trial.steps(rank)[1:-1]]
     assert median(steps_s) == pytest.approx(trial.plan.predicted.step_s, rel=0.07)
@@ -383,7 +383,7 @@ def test_updates_with_fewer_gradients_than_planned_use_a_smaller_rate(simulate: 
     for parts in (1, planned):  # all gradients in one update, or one gradient per update
         rule = trial.plan.strategy.server_algorithm().make_update_rule(trial.plan.optimiser, np.zeros(3), 12)
         for _ in range(parts):
-            rule.update([WorkerContribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
+            rule.update_shard_params([WorkerContribution(rank, 2, 0, np.ones(3)) for rank in range(planned // parts)])
         params.append(rule.params)
     assert params[1] == pytest.approx(params[0])
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from replay import replay
 
-from services.cluster.links.fluid_link import goodput_bytes_per_s
+from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.coordinator.runtime import CoordinatorRuntime
-from services.runtime.control import StrategySwitchReport
+from services.runtime.control import SwitchStageReport
 from services.schema.errors import ProtocolError
 from services.strategies.switching.state_transfer import receive_model_vectors
 
@@ -192,10 +192,10 @@ def test_all_nodes_have_bitwise_equal_parameters_at_the_strategy_switch(
     simulate: Callable[..., Any], before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers and workers compute their own digests of their parameters, so errors in the transfer are detected."""
-    states: list[StrategySwitchReport] = []
+    states: list[SwitchStageReport] = []
     report_strategy_switch = CoordinatorRuntime.report_strategy_switch
 
-    async def record_state(runtime: CoordinatorRuntime, state: StrategySwitchReport) -> Any:
+    async def record_state(runtime: CoordinatorRuntime, state: SwitchStageReport) -> Any:
         states.append(state)
         return await report_strategy_switch(runtime, state)
 
@@ -431,9 +431,9 @@ def test_different_replicas_abort_the_switch(simulate: Callable[..., Any], monke
     """A switch would hide the difference, since servers have only one model."""
     report_strategy_switch = CoordinatorRuntime.report_strategy_switch
 
-    async def report_other_digest(runtime: CoordinatorRuntime, state: StrategySwitchReport) -> Any:
+    async def report_other_digest(runtime: CoordinatorRuntime, state: SwitchStageReport) -> Any:
         changed = (
-            StrategySwitchReport(state.node_name, state.stage, state.next_step, params_digests=("other",))
+            SwitchStageReport(state.node_name, state.stage, state.next_step, params_digests=("other",))
             if state.node_name == "worker-1"
             else state
         )
@@ -505,7 +505,7 @@ def test_switch_takes_the_time_of_its_bytes_and_less_than_three_steps(simulate: 
 
     switch_s = trial.value("coordinator", "switch_committed")["seconds"]
 
-    assert switch_s == pytest.approx(2 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6), rel=0.05)
+    assert switch_s == pytest.approx(2 * trial.plan.vector_bytes / to_goodput_bytes_per_s(1e6), rel=0.05)
     assert switch_s <= 3 * trial.plan.predicted.step_s
 
 
@@ -577,7 +577,7 @@ def test_every_sample_of_an_epoch_is_used_once_when_workers_become_servers(
         (step // trial.plan.steps_per_epoch, int(sample))
         for rank in range(4)
         for step in (row["step"] for row in trial.steps(rank))
-        for sample in trial.plan.data_order.rank_sample_indices(
+        for sample in trial.plan.data_order.select_sample_indices(
             step, rank, (1,) * 4 if step < switch_step(trial) else trial.plan.second_phase.worker_weights
         )
     )
@@ -644,7 +644,7 @@ def test_step_time_after_a_promotion_equals_the_closed_form(simulate: Callable[.
     steps_s = [row["step_s"] for rank in range(3) for row in trial.steps(rank) if 5 <= row["step"] < 14]
 
     predicted_s = trial.plan.second_phase.predicted.step_s
-    early_s = 2 * trial.plan.vector_bytes / goodput_bytes_per_s(1e6) if after == "promoted" else 0.0
+    early_s = 2 * trial.plan.vector_bytes / to_goodput_bytes_per_s(1e6) if after == "promoted" else 0.0
     assert predicted_s - early_s - 1e-5 <= np.mean(steps_s) <= 1.05 * predicted_s
 
 

@@ -2,12 +2,12 @@
 
 from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 SPEED_TOLERANCE = 0.10
 
 
-def check_worker_speed_fits_quota(trial: TrialTables) -> CheckVerdict:
+def check_worker_speed_fits_quota(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if a worker's measured speed is more than 10 % off its declared share of a core.
 
     Checked are workers in containers that have less than one core and no paced speed. Each of them measures the time of

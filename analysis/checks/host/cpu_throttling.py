@@ -2,10 +2,10 @@
 
 from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_cpu_throttling(trial: TrialTables) -> CheckVerdict:
+def check_cpu_throttling(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if a CPU quota throttled a node for too large a share of the run.
 
     The limit is a threshold of the trial. The share is of time, not of scheduling periods, because the kernel counts

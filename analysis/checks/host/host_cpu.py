@@ -2,10 +2,10 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_host_cpu_load(trial: TrialTables) -> CheckVerdict:
+def check_host_cpu_load(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if the host's CPU was busier than the trial's threshold.
 
     Times may then be those of the host and not of the cluster. The verdict is never invalid,

@@ -2,11 +2,11 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
-def check_host_added_step_time(trial: TrialTables) -> CheckVerdict:
+def check_host_added_time(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if this host made the median training step longer than predicted.
 
     The excess over the prediction is compared with a threshold: it is what this host's cores need for messages.
@@ -22,7 +22,7 @@ def check_host_added_step_time(trial: TrialTables) -> CheckVerdict:
     return max(verdicts, key=lambda verdict: list(VerdictLevel).index(verdict.level))
 
 
-def _check_added_step_time(trial: TrialTables, train_phase: TrainingPhase) -> CheckVerdict:
+def _check_added_step_time(trial: TrialLogTables, train_phase: TrainingPhase) -> CheckVerdict:
     measured_s, predicted_s = float(train_phase.steps["step_s"].astype(float).median()), train_phase.predicted.step_s
     if train_phase.steps.empty or not predicted_s:
         return valid_verdict("no step time was predicted, or no step was logged")
@@ -37,7 +37,7 @@ def _check_added_step_time(trial: TrialTables, train_phase: TrainingPhase) -> Ch
     return degraded_verdict(f"{times}: this host added {excess:.0%} (limit {limit:.0%}); raise the dilation")
 
 
-def _why_no_step_time_prediction(trial: TrialTables) -> str:
+def _why_no_step_time_prediction(trial: TrialLogTables) -> str:
     """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]

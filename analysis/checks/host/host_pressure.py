@@ -2,7 +2,7 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by the hypervisor
 # Shares of the time in which at least one task waited for a resource. After every barrier the nodes of one host wait
@@ -11,7 +11,7 @@ MAX_STOLEN_SHARE = 0.05  # of the CPU time, given to other virtual machines by t
 MAX_WAITING_SHARES = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
 
 
-def check_host_resource_pressure(trial: TrialTables) -> CheckVerdict:
+def check_host_resource_pressure(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if CPU time was stolen, or tasks waited for CPU, memory or disks, for too long.
 
     The verdict is never invalid, because a host that met every deadline emulated the declared cluster. Where the kernel

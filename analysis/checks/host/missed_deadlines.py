@@ -1,10 +1,10 @@
 """Check that workers whose compute time is set by the scenario were not slower than declared."""
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_missed_step_deadlines(trial: TrialTables) -> CheckVerdict:
+def check_missed_step_deadlines(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if workers ended too large a share of their step phases later than declared.
 
     A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.

@@ -1,12 +1,12 @@
 """Check that the emulated clock of the trial was slowed down as much as this host needs (time dilation)."""
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 ROUNDING_SLACK = 1e-9  # tolerance of a dilation, the same as in the check of the host's capacity before the run
 
 
-def check_time_dilation(trial: TrialTables) -> CheckVerdict:
+def check_time_dilation(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if the trial ran at a lower time dilation than this host needs.
 
     The dilation is the factor by which the emulated clock is slower than the real one. How much a trial needs follows

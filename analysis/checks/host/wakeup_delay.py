@@ -2,10 +2,10 @@
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_wakeup_delay(trial: TrialTables) -> CheckVerdict:
+def check_wakeup_delay(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if the canary thread woke later than the trial's threshold at the 99th percentile.
 
     The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which

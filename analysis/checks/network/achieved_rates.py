@@ -7,14 +7,14 @@ from typing import Any
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.report.wording import shorten_list
 
 LINK_DIRECTIONS = ("uplink", "downlink")
 MAX_NAMED_LINKS = 2  # number of links that a reason lists by name; of more links it names only one
 
 
-def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
+def check_measured_link_rates(trial: TrialLogTables) -> CheckVerdict:
     """Compare the measured rate of a probe flow over each link with the declared rate of the link.
 
     Invalid if a rate is off by more than the threshold, degraded if a link was not probed. If all other
@@ -34,7 +34,7 @@ def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
         reason = f"a flow over {worst} was {errors[worst]:+.1%} off its expected rate (limit {limit:.0%})"
         return invalid_verdict(reason, WRONG_LINKS_REMEDY)
     if unprobed := [link for link in links if _link_name(*link) not in errors]:
-        example = _describe_one_unprobed_link(trial, unprobed)
+        example = _describe_unprobed_link(trial, unprobed)
         return degraded_verdict(f"{len(unprobed)} of {len(links)} links were not probed with a flow, {example}")
     measured = f"flows over {len(links)} links were within {max(map(abs, errors.values())):.1%} of their expected rates"
     unfilled = [_link_name(*link) for link in links if not can_peers_fill_link(trial, *link)]
@@ -43,13 +43,13 @@ def check_measured_link_rates(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def probed_rate_error(trial: TrialTables, node: PlannedNode, link_direction: str) -> float | None:
+def probed_rate_error(trial: TrialLogTables, node: PlannedNode, link_direction: str) -> float | None:
     """Return the relative error of the rate of a probe flow over a link; None if no probe flow was sent."""
-    achieved = _applied_shaping_record(trial, node).get(f"achieved_{link_direction}_bps")
+    achieved = _read_link_shaping(trial, node).get(f"achieved_{link_direction}_bps")
     return None if achieved is None else float(achieved) / _expected_flow_rate_bps(trial, node, link_direction) - 1
 
 
-def can_peers_fill_link(trial: TrialTables, node: PlannedNode, link_direction: str) -> bool:
+def can_peers_fill_link(trial: TrialLogTables, node: PlannedNode, link_direction: str) -> bool:
     """Return whether all other nodes together can send as fast as the link's declared rate."""
     return _expected_flow_rate_bps(trial, node, link_direction) >= _declared_rate_bps(node, link_direction)
 
@@ -63,23 +63,23 @@ def _link_name(node: PlannedNode, link_direction: str) -> str:
     return f"{node.name} {link_direction}"
 
 
-def _expected_flow_rate_bps(trial: TrialTables, node: PlannedNode, link_direction: str) -> float:
+def _expected_flow_rate_bps(trial: TrialLogTables, node: PlannedNode, link_direction: str) -> float:
     """Return the rate expected of a probe flow: the link's rate, or the rate of all sending nodes if that is lower."""
     declared_bps = _declared_rate_bps(node, link_direction)
-    flooded = (_applied_shaping_record(trial, node).get("flooded") or {}).get(link_direction) or {}
+    flooded = (_read_link_shaping(trial, node).get("flooded") or {}).get(link_direction) or {}
     return min(declared_bps, float(flooded.get("declared", declared_bps)))
 
 
-def _describe_one_unprobed_link(trial: TrialTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
+def _describe_unprobed_link(trial: TrialLogTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
     """Return the name of one link that was not probed, with the recorded reason if there is one."""
     reasons = [
-        (node, direction, (_applied_shaping_record(trial, node).get("unproven") or {}).get(direction))
+        (node, direction, (_read_link_shaping(trial, node).get("unproven") or {}).get(direction))
         for node, direction in unprobed_links
     ]
     node, direction, reason = next((each for each in reasons if each[2]), reasons[0])
     return f"such as {_link_name(node, direction)}" + (f": {reason}" if reason else "")
 
 
-def _applied_shaping_record(trial: TrialTables, node: PlannedNode) -> Mapping[str, Any]:
+def _read_link_shaping(trial: TrialLogTables, node: PlannedNode) -> Mapping[str, Any]:
     """Return the shaping of a node's link as recorded in status.json; empty if none is recorded."""
     return (trial.status.get("shaping") or {}).get(node.name) or {}

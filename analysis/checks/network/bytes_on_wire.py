@@ -2,12 +2,12 @@
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 BYTES_TOLERANCE = 0.01  # allows for message frames and rounding of chunks, not for a lost or doubled message
 
 
-def check_bytes_sent(trial: TrialTables) -> CheckVerdict:
+def check_bytes_sent(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if the payload bytes that a node sent differ from the plan by more than 1 %."""
     sent, expected = bytes_sent(trial), expected_bytes_sent(trial)
     if not any(expected.values()):

@@ -1,10 +1,10 @@
 """Check that the kernel's settings of links were the same at the end of the run as at its start."""
 
 from analysis.checks.verdict import CHANGED_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_links_unchanged_in_run(trial: TrialTables) -> CheckVerdict:
+def check_links_unchanged_in_run(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if the kernel's settings of a link changed during the run.
 
     The verdict is degraded if the settings were not read again after the run.

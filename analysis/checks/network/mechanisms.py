@@ -6,7 +6,7 @@ from typing import Any
 from analysis.checks.engine_kind import ran_in_containers
 from analysis.checks.verdict import NOT_ENFORCED_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode, TrialPlan
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from analysis.report.wording import shorten_list
 
 KERNEL_MECHANISMS = ("tc-htb", "netem", "nfqueue", "iptables")  # kernel mechanisms process all packets of a node
@@ -17,7 +17,7 @@ ALL_PROPERTY_MECHANISMS = ("fluid", "transport", "none")
 MAX_NAMED_NODES = 4  # number of nodes that a reason lists by name; of more nodes it names only one
 
 
-def check_shaping_mechanisms(trial: TrialTables) -> CheckVerdict:
+def check_shaping_enforced(trial: TrialLogTables) -> CheckVerdict:
     """Check which shaping mechanism (htb, netem, …) enforced each declared property of links.
 
     The verdict is invalid if no mechanism enforced a property. In containers it is degraded if the transport enforced
@@ -29,16 +29,16 @@ def check_shaping_mechanisms(trial: TrialTables) -> CheckVerdict:
         return valid_verdict("no property of a link is declared")
     mechanisms = {(name, prop): shaping_mechanism_name(shaping.get(name) or {}, prop) for name, prop in declared}
     for name, link_shaping in shaping.items():
-        mechanisms |= {(name, prop): mechanism for prop, mechanism in _optional_property_mechanisms(link_shaping)}
+        mechanisms |= {(name, prop): mechanism for prop, mechanism in _yield_mechanisms(link_shaping)}
     optional = {key: mechanism for key, mechanism in mechanisms.items() if key[1] in OPTIONAL_PROPERTIES}
     required = {key: mechanism for key, mechanism in mechanisms.items() if key not in optional}
-    if not_enforced := _mechanisms_text(required, lambda mechanism: mechanism == "none"):
+    if not_enforced := _describe_mechanisms(required, lambda mechanism: mechanism == "none"):
         return invalid_verdict(f"declared but not enforced: {not_enforced}", NOT_ENFORCED_REMEDY)
-    if unknown := _mechanisms_text(mechanisms, lambda mechanism: mechanism is None):
+    if unknown := _describe_mechanisms(mechanisms, lambda mechanism: mechanism is None):
         return degraded_verdict(f"the mechanism that enforced it was not recorded: {unknown}")
-    if not_enforced := _mechanisms_text(optional, lambda mechanism: mechanism == "none"):
+    if not_enforced := _describe_mechanisms(optional, lambda mechanism: mechanism == "none"):
         return degraded_verdict(f"declared but not enforced: {not_enforced}")
-    weaker = _mechanisms_text(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
+    weaker = _describe_mechanisms(mechanisms, lambda mechanism: mechanism not in KERNEL_MECHANISMS)
     if ran_in_containers(trial) and weaker:
         return degraded_verdict(f"not enforced by the kernel: {weaker}")
     enforced = sorted({f"{prop} by {mechanism}" for (_, prop), mechanism in mechanisms.items()})
@@ -65,17 +65,19 @@ def shaping_mechanism_name(shaping_record: Mapping[str, Any], link_property: str
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)
 
 
-def _optional_property_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _yield_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each recorded optional property of a link, such as `buffer`, with the mechanism that enforced it."""
     recorded = (shaping_record.get("rungs") or {}).items()
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
 
-def _mechanisms_text(mechanisms: Mapping[tuple[str, str], str | None], predicate: Callable[[str | None], bool]) -> str:
+def _describe_mechanisms(
+    mechanism_by_property: Mapping[tuple[str, str], str | None], is_mechanism_selected: Callable[[str | None], bool]
+) -> str:
     """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
     nodes: dict[str, list[str]] = {}
-    for (node_name, link_property), mechanism in mechanisms.items():
-        if predicate(mechanism):
+    for (node_name, link_property), mechanism in mechanism_by_property.items():
+        if is_mechanism_selected(mechanism):
             label = f"{link_property} by {mechanism}" if mechanism not in (None, "none") else link_property
             nodes.setdefault(label, []).append(node_name)
     return "; ".join(f"{label} ({shorten_list(names, MAX_NAMED_NODES, ', ')})" for label, names in nodes.items())

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
+def check_probe_message_times(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
 
     A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
@@ -16,7 +16,7 @@ def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
     """
     if not are_links_shaped_by_kernel(trial):
         return valid_verdict("Ensayo's own code shapes the links, so they were not probed")
-    messages = list(_probe_message_durations(trial))
+    messages = list(_read_message_durations(trial))
     if not messages:
         return valid_verdict("no message was timed: no path with a rate is without delay and loss and fast enough")
     path, declared_s, achieved_s = max(messages, key=lambda message: abs(message[2] / message[1] - 1))
@@ -28,7 +28,7 @@ def check_probe_message_times(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def _probe_message_durations(trial: TrialTables) -> Iterator[tuple[str, float, float]]:
+def _read_message_durations(trial: TrialLogTables) -> Iterator[tuple[str, float, float]]:
     """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():

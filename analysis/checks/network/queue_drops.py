@@ -3,12 +3,12 @@
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
 from analysis.reading.plan_view import PlannedNode
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 MIN_PACKETS = 1000  # least divisor of a share of drops: one drop among ten packets does not describe a run
 
 
-def check_queue_drops(trial: TrialTables) -> CheckVerdict:
+def check_queue_drops(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if the queues of a link dropped too large a share of its packets.
 
     The limit is a threshold of the trial. Nodes with a declared loss, a declared buffer or an event on their link are
@@ -41,7 +41,7 @@ def _has_link_rate(node: PlannedNode) -> bool:
     return bool(node.uplink_bps or node.downlink_bps)
 
 
-def _are_drops_expected(trial: TrialTables, node: PlannedNode) -> bool:
+def _are_drops_expected(trial: TrialLogTables, node: PlannedNode) -> bool:
     plan = trial.plan
     has_loss = any(path.losses and node.name in (path.source, path.target) for path in plan.network.paths)
     has_event = any(event.is_link_event and node.name in event.change.node_names for event in plan.events)

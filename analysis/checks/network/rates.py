@@ -11,7 +11,7 @@ from analysis.checks.verdict import (
     invalid_verdict,
     valid_verdict,
 )
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 LinkShaping = Mapping[str, Any]  # entry of a node under `shaping` in status.json
 
@@ -19,7 +19,7 @@ RATE_KEYS = ("uplink_bps", "downlink_bps")
 IN_CODE_MECHANISMS = ("fluid", "transport")  # Ensayo's own code shapes the link: no kernel setting to read back
 
 
-def check_configured_link_rates(trial: TrialTables) -> CheckVerdict:
+def check_configured_link_rates(trial: TrialLogTables) -> CheckVerdict:
     """Compare the link rates read back from the kernel with the declared rates.
 
     Invalid if a rate differs by more than the threshold or none was applied; degraded if a rate was not read back.
@@ -53,7 +53,7 @@ def check_configured_link_rates(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(f"{len(links)} link rates read back within {largest:.1%} of their declared rates")
 
 
-def _declared_link_rates(trial: TrialTables) -> Iterator[tuple[str, str, float]]:
+def _declared_link_rates(trial: TrialLogTables) -> Iterator[tuple[str, str, float]]:
     """Yield for each link its node, `uplink_bps` or `downlink_bps`, and its declared rate in bit/s."""
     for node in trial.plan.nodes:
         for rate_key in RATE_KEYS:

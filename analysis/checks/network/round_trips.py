@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from services.cluster.network import expected_round_trip_time
 
 
@@ -24,7 +24,7 @@ class MeasuredRoundTrip(NamedTuple):
         return self.measured_s - self.declared_s
 
 
-def check_round_trips(trial: TrialTables) -> CheckVerdict:
+def check_round_trips(trial: TrialLogTables) -> CheckVerdict:
     """Compare measured round trip times with the declared delays, on all paths with a delay and some without.
 
     Invalid if a round trip is off by more than the threshold or 5 %, whichever is more. Degraded if a node with a
@@ -50,7 +50,7 @@ def check_round_trips(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(f"{len(trips)} round trips were within {1e3 * largest_s:.2g} ms of their declared time")
 
 
-def measured_round_trips(trial: TrialTables) -> Iterator[MeasuredRoundTrip]:
+def measured_round_trips(trial: TrialLogTables) -> Iterator[MeasuredRoundTrip]:
     """Yield the declared and the measured time of every round trip between two nodes that was probed."""
     plan, wall_tolerance_s = trial.plan, float(trial.plan.fidelity.round_trip)
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():

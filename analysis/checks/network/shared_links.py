@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from analysis.checks.engine_kind import are_links_shaped_by_kernel
 from analysis.checks.verdict import WRONG_LINKS_REMEDY, CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 READ_BACK_METHOD = "read back"
 
@@ -19,12 +19,12 @@ class SharedLinkRate(NamedTuple):
     measured_how: str  # probed with flows, read back, not at all
 
     @property
-    def relative_error(self) -> float | None:
+    def relative_rate_error(self) -> float | None:
         """Achieved rate / declared rate - 1; None if the rate was not measured."""
         return None if self.achieved_bps is None else self.achieved_bps / self.declared_bps - 1
 
 
-def check_shared_link_rates(trial: TrialTables) -> CheckVerdict:
+def check_shared_link_rates(trial: TrialLogTables) -> CheckVerdict:
     """Compare the achieved rate of each shared link with its declared rate.
 
     The achieved rate is that of probe flows, else the rate read back from the kernel. Invalid if it is off by more than
@@ -32,14 +32,14 @@ def check_shared_link_rates(trial: TrialTables) -> CheckVerdict:
     """
     if not are_links_shaped_by_kernel(trial) or not trial.plan.network.shared_links:
         return valid_verdict("no link is shared, or Ensayo's own code enforces its rate")
-    links = list(shared_link_rates(trial))
-    errors = {link.name: link.relative_error for link in links if link.relative_error is not None}
+    links = list(compare_shared_link_rates(trial))
+    errors = {link.name: link.relative_rate_error for link in links if link.relative_rate_error is not None}
     limit = trial.plan.fidelity.rate_error
     worst = max(errors, key=lambda name: abs(errors[name]), default=None)
     if worst and abs(errors[worst]) > limit:
         reason = f"{worst} is {errors[worst]:+.1%} off its declared rate (limit {limit:.0%})"
         return invalid_verdict(reason, WRONG_LINKS_REMEDY)
-    if unknown := [link.name for link in links if link.relative_error is None]:
+    if unknown := [link.name for link in links if link.relative_rate_error is None]:
         return degraded_verdict(f"the rate of shared links was not verified: {', '.join(unknown)}")
     measured = f"{len(links)} shared links were within {max(map(abs, errors.values())):.1%} of their declared rates"
     read_back_count = sum(link.measured_how == READ_BACK_METHOD for link in links)
@@ -48,7 +48,7 @@ def check_shared_link_rates(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(measured)
 
 
-def shared_link_rates(trial: TrialTables) -> Iterator[SharedLinkRate]:
+def compare_shared_link_rates(trial: TrialLogTables) -> Iterator[SharedLinkRate]:
     """Yield the declared and achieved rate of every shared link: probed with flows, else read back from the kernel."""
     shaping = (trial.status.get("shaping") or {}).values()
     probed_bps = {name: rate for link in shaping for name, rate in (link.get("achieved_pipes_bps") or {}).items()}

@@ -1,10 +1,10 @@
 """Check that random events were drawn for the whole duration of the trial."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_random_events_reach_end(trial: TrialTables) -> CheckVerdict:
+def check_events_cover_trial(trial: TrialLogTables) -> CheckVerdict:
     """Return a degraded verdict if random events were drawn for a shorter time than the trial lasted."""
     horizon_s = trial.plan.horizon_s
     if horizon_s is None:

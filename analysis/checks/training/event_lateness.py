@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 from services.cluster.events import PlannedEvent
 
 LATENESS_QUANTILE = 0.99
 
 
-def check_planned_event_lateness(trial: TrialTables) -> CheckVerdict:
+def check_planned_event_lateness(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if a planned event was not applied, or was applied too late.
 
     The 99th percentile of their lateness is compared with the threshold. Lateness is logged in virtual time and
@@ -34,7 +34,7 @@ def check_planned_event_lateness(trial: TrialTables) -> CheckVerdict:
     return invalid_verdict(f"{measured} ({limit}); raise the dilation, or use the engine simulated", SLOW_HOST_REMEDY)
 
 
-def overdue_planned_events(trial: TrialTables) -> Iterator[str]:
+def overdue_planned_events(trial: TrialLogTables) -> Iterator[str]:
     """Yield a text such as `slowdown 2 begin` for each event that was due before the trial ended but not applied."""
     plan, applied = trial.plan, trial.events
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
@@ -48,7 +48,7 @@ def overdue_planned_events(trial: TrialTables) -> Iterator[str]:
             yield f"{event.change.kind} {event.number} end"
 
 
-def _was_planned_event_due(trial: TrialTables, event: PlannedEvent, trial_end_s: float) -> bool:
+def _was_planned_event_due(trial: TrialLogTables, event: PlannedEvent, trial_end_s: float) -> bool:
     """Return whether a planned event should have begun before the end of the trial.
 
     An event at a step begins when a worker that it concerns reaches the step. An event of links begins for all nodes

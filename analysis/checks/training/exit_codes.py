@@ -1,10 +1,10 @@
 """Check that all nodes of the trial exited with code 0."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_exit_codes(trial: TrialTables) -> CheckVerdict:
+def check_exit_codes(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if a node exited with a code other than 0, or if the engine reports no success."""
     codes: dict[str, int] = trial.status.get("exit_codes") or {}
     failed = {node_name: code for node_name, code in codes.items() if code != 0}

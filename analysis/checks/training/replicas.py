@@ -1,10 +1,10 @@
 """Check that all workers of a synchronous strategy have equal model parameters after the same step."""
 
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_model_replicas_agree(trial: TrialTables) -> CheckVerdict:
+def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if workers of a synchronous strategy report different parameters after the same step.
 
     Sums are computed in a fixed order, so replicas must be equal bit by bit.
@@ -20,16 +20,18 @@ def check_model_replicas_agree(trial: TrialTables) -> CheckVerdict:
     differing = by_step["sha256"].nunique() > 1
     if differing.any():
         return invalid_verdict(f"replicas differ at step {differing[differing].index[0]}")
-    if any(hashes["node"].nunique() < _count_replicas(trial, int(hashes["step"].iloc[0])) for _, hashes in by_step):
+    if any(
+        hashes["node"].nunique() < _count_model_replicas(trial, int(hashes["step"].iloc[0])) for _, hashes in by_step
+    ):
         return degraded_verdict("not every worker reported a hash of its parameters")
     return valid_verdict(f"replicas agree at all {len(by_step)} compared steps")
 
 
-def _count_replicas(trial: TrialTables, after_step: int) -> int:
+def _count_model_replicas(trial: TrialLogTables, finished_step: int) -> int:
     """Return how many workers hold the model after a step; fewer if a strategy switch turned workers into servers."""
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers
-    if after_step <= int(switch_record.committed["step"]):
+    if finished_step <= int(switch_record.committed["step"]):
         return trial.plan.workers
-    return trial.plan.workers - len(after.workers_turned_servers)
+    return trial.plan.workers - len(after.new_server_names)

@@ -5,10 +5,10 @@ import pandas as pd
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
 from analysis.metrics.staleness import staleness_statistics
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_gradient_staleness(trial: TrialTables) -> CheckVerdict:
+def check_gradient_staleness(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if a gradient's staleness contradicts the order of updates or exceeds the bound.
 
     Without waiting, a worker reads the parameters right after its own update. The staleness of its next gradient is the
@@ -32,7 +32,7 @@ def check_gradient_staleness(trial: TrialTables) -> CheckVerdict:
     return valid_verdict(f"{mean}, at most {found['max']}, under {trial.plan.synchronisation_policy_kind}")
 
 
-def _may_strategy_drop_gradients(trial: TrialTables) -> bool:
+def _may_strategy_drop_gradients(trial: TrialLogTables) -> bool:
     """Return whether the strategy may drop gradients that servers have received."""
     return (trial.plan.strategy.get("staleness") or {}).get("kind") == "cut_off"
 

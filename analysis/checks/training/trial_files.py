@@ -1,10 +1,10 @@
 """Check that all files of the trial can be read."""
 
 from analysis.checks.verdict import CheckVerdict, invalid_verdict, valid_verdict
-from analysis.reading.run_table import TrialTables
+from analysis.reading.run_table import TrialLogTables
 
 
-def check_trial_files_readable(trial: TrialTables) -> CheckVerdict:
+def check_trial_files_readable(trial: TrialLogTables) -> CheckVerdict:
     """Return an invalid verdict if a log or other file of the trial is damaged; the reason is the first problem."""
     if not trial.damage:
         return valid_verdict("every line of the logs could be read")

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.drawing.style import FOREGROUND
 from analysis.metrics.speedup import SpeedupCurve, SpeedupPoint
-from analysis.metrics.worker_choice import WorkerCountChoice
+from analysis.metrics.worker_choice import RuleAndWorkerCount
 from analysis.statistics.worker_count_rules import WORKER_COUNT_RULES
 
 # rule -> hollow marker and its size in points
@@ -14,40 +14,45 @@ RULE_MARKERS = dict(zip(WORKER_COUNT_RULES, (("o", 10), ("s", 13), ("D", 15)), s
 MARKER_NAMES = {"o": "circle", "s": "square", "D": "diamond"}
 
 
-def format_worker_count_rule(rule_name: str) -> str:
+def format_balance_rule(rule_name: str) -> str:
     """Return the name of a rule that chooses a number of workers, written for figures with "≥" in place of ">="."""
     return rule_name.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
 BALANCE_LEGEND = "Balance points: {}.".format(
-    ", ".join(f"{MARKER_NAMES[marker]} {format_worker_count_rule(rule)}" for rule, (marker, _) in RULE_MARKERS.items())
+    ", ".join(f"{MARKER_NAMES[marker]} {format_balance_rule(rule)}" for rule, (marker, _) in RULE_MARKERS.items())
 )
 
 
 def mark_chosen_worker_counts(
-    axes: Axes, curve: SpeedupCurve, choices: Sequence[WorkerCountChoice], y_of_point: Callable[[SpeedupPoint], float]
+    axes: Axes,
+    curve: SpeedupCurve,
+    count_choices: Sequence[RuleAndWorkerCount],
+    get_y_of_point: Callable[[SpeedupPoint], float],
 ) -> None:
     """Draw a hollow mark around each point of a speedup curve whose number of workers is chosen by a rule.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
     for point in curve.points:
-        for rule in _rules_that_choose(curve, point, choices):
+        for rule in _find_rules_choosing_point(curve, point, count_choices):
             marker, size_points = RULE_MARKERS[rule]
             axes.plot(
-                [point.workers], [y_of_point(point)], linestyle="none", marker=marker, markersize=size_points,
+                [point.workers], [get_y_of_point(point)], linestyle="none", marker=marker, markersize=size_points,
                 markerfacecolor="none", markeredgecolor=FOREGROUND, markeredgewidth=0.8,
             )  # fmt: skip
 
 
 def format_rules_choosing_point(
-    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, chosen_worker_counts: Sequence[WorkerCountChoice]
+    speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, count_choices: Sequence[RuleAndWorkerCount]
 ) -> str:
     """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
-    return "; ".join(_rules_that_choose(speedup_curve, speedup_point, chosen_worker_counts))
+    return "; ".join(_find_rules_choosing_point(speedup_curve, speedup_point, count_choices))
 
 
-def _rules_that_choose(curve: SpeedupCurve, point: SpeedupPoint, choices: Sequence[WorkerCountChoice]) -> Iterator[str]:
-    for choice in choices:
+def _find_rules_choosing_point(
+    curve: SpeedupCurve, point: SpeedupPoint, count_choices: Sequence[RuleAndWorkerCount]
+) -> Iterator[str]:
+    for choice in count_choices:
         if (choice.strategy, choice.condition, choice.workers) == (curve.strategy, curve.condition, point.workers):
             yield choice.rule

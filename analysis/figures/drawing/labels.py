@@ -18,22 +18,26 @@ def spread_label_positions(label_positions: Sequence[float] | Floats, min_gap: f
     blocks: list[list[float]] = []
     for position in np.asarray(label_positions, dtype=float)[order]:
         blocks.append([float(position)])
-        while len(blocks) > 1 and _label_blocks_touch(blocks[-2], blocks[-1], min_gap):
+        while len(blocks) > 1 and _are_label_blocks_touching(blocks[-2], blocks[-1], min_gap):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    placed = [_block_bottom(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))]
+    placed = [
+        _find_bottom_label_position(block, min_gap) + index * min_gap for block in blocks for index in range(len(block))
+    ]
     return [placed[int(rank)] for rank in np.argsort(order, kind="stable")]
 
 
-def _label_blocks_touch(lower_labels: list[float], upper_labels: list[float], min_gap: float) -> bool:
-    return _block_bottom(upper_labels, min_gap) < _block_top(lower_labels, min_gap) + min_gap
+def _are_label_blocks_touching(lower_labels: list[float], upper_labels: list[float], min_gap: float) -> bool:
+    return (
+        _find_bottom_label_position(upper_labels, min_gap) < _find_top_label_position(lower_labels, min_gap) + min_gap
+    )
 
 
-def _block_bottom(label_block: list[float], min_gap: float) -> float:
-    return float(np.mean(label_block)) - min_gap * (len(label_block) - 1) / 2
+def _find_bottom_label_position(label_positions: list[float], min_gap: float) -> float:
+    return float(np.mean(label_positions)) - min_gap * (len(label_positions) - 1) / 2
 
 
-def _block_top(label_block: list[float], min_gap: float) -> float:
-    return float(np.mean(label_block)) + min_gap * (len(label_block) - 1) / 2
+def _find_top_label_position(label_positions: list[float], min_gap: float) -> float:
+    return float(np.mean(label_positions)) + min_gap * (len(label_positions) - 1) / 2
 
 
 def draw_right_edge_labels(axes: Axes, text_labels: Mapping[str, tuple[float, str]], font_points: float = 8.5) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import apply_layout, figure_style_context
 
 PNG_DPI = 144
 
 
-def save_drawing_files(drawing: Drawing, folder: Path) -> Path:
+def save_drawing_files(drawing: CaptionedFigure, folder: Path) -> Path:
     """Write the SVG, PNG, CSV and JSON files of a drawing and return the path of the SVG.
 
     Two drawings with equal numbers give identical bytes: ids in the SVG are fixed, and the files contain no date.
@@ -32,7 +32,7 @@ def save_drawing_files(drawing: Drawing, folder: Path) -> Path:
     return svg
 
 
-def _figure_content_as_json(drawing: Drawing) -> str:
+def _figure_content_as_json(drawing: CaptionedFigure) -> str:
     """Return name, title, caption and data rows of a drawing as JSON text. NaN and infinity become null."""
     rows = json.loads(drawing.data.to_json(orient="records", double_precision=15))
     content = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}

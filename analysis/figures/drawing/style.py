@@ -251,21 +251,24 @@ def format_repeats_per_point(run_summary: RunSummary) -> str:
 
 def _add_legend(
     figure: Figure,
-    colours: Mapping[str, str],
-    markers: Mapping[str, str],
-    line_styles: Mapping[str, str],
+    legend_colours: Mapping[str, str],
+    legend_markers: Mapping[str, str],
+    legend_line_styles: Mapping[str, str],
     title_line_count: int,
 ) -> None:
     """Place a legend below the title of a figure, where empty lines at the end of the title reserve room."""
     height_points = 72 * figure.get_figheight()
     legend = figure.legend(
-        handles=[_legend_handle(colour, markers.get(name), line_styles.get(name)) for name, colour in colours.items()],
-        labels=list(colours),
+        handles=[
+            _legend_handle(colour, legend_markers.get(name), legend_line_styles.get(name))
+            for name, colour in legend_colours.items()
+        ],
+        labels=list(legend_colours),
         loc="upper left",
         bbox_to_anchor=(0.0, 1 - (1.35 * TITLE_FONT_POINTS * title_line_count) / height_points),
-        ncols=_count_legend_columns(colours),
+        ncols=_count_legend_columns(legend_colours),
         fontsize=LEGEND_FONT_POINTS,
-        handlelength=LINE_HANDLE_LENGTH if line_styles else 1,
+        handlelength=LINE_HANDLE_LENGTH if legend_line_styles else 1,
         labelspacing=0.25,  # a legend row must not be higher than a title line, because title lines reserve its room
         borderpad=0.2,
         columnspacing=1.5,

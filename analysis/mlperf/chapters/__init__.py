@@ -11,9 +11,9 @@ from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
 from analysis.mlperf.chapters.families import accelerator_families_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.chapters.scaling import speedup_chapter
-from analysis.mlperf.chapters.sources import sources_chapter
+from analysis.mlperf.chapters.sources import make_data_sources_chapter
 from analysis.mlperf.chapters.systems import systems_chapter
-from analysis.mlperf.chapters.unanswered import unanswered_questions_chapter
+from analysis.mlperf.chapters.unanswered import make_unanswered_chapter
 
 CHAPTERS: tuple[ChapterWriter, ...] = (
     systems_chapter,
@@ -24,7 +24,7 @@ CHAPTERS: tuple[ChapterWriter, ...] = (
     accelerator_choice_chapter,
     scaling_laws_chapter,
     extrapolation_chapter,
-    sources_chapter,
+    make_data_sources_chapter,
 )
 
 SAMPLES_NEED = "samples and batches of two sizes of one kind of accelerator; a round's logs have them, a table does not"
@@ -47,5 +47,5 @@ __all__ = [
     "ChapterTable",
     "ChapterWriter",
     "TableColumn",
-    "unanswered_questions_chapter",
+    "make_unanswered_chapter",
 ]

@@ -5,7 +5,7 @@ import pandas as pd
 
 from analysis.laws import BestBatchTrainingTimeLaw, LawFit
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.forecasts import fit_law_to_all_sizes
+from analysis.mlperf.forecasts import fit_law_to_each_series
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
@@ -15,7 +15,7 @@ from analysis.statistics.worker_count_rules import (
     TIME_EXPONENT,
     WORKER_COUNT_RULES,
     ChosenWorkerCount,
-    worker_counts_by_rule,
+    choose_worker_counts,
 )
 
 GRID_POINTS = 49  # sizes from smallest to largest: steps of about a fifth over a factor of 1000
@@ -52,22 +52,22 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
-    fits = fit_law_to_all_sizes(series, BestBatchTrainingTimeLaw())
+    fits = fit_law_to_each_series(series, BestBatchTrainingTimeLaw())
     rows = pd.DataFrame([row for each in series for row in _accelerator_count_rows(each, fits[each.benchmark])])
     rows = rows.astype({"built": "Int64", "between": "Int64"})  # integers, although a rule may have no balance point
     finding = (
         "The balance point depends on its rule: for one workload the largest is "
-        f"{_format_max_min_count_ratio(rows, 'built')} times the smallest among systems that were built, "
-        f"{_format_max_min_count_ratio(rows, 'between')} times between them by the law."
+        f"{_format_max_to_min_ratio(rows, 'built')} times the smallest among systems that were built, "
+        f"{_format_max_to_min_ratio(rows, 'between')} times between them by the law."
     )
-    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_accelerator_grid_spacing, series))))
+    steps = GRID_TEXT.format(grid=GRID_POINTS, step=format_percentage(max(map(_relative_size_grid_step, series))))
     table = ChapterTable("balance", "Balance points by rule", COLUMNS, rows)
     return Chapter("Balance points", finding, (RULE_TEXT, steps), (table,))
 
 
-def _format_max_min_count_ratio(chosen_count_table: pd.DataFrame, column_name: str) -> str:
+def _format_max_to_min_ratio(balance_point_table: pd.DataFrame, count_column: str) -> str:
     """Format, as a range over all workloads, the ratio of the largest to the smallest number of accelerators chosen."""
-    balance_points = chosen_count_table.dropna(subset=[column_name]).groupby("workload", sort=False)[column_name]
+    balance_points = balance_point_table.dropna(subset=[count_column]).groupby("workload", sort=False)[count_column]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
     return low if low == high else f"{low} to {high}"
@@ -77,62 +77,65 @@ def _format_ratio(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"  # noqa: PLR2004 -- two digits or more
 
 
-def _accelerator_grid_spacing(series: ScalingSeries) -> float:
+def _relative_size_grid_step(series: ScalingSeries) -> float:
     """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
 def _accelerator_count_rows(scaling_series: ScalingSeries, law_fit: LawFit) -> list[dict[str, object]]:
-    built = _worker_choice_by_rule(_accelerator_counts_by_rule(scaling_series))
-    between = _worker_choice_by_rule(_choose_accelerators_by_law(scaling_series, law_fit))
+    built = _index_choices_by_rule(_choose_accelerator_counts(scaling_series))
+    between = _index_choices_by_rule(_choose_counts_by_law(scaling_series, law_fit))
     return [
         {"benchmark": scaling_series.benchmark, "workload": scaling_series.name, "rule": rule}
-        | _accelerator_count_cells("built", built.get(rule))
-        | _accelerator_count_cells("between", between.get(rule))
+        | _make_chosen_count_cells("built", built.get(rule))
+        | _make_chosen_count_cells("between", between.get(rule))
         | {
-            "built_told": _format_chosen_count(built.get(rule), scaling_series),
-            "between_told": _format_chosen_count(between.get(rule), scaling_series, ABOUT_SIGN),
+            "built_told": _format_accelerator_count(built.get(rule), scaling_series),
+            "between_told": _format_accelerator_count(between.get(rule), scaling_series, ABOUT_SIGN),
         }
         for rule in WORKER_COUNT_RULES
     ]
 
 
-def _accelerator_counts_by_rule(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
-    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.efficiency_per_system()])
-    return worker_counts_by_rule(counts, counts[0], speedup, series.bootstrap_speedups())
+def _choose_accelerator_counts(series: ScalingSeries) -> tuple[ChosenWorkerCount, ...]:
+    counts, speedup = series.accelerator_counts, np.array([each.speedup for each in series.compute_efficiencies()])
+    return choose_worker_counts(counts, counts[0], speedup, series.bootstrap_speedups())
 
 
-def _choose_accelerators_by_law(series: ScalingSeries, fit: LawFit) -> tuple[ChosenWorkerCount, ...]:
+def _choose_counts_by_law(series: ScalingSeries, law_fit: LawFit) -> tuple[ChosenWorkerCount, ...]:
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
     counts = np.unique(np.geomspace(first, last, GRID_POINTS).round()).astype(int)
     at = {"workers": counts.astype(float)}
-    seconds, draws = fit.law.predict_output(fit.parameters, at), fit.law.predict_output(fit.parameter_draws, at)
-    return worker_counts_by_rule(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
+    seconds = law_fit.law.predict_output(law_fit.parameters, at)
+    draws = law_fit.law.predict_output(law_fit.parameter_draws, at)
+    return choose_worker_counts(counts.tolist(), first, seconds[0] / seconds, draws[:, :1] / draws)
 
 
-def _format_chosen_count(chosen_count: ChosenWorkerCount | None, series: ScalingSeries, approx_sign: str = "") -> str:
+def _format_accelerator_count(
+    count_choice: ChosenWorkerCount | None, series: ScalingSeries, approximate_sign: str = ""
+) -> str:
     """Format a chosen number of accelerators; ≥ or ≤ marks an end of the measured sizes, as it may lie beyond this end.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """
-    if chosen_count is None:
+    if count_choice is None:
         return NO_VALUE
     first, last = series.accelerator_counts[0], series.accelerator_counts[-1]
-    sign = "" if chosen_count.workers in (first, last) else approx_sign
-    if chosen_count.workers == last and chosen_count.rule != KNEE_RULE:
+    sign = "" if count_choice.workers in (first, last) else approximate_sign
+    if count_choice.workers == last and count_choice.rule != KNEE_RULE:
         sign = AT_LEAST_SIGN
-    if chosen_count.workers == first and chosen_count.rule == COST_RULE:
+    if count_choice.workers == first and count_choice.rule == COST_RULE:
         sign = AT_MOST_SIGN
-    return f"{sign}{chosen_count.workers:,}"
+    return f"{sign}{count_choice.workers:,}"
 
 
-def _worker_choice_by_rule(chosen_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
-    return {pick.rule: pick for pick in chosen_counts}
+def _index_choices_by_rule(chosen_worker_counts: tuple[ChosenWorkerCount, ...]) -> dict[str, ChosenWorkerCount]:
+    return {pick.rule: pick for pick in chosen_worker_counts}
 
 
-def _accelerator_count_cells(column_name: str, chosen_count: ChosenWorkerCount | None) -> dict[str, object]:
-    interval = _format_interval(*chosen_count.interval) if chosen_count and chosen_count.interval else NO_VALUE
-    return {column_name: chosen_count.workers if chosen_count else None, f"{column_name}_interval": interval}
+def _make_chosen_count_cells(column_name: str, count_choice: ChosenWorkerCount | None) -> dict[str, object]:
+    interval = _format_interval(*count_choice.interval) if count_choice and count_choice.interval else NO_VALUE
+    return {column_name: count_choice.workers if count_choice else None, f"{column_name}_interval": interval}
 
 
 def _format_interval(low: int, high: int) -> str:

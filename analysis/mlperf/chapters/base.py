@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_number
 
@@ -62,7 +62,7 @@ class Chapter:
     finding: str  # answer in one sentence, shown at the top of the page and on the terminal
     paragraphs: tuple[str, ...] = ()  # definitions and limits of the numbers
     tables: tuple[ChapterTable, ...] = ()
-    figures: tuple[Drawing, ...] = ()
+    figures: tuple[CaptionedFigure, ...] = ()
 
 
 ChapterWriter: TypeAlias = Callable[[MlperfStudy], Chapter | None]

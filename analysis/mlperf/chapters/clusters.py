@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, Clusterings, cluster_systems
-from analysis.mlperf.figures.cluster_map import draw_cluster_map, format_text_range
+from analysis.mlperf.clusters import KMEANS_SEEDS, MIN_STABLE_RAND_INDEX, SystemClusterings, cluster_by_k_means
+from analysis.mlperf.figures.cluster_map import draw_system_cluster_map, format_text_range
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_number
 
 CHOSEN_COLUMNS = (
@@ -36,30 +36,30 @@ RULE_TEXT = (
     "the systems and are no finding about them."
 )
 
-WorkloadClusterings = list[tuple[WorkloadResults, Clusterings]]
+WorkloadClusterings = list[tuple[WorkloadComparison, SystemClusterings]]
 
 
 def system_clusters_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
-    clusterings = [(workload, each) for workload in study.workloads if (each := cluster_systems(workload.systems))]
+    clusterings = [(workload, each) for workload in study.workloads if (each := cluster_by_k_means(workload.systems))]
     if not clusterings:
         return None
     too_few = [workload.name for workload in study.workloads if workload not in [each for each, _ in clusterings]]
     notes = [f"Too few different systems to cluster: {', '.join(too_few)}."] if too_few else []
     chosen = pd.DataFrame(_chosen_cluster_count_rows(clusterings))
     members = pd.DataFrame(_cluster_rows(clusterings))
-    tried = pd.DataFrame(_tried_cluster_count_rows(clusterings))
+    tried = pd.DataFrame(_make_cluster_count_rows(clusterings))
     tables = (
         ChapterTable("clusters-chosen", "Number of clusters chosen for each workload", CHOSEN_COLUMNS, chosen),
         ChapterTable("clusters-members", "Members of the clusters", MEMBER_COLUMNS, members, is_short=False),
         ChapterTable("clusters-tried", "Every k that was tried", TRIED_COLUMNS, tried, is_short=False),
     )
-    figures = tuple(draw_cluster_map(study, workload, clustering) for workload, clustering in clusterings)
+    figures = tuple(draw_system_cluster_map(study, workload, clustering) for workload, clustering in clusterings)
     return Chapter("Clusters", _describe_cluster_stability(clusterings), (RULE_TEXT, *notes), tables, figures)
 
 
 def _describe_cluster_stability(clusterings: WorkloadClusterings) -> str:
-    unstable = [workload.name for workload, clustering in clusterings if not clustering.best_assignment.is_stable]
+    unstable = [workload.name for workload, clustering in clusterings if not clustering.best_by_silhouette.is_stable]
     if not unstable:
         where = f"all {len(clusterings)} workloads" if clusterings[1:] else f"the systems of {clusterings[0][0].name}"
         return f"K-means finds stable clusters in {where}."
@@ -69,30 +69,30 @@ def _describe_cluster_stability(clusterings: WorkloadClusterings) -> str:
 
 def _chosen_cluster_count_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
     for workload, clustering in workload_clusterings:
-        best = clustering.best_assignment
+        best = clustering.best_by_silhouette
         yield {
             "workload": workload.name, "k": best.k, "silhouette": best.silhouette, "stability": best.stability,
             "stable": "yes" if best.is_stable else "NOT STABLE",
         }  # fmt: skip
 
 
-def _tried_cluster_count_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
+def _make_cluster_count_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
     for workload, clustering in workload_clusterings:
         for each in clustering.assignments:
             yield {
                 "workload": workload.name, "k": each.k, "silhouette": each.silhouette, "stability": each.stability,
-                "chosen": "yes" if each == clustering.best_assignment else "",
+                "chosen": "yes" if each == clustering.best_by_silhouette else "",
             }  # fmt: skip
 
 
 def _cluster_rows(workload_clusterings: WorkloadClusterings) -> Iterator[dict[str, object]]:
     for workload, clustering in workload_clusterings:
-        for label in range(clustering.best_assignment.k):
+        for label in range(clustering.best_by_silhouette.k):
             yield _cluster_row(workload, clustering, label)
 
 
-def _cluster_row(workload: WorkloadResults, clustering: Clusterings, cluster_label: int) -> dict[str, object]:
-    members = clustering.best_assignment.members(workload.systems, cluster_label)
+def _cluster_row(workload: WorkloadComparison, clusterings: SystemClusterings, cluster_label: int) -> dict[str, object]:
+    members = clusterings.best_by_silhouette.members(workload.systems, cluster_label)
     counts = sorted(each.result.accelerator_count for each in members)
     speedups, efficiencies = sorted(each.speedup for each in members), sorted(each.efficiency for each in members)
     return {

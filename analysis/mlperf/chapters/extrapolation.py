@@ -18,7 +18,7 @@ from analysis.mlperf.forecasts import (
     PARTS_KNOWN_BATCH,
     LawEvaluation,
     evaluate_laws,
-    is_small_to_large_forecast,
+    predicts_large_from_small,
 )
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import (
@@ -97,10 +97,10 @@ MISSING_DATA_TEXT = (
 def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     """Return the chapter on forecasts of scaling laws for larger systems than they are fitted to; None without any."""
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
-    if not evaluation.small_to_large_forecasts:
+    if not evaluation.large_system_forecasts:
         return None
-    finding = _describe_forecast_errors({each.law: each for each in evaluation.law_scores})
-    points = pd.DataFrame([row for each in evaluation.series for row in _forecast_rows(each, evaluation)])
+    finding = _describe_forecast_errors({each.law: each for each in evaluation.forecast_scores_of_laws})
+    points = pd.DataFrame([row for each in evaluation.series for row in _make_forecast_table_rows(each, evaluation)])
     ships = bool(shipped_scaling_series(mlperf_study))
     source = SHIPPED_SERIES_PATH.name if ships else mlperf_study.results.source_name
     return Chapter(
@@ -111,7 +111,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
             OWN_LAWS_TEXT,
             BANDS_TEXT,
             BAND_CHANGE_TEXT,
-            *([_extra_dataset_law_score_text()] if ships else []),
+            *([_describe_law_errors_on_other_datasets()] if ships else []),
             MISSING_DATA_TEXT,
         ),
         (
@@ -125,7 +125,7 @@ def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
             ChapterTable(
                 "extrapolation-bands", "Our own laws with their bands", OWN_BAND_COLUMNS, points, is_short=False
             ),
-            *(_make_extra_dataset_tables() if ships else ()),
+            *(_make_other_series_tables() if ships else ()),
         ),
         (draw_forecast_fan_chart(evaluation, finding.removesuffix("."), source),),
     )
@@ -153,16 +153,16 @@ def _describe_forecast_method(evaluation: LawEvaluation) -> str:
     rest = ", ".join(["sizes between", *late])
     return (
         f"Each law is fitted to the sizes up to {MAX_FITTED_ACCELERATORS} of a workload's series and predicts "
-        f"{MIN_SCORED_ACCELERATORS} and more. {evaluation.law_scores[0].points} points count: these are few, and a law "
-        f"follows the single systems that it is fitted to. Shown and not counted: {rest}. A series with too few sizes "
-        "for a law of three parameters is left out."
+        f"{MIN_SCORED_ACCELERATORS} and more. {evaluation.forecast_scores_of_laws[0].points} points count: "
+        f"these are few, and a law follows the single systems that it is fitted to. Shown and not counted: {rest}. "
+        "A series with too few sizes for a law of three parameters is left out."
     )
 
 
-def _extra_dataset_law_score_text() -> str:
+def _describe_law_errors_on_other_datasets() -> str:
     """Return a paragraph on the laws' errors on two other data sets: MLPerf v4.1 with fewer systems, and round v5.0."""
     scores_by_series = {
-        name: {each.law: each for each in _evaluate_laws_on_csv_series(path).law_scores}
+        name: {each.law: each for each in _evaluate_laws_on_csv_series(path).forecast_scores_of_laws}
         for name, path in OTHER_SERIES_PATHS.items()
     }
     sentences = [
@@ -181,7 +181,7 @@ def _extra_dataset_law_score_text() -> str:
     )
 
 
-def _make_extra_dataset_tables() -> tuple[ChapterTable, ...]:
+def _make_other_series_tables() -> tuple[ChapterTable, ...]:
     """Return tables of forecasts by scaling laws, and of their errors, on two further data sets shipped with Ensayo."""
     evaluations = {name: _evaluate_laws_on_csv_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
@@ -190,7 +190,7 @@ def _make_extra_dataset_tables() -> tuple[ChapterTable, ...]:
         {"set": name} | row
         for name, each in evaluations.items()
         for series in each.series
-        for row in _forecast_rows(series, each)
+        for row in _make_forecast_table_rows(series, each)
         if row["judged"] == "yes"
     ]
     return (
@@ -210,11 +210,14 @@ def _evaluate_laws_on_csv_series(csv_path: Path) -> LawEvaluation:
 
 
 def _make_forecast_score_table(evaluation: LawEvaluation) -> pd.DataFrame:
-    rows = [vars(each) | {"rigid": evaluation.band_coverage_without_drift(each.law)} for each in evaluation.law_scores]
+    rows = [
+        vars(each) | {"rigid": evaluation.compute_band_coverage_without_law_drift(each.law)}
+        for each in evaluation.forecast_scores_of_laws
+    ]
     return pd.DataFrame(rows)
 
 
-def _forecast_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
+def _make_forecast_table_rows(series: ScalingSeries, evaluation: LawEvaluation) -> list[dict[str, object]]:
     name = series.benchmark
     by_law = {law: {each.workers: each for each in evaluation.forecasts_of(law, name)} for law in evaluation.fits}
     sizes = by_law[BEST_BATCH]
@@ -229,7 +232,7 @@ def _forecast_row(scaling_series: ScalingSeries, law_forecasts: Sequence[LawFore
         "fitted_to": int(first.fitted_to),
         "workers": int(first.workers),
         "observed": first.observed / SECONDS_PER_MINUTE,
-        "judged": "yes" if is_small_to_large_forecast(first) else "no",
+        "judged": "yes" if predicts_large_from_small(first) else "no",
     }
     for each in law_forecasts:
         low, high = each.low / SECONDS_PER_MINUTE, each.high / SECONDS_PER_MINUTE

@@ -69,6 +69,6 @@ def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
             "unit": size.unit,
             "batch": round(size.batch),
         }
-        for index, (size, size_factors) in enumerate(zip(series.points, series.efficiency_per_system(), strict=True))
+        for index, (size, size_factors) in enumerate(zip(series.points, series.compute_efficiencies(), strict=True))
         if index
     ]

@@ -6,10 +6,10 @@ E' relative to one reference per workload shows differences between accelerators
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.figures.families import draw_efficiency_by_family
+from analysis.mlperf.figures.families import draw_family_efficiency
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.references import ComparedResult, choose_reference_result, compare_with_reference
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.references import ComparedResult, pair_with_reference, pick_smallest_reference
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_minutes
 
 COLUMNS = (
@@ -31,10 +31,10 @@ RULE_TEXT = (
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
     """Return the chapter on scaling efficiency within each family of accelerators; None if no family has two sizes."""
-    comparisons = [(workload, members) for workload in study.workloads for members in compare_family_systems(workload)]
+    comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
         return None
-    larger = [each for _, members in comparisons for each in members if each.device_ratio > 1]
+    larger = [each for _, members in comparisons for each in members if each.accelerator_ratio > 1]
     above = sum(each.efficiency > 1 for each in larger)
     study_result_by_id = {id(each.result): each for workload in study.workloads for each in workload.systems}
     above_in_study = sum(study_result_by_id[id(each.result)].efficiency > 1 for each in larger)
@@ -42,33 +42,38 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
         f"Measured against their own family, {above} of {len(larger)} larger systems have E' above 1; against the "
         f"references of their workloads, {above_in_study} of the same {len(larger)} have."
     )
-    rows = pd.DataFrame([_family_row(workload, members, study_result_by_id) for workload, members in comparisons])
+    rows = pd.DataFrame(
+        [_make_accelerator_family_row(workload, members, study_result_by_id) for workload, members in comparisons]
+    )
     table = ChapterTable("families", "The largest system of each family against its own reference", COLUMNS, rows)
-    figure = draw_efficiency_by_family(study, comparisons, finding.removesuffix("."))
+    figure = draw_family_efficiency(study, comparisons, finding.removesuffix("."))
     return Chapter("Families of accelerators", finding, (RULE_TEXT,), (table,), (figure,))
 
 
-def compare_family_systems(workload: WorkloadResults) -> list[tuple[ComparedResult, ...]]:
+def compare_within_families(workload: WorkloadComparison) -> list[tuple[ComparedResult, ...]]:
     """Compare systems with the reference system of their accelerator family; families of a single size are left out."""
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
     members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]
     scalable = [group for group in members if len({row.accelerator_count for row in group}) > 1]
-    return [compare_with_reference(group, choose_reference_result(group)) for group in scalable]
+    return [pair_with_reference(group, pick_smallest_reference(group)) for group in scalable]
 
 
-def _family_row(
-    workload: WorkloadResults, family_results: tuple[ComparedResult, ...], study_result_by_id: dict[int, ComparedResult]
+def _make_accelerator_family_row(
+    workload: WorkloadComparison,
+    family_results: tuple[ComparedResult, ...],
+    study_result_by_object_id: dict[int, ComparedResult],
 ) -> dict[str, object]:
-    base, top = family_results[0].reference, max(family_results, key=lambda each: (each.device_ratio, each.speedup))
+    base = family_results[0].reference
+    top = max(family_results, key=lambda each: (each.accelerator_ratio, each.speedup))
     return {
         "workload": workload.name,
         "family": accelerator_family(base.accelerator),
         "reference": f"{base.submitter} {base.system}",
         "reference_accelerators": base.accelerator_count,
         "reference_minutes": base.minutes,
-        "systems": sum(each.device_ratio > 1 for each in family_results),
+        "systems": sum(each.accelerator_ratio > 1 for each in family_results),
         "largest": top.result.accelerator_count,
         "efficiency": top.efficiency,
-        "study_efficiency": study_result_by_id[id(top.result)].efficiency,
+        "study_efficiency": study_result_by_object_id[id(top.result)].efficiency,
     }

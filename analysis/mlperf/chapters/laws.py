@@ -9,7 +9,13 @@ import pandas as pd
 from analysis.laws import CriticalBatchLaw, LawFit, StepTimeLaw
 from analysis.laws.backtest import HoldoutError
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.forecasts import LAWS, MAX_FITTED_ACCELERATORS, LawEvaluation, evaluate_laws, fit_law_to_all_sizes
+from analysis.mlperf.forecasts import (
+    LAWS,
+    MAX_FITTED_ACCELERATORS,
+    LawEvaluation,
+    evaluate_laws,
+    fit_law_to_each_series,
+)
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
@@ -63,7 +69,7 @@ def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.series:
         return None
-    backtests = make_backtest_table(evaluation)
+    backtests = make_holdout_error_table(evaluation)
     parts = pd.DataFrame(_sample_count_and_time_rows(evaluation.series))
     rows = [
         _law_fit_row(each, name, evaluation.fits[name][each.benchmark]) for each in evaluation.series for name in LAWS
@@ -93,9 +99,9 @@ def _describe_backtest_errors(backtest_table: pd.DataFrame) -> str:
     )
 
 
-def make_backtest_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
+def make_holdout_error_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
     """Return each law's errors at sizes not used in its fit, sorted by median, for sizes that all laws predicted."""
-    misses = {law: _holdout_errors_by_size(law_evaluation, law) for law in law_evaluation.fits}
+    misses = {law: _find_holdout_errors(law_evaluation, law) for law in law_evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
         return pd.DataFrame()
@@ -103,7 +109,7 @@ def make_backtest_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("median", kind="stable")
 
 
-def _holdout_errors_by_size(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
+def _find_holdout_errors(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
     """Return a law's errors at sizes not used in its fit, by series, size and log distance from the fitted sizes."""
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
@@ -133,18 +139,18 @@ def _law_fit_row(scaling_series: ScalingSeries, law_name: str, law_fit: LawFit) 
         "law": law_name,
         "fitted_to": law_fit.size_range[1],
         "parameters": "; ".join(parameters),
-        "aicc": law_fit.akaike_criterion if has_comparable_akaike(law_fit) else None,
+        "aicc": law_fit.akaike_criterion if is_aicc_comparable(law_fit) else None,
         "unidentified": ", ".join(law_fit.unidentified_parameters) or NO_VALUE,
     }
 
 
-def has_comparable_akaike(law_fit: LawFit) -> bool:
+def is_aicc_comparable(law_fit: LawFit) -> bool:
     """Return whether a fit's information criterion (AICc) can be compared with that of laws fitted only to times."""
     return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
 
 def _sample_count_and_time_rows(series: tuple[ScalingSeries, ...]) -> list[dict[str, object]]:
-    samples, step = fit_law_to_all_sizes(series, CriticalBatchLaw()), fit_law_to_all_sizes(series, StepTimeLaw())
+    samples, step = fit_law_to_each_series(series, CriticalBatchLaw()), fit_law_to_each_series(series, StepTimeLaw())
     return [_fitted_laws_row(each, samples[each.benchmark], step[each.benchmark]) for each in series]
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.cluster_map import format_text_range
 from analysis.mlperf.figures.comparison import draw_speedup_and_efficiency, make_speedup_table
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_minutes, format_number
 
 FASTEST_COLUMNS = (
@@ -54,7 +54,7 @@ def _format_value_range(values: pd.Series) -> str:
     return format_text_range(format_number(values.min()), format_number(values.max()))
 
 
-def _fastest_system_row(workload: WorkloadResults) -> dict[str, object]:
+def _fastest_system_row(workload: WorkloadComparison) -> dict[str, object]:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     return {

@@ -23,9 +23,9 @@ NOTE_COLUMNS = (TableColumn("workload", "workload"), TableColumn("who", "system"
 OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
-def sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
+def make_data_sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
     """Return the chapter on the origin of the results, missing results, and why derived numbers are unofficial."""
-    notes = pd.DataFrame([_result_note_row(row) for row in mlperf_study.results.rows if row.note])
+    notes = pd.DataFrame([_make_result_note_row(row) for row in mlperf_study.results.rows if row.note])
     left_out = pd.DataFrame([_omitted_result_row(each) for each in mlperf_study.results.omissions])
     tables = (
         ChapterTable("notes", "Results with a run that was not counted", NOTE_COLUMNS, notes, is_short=False),
@@ -39,9 +39,13 @@ def sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
     return Chapter("Sources and limits", finding, (*origin, STATUS_TEXT, TRADEMARK_NOTICE), filled_tables)
 
 
-def _result_note_row(result: MlperfResult) -> dict[str, str]:
-    workload = WORKLOAD_NAMES.get(result.benchmark, result.benchmark)
-    return {"workload": workload, "who": f"{result.submitter} {result.system}", "note": result.note}
+def _make_result_note_row(mlperf_result: MlperfResult) -> dict[str, str]:
+    workload = WORKLOAD_NAMES.get(mlperf_result.benchmark, mlperf_result.benchmark)
+    return {
+        "workload": workload,
+        "who": f"{mlperf_result.submitter} {mlperf_result.system}",
+        "note": mlperf_result.note,
+    }
 
 
 def _omitted_result_row(path_and_reason: str) -> dict[str, str]:

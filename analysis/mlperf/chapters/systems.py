@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_count, format_minutes
 
 COLUMNS = (
@@ -39,7 +39,7 @@ def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
     return sorted(set.intersection(*names))
 
 
-def _reference_system_row(workload: WorkloadResults) -> dict[str, object]:
+def _reference_system_row(workload: WorkloadComparison) -> dict[str, object]:
     counts = [each.result.accelerator_count for each in workload.systems]
     reference = workload.reference
     return {

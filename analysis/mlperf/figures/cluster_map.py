@@ -8,13 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.figures.drawing.style import BACKGROUND, BASELINE_GREY, FIGURE_WIDTH_IN, FOREGROUND, PALETTE, apply_layout
-from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, Clusterings
+from analysis.mlperf.clusters import MIN_STABLE_RAND_INDEX, SystemClusterings
 from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_number
 
 MARK_AREA_PT2 = 90.0  # area of the mark of one system, in square points
@@ -32,7 +32,7 @@ CAPTION = (
 
 
 @dataclass(frozen=True)
-class ClusterMapMark:
+class SystemGroupMark:
     """Mark in the cluster map, which stands for systems of equal accelerator family, size and cluster."""
 
     benchmark: str
@@ -42,48 +42,50 @@ class ClusterMapMark:
     systems: int
 
 
-def draw_cluster_map(mlperf_study: MlperfStudy, workload: WorkloadResults, clustering: Clusterings) -> Drawing:
+def draw_system_cluster_map(
+    mlperf_study: MlperfStudy, workload: WorkloadComparison, clusterings: SystemClusterings
+) -> CaptionedFigure:
     """Draw two panels: systems coloured by cluster, and silhouette and stability by number of clusters."""
     present = {accelerator_family(each.result.accelerator) for each in workload.systems}
-    kinds = [kind for kind in frame.accelerator_families_by_frequency(mlperf_study) if kind in present][::-1]
+    kinds = [kind for kind in frame.sort_accelerator_families(mlperf_study) if kind in present][::-1]
     figure = Figure(figsize=(FIGURE_WIDTH_IN, 2.6 + ROW_HEIGHT_IN * len(kinds)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.3, 1))
-    title = _format_cluster_map_title(workload, clustering)
-    names = [_format_cluster_label(workload, clustering, label) for label in range(clustering.best_assignment.k)]
+    title = _format_cluster_map_title(workload, clusterings)
+    names = [_format_legend_text(workload, clusterings, label) for label in range(clusterings.best_by_silhouette.k)]
     key, shapes = dict(zip(names, PALETTE, strict=False)), dict(zip(names, CLUSTER_MARKERS, strict=False))
     frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, shapes)
-    spots = _make_cluster_marks(workload, clustering)
-    _draw_cluster_marks(left, spots, kinds)
+    spots = _make_cluster_marks(workload, clusterings)
+    _draw_system_cluster_marks(left, spots, kinds)
     frame.set_up_accelerator_count_axis(left, [each.result.accelerator_count for each in workload.systems])
-    _draw_silhouette_and_stability(right, clustering)
+    _draw_silhouette_and_stability(right, clusterings)
     apply_layout(figure)  # fixes the axis limits that the curve names are placed by
-    last = clustering.assignments[-1]
+    last = clusterings.assignments[-1]
     labels = {"stability": (last.stability, BASELINE_GREY), "silhouette": (last.silhouette, FOREGROUND)}
     draw_right_edge_labels(right, labels, font_points=8)
-    return Drawing(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
+    return CaptionedFigure(f"clusters-{workload.benchmark}", title, CAPTION, pd.DataFrame(map(vars, spots)), figure)
 
 
-def _make_cluster_marks(workload: WorkloadResults, clustering: Clusterings) -> list[ClusterMapMark]:
+def _make_cluster_marks(workload: WorkloadComparison, clusterings: SystemClusterings) -> list[SystemGroupMark]:
     counts = Counter(
         (workload.benchmark, accelerator_family(each.result.accelerator), each.result.accelerator_count, label + 1)
-        for each, label in zip(workload.systems, clustering.best_assignment.labels, strict=True)
+        for each, label in zip(workload.systems, clusterings.best_by_silhouette.labels, strict=True)
     )
-    return [ClusterMapMark(*where, systems) for where, systems in sorted(counts.items())]
+    return [SystemGroupMark(*where, systems) for where, systems in sorted(counts.items())]
 
 
-def _format_cluster_map_title(workload: WorkloadResults, clustering: Clusterings) -> str:
-    best = clustering.best_assignment
+def _format_cluster_map_title(workload: WorkloadComparison, clusterings: SystemClusterings) -> str:
+    best = clusterings.best_by_silhouette
     note = "" if best.is_stable else "; not stable: other seeds find different clusters"
     return f"{workload.name}: {best.k} clusters, silhouette {best.silhouette:.2f}, stability {best.stability:.2f}{note}"
 
 
-def _format_cluster_label(workload: WorkloadResults, clustering: Clusterings, label: int) -> str:
-    members = clustering.best_assignment.members(workload.systems, label)
+def _format_legend_text(workload: WorkloadComparison, clusterings: SystemClusterings, cluster_index: int) -> str:
+    members = clusterings.best_by_silhouette.members(workload.systems, cluster_index)
     counts = sorted(each.result.accelerator_count for each in members)
     efficiencies = sorted(each.efficiency for each in members)
     sizes = format_text_range(f"{counts[0]:,}", f"{counts[-1]:,}")
     efficiency_range = format_text_range(format_number(efficiencies[0]), format_number(efficiencies[-1]))
-    return f"{label + 1}: N {sizes}, E' {efficiency_range}"
+    return f"{cluster_index + 1}: N {sizes}, E' {efficiency_range}"
 
 
 def format_text_range(low_text: str, high_text: str) -> str:
@@ -91,9 +93,11 @@ def format_text_range(low_text: str, high_text: str) -> str:
     return low_text if low_text == high_text else f"{low_text} to {high_text}"
 
 
-def _draw_cluster_marks(axes: Axes, cluster_marks: Sequence[ClusterMapMark], families: Sequence[str]) -> None:
-    for spot in cluster_marks:
-        place = (spot.accelerator_count, families.index(spot.family) + _vertical_mark_shift(spot, cluster_marks))
+def _draw_system_cluster_marks(
+    axes: Axes, cluster_map_marks: Sequence[SystemGroupMark], families: Sequence[str]
+) -> None:
+    for spot in cluster_map_marks:
+        place = (spot.accelerator_count, families.index(spot.family) + _vertical_mark_shift(spot, cluster_map_marks))
         tint, shape = PALETTE[spot.cluster - 1], CLUSTER_MARKERS[spot.cluster - 1]
         axes.scatter(*place, s=MARK_AREA_PT2 * spot.systems, color=tint, marker=shape, alpha=0.85, linewidth=0)
         axes.annotate(str(spot.systems), place, ha="center", va="center", size=8, color=BACKGROUND, fontweight="bold")
@@ -102,21 +106,21 @@ def _draw_cluster_marks(axes: Axes, cluster_marks: Sequence[ClusterMapMark], fam
     axes.set_title("systems by kind, size and cluster")
 
 
-def _vertical_mark_shift(cluster_mark: ClusterMapMark, all_marks: Sequence[ClusterMapMark]) -> float:
+def _vertical_mark_shift(cluster_mark: SystemGroupMark, all_marks: Sequence[SystemGroupMark]) -> float:
     """Return the vertical shift, in rows, that separates overlapping marks of the same family and size."""
     kind_and_size = (cluster_mark.family, cluster_mark.accelerator_count)
     overlapping = [each for each in all_marks if (each.family, each.accelerator_count) == kind_and_size]
     return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)
 
 
-def _draw_silhouette_and_stability(axes: Axes, clustering: Clusterings) -> None:
-    counts = [each.k for each in clustering.assignments]
+def _draw_silhouette_and_stability(axes: Axes, clusterings: SystemClusterings) -> None:
+    counts = [each.k for each in clusterings.assignments]
     axes.axhline(MIN_STABLE_RAND_INDEX, color=BASELINE_GREY, linestyle=":", linewidth=1)
     axes.plot(
-        counts, [each.stability for each in clustering.assignments], color=BASELINE_GREY, marker="s", markersize=4
+        counts, [each.stability for each in clusterings.assignments], color=BASELINE_GREY, marker="s", markersize=4
     )
-    axes.plot(counts, [each.silhouette for each in clustering.assignments], color=FOREGROUND, marker="o", markersize=5)
-    best = clustering.best_assignment
+    axes.plot(counts, [each.silhouette for each in clusterings.assignments], color=FOREGROUND, marker="o", markersize=5)
+    best = clusterings.best_by_silhouette
     axes.plot(best.k, best.silhouette, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
     axes.set_xticks(counts)
     axes.set_ylim(0, 1.1)

@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, create_figure
 from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_number
 from analysis.results.trial_result import TIMES_SIGN
 
@@ -24,24 +24,24 @@ CAPTION = (
 )
 
 
-def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadResults) -> Drawing:
+def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadComparison) -> CaptionedFigure:
     """Draw speedup and scaling efficiency by number of accelerators, one panel each and one mark per system."""
     present = {_accelerator_family_of_system(each) for each in workload.systems}
-    key = {kind: tint for kind, tint in frame.accelerator_colours(mlperf_study).items() if kind in present}
+    key = {kind: tint for kind, tint in frame.colour_by_family(mlperf_study).items() if kind in present}
     figure, (left, right) = create_figure(1, 2, HEIGHT_IN)
     title = _format_speedup_title(workload)
-    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.accelerator_marks(mlperf_study))
-    _mark_systems(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
-    _mark_systems(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
+    frame.add_study_title_and_footer(figure, mlperf_study, workload, title, key, frame.marker_by_family(mlperf_study))
+    _draw_system_markers(left, mlperf_study, workload.systems, [each.speedup for each in workload.systems])
+    _draw_system_markers(right, mlperf_study, workload.systems, [each.efficiency for each in workload.systems])
     _draw_ideal_speedup(left, workload)
     right.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for axes, name, unit in ((left, "speedup", TIMES_SIGN), (right, "efficiency E'", "")):
         _set_up_vertical_axis(axes, name, unit)
         frame.set_up_accelerator_count_axis(axes, [each.result.accelerator_count for each in workload.systems])
-    return Drawing(f"comparison-{workload.benchmark}", title, CAPTION, make_speedup_table(workload), figure)
+    return CaptionedFigure(f"comparison-{workload.benchmark}", title, CAPTION, make_speedup_table(workload), figure)
 
 
-def make_speedup_table(workload: WorkloadResults) -> pd.DataFrame:
+def make_speedup_table(workload: WorkloadComparison) -> pd.DataFrame:
     """Return a table of a workload's systems with relative size, speedup and efficiency."""
     return pd.DataFrame(
         {
@@ -49,7 +49,7 @@ def make_speedup_table(workload: WorkloadResults) -> pd.DataFrame:
             "family": _accelerator_family_of_system(each),
             "accelerator_count": each.result.accelerator_count,
             "minutes": each.result.minutes,
-            "size": each.device_ratio,
+            "size": each.accelerator_ratio,
             "speedup": each.speedup,
             "efficiency": each.efficiency,
         }
@@ -61,7 +61,7 @@ def _accelerator_family_of_system(system: ComparedResult) -> str:
     return accelerator_family(system.result.accelerator)
 
 
-def _format_speedup_title(workload: WorkloadResults) -> str:
+def _format_speedup_title(workload: WorkloadComparison) -> str:
     top = max(workload.systems, key=lambda each: each.speedup)
     others = [each for each in workload.systems if each.result != workload.reference]
     above = sum(each.efficiency > 1 for each in others)
@@ -72,16 +72,18 @@ def _format_speedup_title(workload: WorkloadResults) -> str:
     )
 
 
-def _mark_systems(axes: Axes, study: MlperfStudy, systems: Sequence[ComparedResult], y_values: Sequence[float]) -> None:
-    tint, shape = frame.accelerator_colours(study), frame.accelerator_marks(study)
-    for each, height in zip(systems, y_values, strict=True):
+def _draw_system_markers(
+    axes: Axes, mlperf_study: MlperfStudy, compared_systems: Sequence[ComparedResult], y_values: Sequence[float]
+) -> None:
+    tint, shape = frame.colour_by_family(mlperf_study), frame.marker_by_family(mlperf_study)
+    for each, height in zip(compared_systems, y_values, strict=True):
         count, kind = each.result.accelerator_count, _accelerator_family_of_system(each)
         axes.plot(count, height, color=tint[kind], marker=shape[kind], markersize=6, **frame.MARK_STYLE)
         if each.result == each.reference:
             axes.plot(count, height, "o", markersize=12, markerfacecolor="none", color=FOREGROUND)
 
 
-def _draw_ideal_speedup(axes: Axes, workload: WorkloadResults) -> None:
+def _draw_ideal_speedup(axes: Axes, workload: WorkloadComparison) -> None:
     base = workload.reference.accelerator_count
     most = max(each.result.accelerator_count for each in workload.systems)
     axes.plot([base, most], [1, most / base], color=BASELINE_GREY, linestyle="--", linewidth=1)

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.figures.drawing.labels import draw_right_edge_labels
 from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
@@ -25,7 +25,7 @@ CAPTION = (
 )
 
 
-def draw_scaling_efficiency(series: Sequence[ScalingSeries], title: str) -> Drawing:
+def draw_scaling_efficiency(series: Sequence[ScalingSeries], title: str) -> CaptionedFigure:
     """Draw scaling efficiency and its hardware and statistical factors by number of accelerators, per workload."""
     rows = -(-len(series) // PANEL_COLUMNS)
     figure, panels = style.create_figure(rows, PANEL_COLUMNS, 0.9 + 2.3 * rows, sharey=True)
@@ -38,11 +38,11 @@ def draw_scaling_efficiency(series: Sequence[ScalingSeries], title: str) -> Draw
     for axes, each in zip(panels, series, strict=False):
         ends = {name: (values[-1], STYLES[name][0]) for name, values in _scaling_efficiency_curves(each).items()}
         draw_right_edge_labels(axes, ends, font_points=8)
-    return Drawing("factors-by-size", title, CAPTION, _figure_data(series), figure)
+    return CaptionedFigure("factors-by-size", title, CAPTION, _make_efficiency_table(series), figure)
 
 
 def _scaling_efficiency_curves(scaling_series: ScalingSeries) -> dict[str, list[float]]:
-    factors = scaling_series.efficiency_per_system()
+    factors = scaling_series.compute_efficiencies()
     return {
         "E'": [each.efficiency for each in factors],
         "hardware": [each.hardware for each in factors],
@@ -63,11 +63,11 @@ def _draw_efficiency_panel(axes: Axes, series: ScalingSeries) -> None:
     set_up_accelerator_count_axis(axes, counts)
 
 
-def _figure_data(series: Sequence[ScalingSeries]) -> pd.DataFrame:
+def _make_efficiency_table(series: Sequence[ScalingSeries]) -> pd.DataFrame:
     return pd.DataFrame(
         {"benchmark": each.benchmark, "accelerators": count, "batch": size.batch, **vars(size_factors)}
         for each in series
         for count, size, size_factors in zip(
-            each.accelerator_counts, each.points, each.efficiency_per_system(), strict=True
+            each.accelerator_counts, each.points, each.compute_efficiencies(), strict=True
         )
     )

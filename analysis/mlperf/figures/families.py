@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing.style import BASELINE_GREY, FOREGROUND, add_title_and_footer, create_figure
 from analysis.mlperf.figures import frame
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.references import ComparedResult
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 
 PANEL_COLUMNS = 2
 CAPTION = (
@@ -20,27 +20,27 @@ CAPTION = (
     "logarithmic. Dashed: E' of the reference, 1."
 )
 
-FamilyComparisons = Sequence[tuple[WorkloadResults, tuple[ComparedResult, ...]]]
+FamilyComparisons = Sequence[tuple[WorkloadComparison, tuple[ComparedResult, ...]]]
 
 
-def draw_efficiency_by_family(mlperf_study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> Drawing:
+def draw_family_efficiency(mlperf_study: MlperfStudy, comparisons: FamilyComparisons, title: str) -> CaptionedFigure:
     """Draw scaling efficiency by number of accelerators, one panel per workload and one curve per family."""
     workloads = list(dict.fromkeys(workload.name for workload, _ in comparisons))
     kinds = {accelerator_family(members[0].result.accelerator) for _, members in comparisons}
-    key = {kind: tint for kind, tint in frame.accelerator_colours(mlperf_study).items() if kind in kinds}
+    key = {kind: tint for kind, tint in frame.colour_by_family(mlperf_study).items() if kind in kinds}
     rows = -(-len(workloads) // PANEL_COLUMNS)
     figure, panels = create_figure(rows, min(PANEL_COLUMNS, len(workloads)), 1.2 + 2.6 * rows, sharey=True)
-    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.accelerator_marks(mlperf_study))
+    add_title_and_footer(figure, title, frame.NOT_OFFICIAL_NOTICE, key, frame.marker_by_family(mlperf_study))
     for axes, name in zip(panels, workloads, strict=False):
         _draw_family_panel(axes, mlperf_study, [members for workload, members in comparisons if workload.name == name])
         axes.set_title(name)
     for axes in panels[len(workloads) :]:
         axes.remove()
-    return Drawing("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
+    return CaptionedFigure("families-efficiency", title, CAPTION, _figure_data(comparisons), figure)
 
 
 def _draw_family_panel(axes: Axes, study: MlperfStudy, family_results: Sequence[tuple[ComparedResult, ...]]) -> None:
-    tints, shapes = frame.accelerator_colours(study), frame.accelerator_marks(study)
+    tints, shapes = frame.colour_by_family(study), frame.marker_by_family(study)
     axes.axhline(1, color=BASELINE_GREY, linestyle="--", linewidth=1)
     for members in family_results:
         reference, kind = members[0].reference, accelerator_family(members[0].result.accelerator)
@@ -60,7 +60,7 @@ def _draw_family_panel(axes: Axes, study: MlperfStudy, family_results: Sequence[
     frame.set_up_accelerator_count_axis(axes, counts)
 
 
-def _figure_data(family_comparisons: FamilyComparisons) -> pd.DataFrame:
+def _figure_data(accelerator_family_comparisons: FamilyComparisons) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "benchmark": workload.benchmark,
@@ -71,6 +71,6 @@ def _figure_data(family_comparisons: FamilyComparisons) -> pd.DataFrame:
             "reference": each.reference.system,
             "efficiency": each.efficiency,
         }
-        for workload, members in family_comparisons
+        for workload, members in accelerator_family_comparisons
         for each in members
     )

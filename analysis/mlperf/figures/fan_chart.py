@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from analysis.figures.base import Drawing
+from analysis.figures.base import CaptionedFigure
 from analysis.figures.drawing import style
 from analysis.laws import LawFit
 from analysis.mlperf.figures.frame import NOT_OFFICIAL_NOTICE, set_up_accelerator_count_axis
@@ -35,17 +35,19 @@ CAPTION = (
 )
 
 
-def draw_forecast_fan_chart(law_evaluation: LawEvaluation, title: str, source_name: str) -> Drawing:
+def draw_forecast_fan_chart(
+    law_evaluation: LawEvaluation, figure_title: str, mlperf_data_source_name: str
+) -> CaptionedFigure:
     """Draw training times forecast by scaling laws, and observed times, one panel per workload."""
     rows = -(-len(law_evaluation.series) // PANEL_COLUMNS)
     figure, panels = style.create_figure(rows, PANEL_COLUMNS, 1.2 + 2.5 * rows)
-    source = f"from {source_name}  ·  {NOT_OFFICIAL_NOTICE}"
-    style.add_title_and_footer(figure, title, source, LEGEND_COLOURS, LEGEND_MARKERS)
+    source = f"from {mlperf_data_source_name}  ·  {NOT_OFFICIAL_NOTICE}"
+    style.add_title_and_footer(figure, figure_title, source, LEGEND_COLOURS, LEGEND_MARKERS)
     for axes, series in zip(panels, law_evaluation.series, strict=False):
         _draw_forecast_panel(axes, series, law_evaluation)
     for axes in panels[len(law_evaluation.series) :]:
         axes.remove()
-    return Drawing("extrapolation-fan", title, CAPTION, _figure_data(law_evaluation), figure)
+    return CaptionedFigure("extrapolation-fan", figure_title, CAPTION, _make_forecast_table(law_evaluation), figure)
 
 
 def _draw_forecast_panel(axes: Axes, series: ScalingSeries, law_evaluation: LawEvaluation) -> None:
@@ -75,12 +77,19 @@ def _shade_sizes_beyond_fit(axes: Axes, law_fit: LawFit, largest_accelerator_cou
     axes.axvspan(law_fit.size_range[1], 2 * largest_accelerator_count, color=style.FAINT_GREY, alpha=0.35, linewidth=0)
 
 
-def _draw_prediction_bands(axes: Axes, law_fit: LawFit, workers: np.ndarray) -> None:
-    at, cost = {"workers": workers}, workers / SECONDS_PER_MINUTE
+def _draw_prediction_bands(axes: Axes, law_fit: LawFit, accelerator_counts: np.ndarray) -> None:
+    at, cost = {"workers": accelerator_counts}, accelerator_counts / SECONDS_PER_MINUTE
     for level, strength in ((90, 0.15), (50, 0.25)):
         band = law_fit.prediction_band(at, level)
-        axes.fill_between(workers, cost * band.low, cost * band.high, color=BAND_COLOUR, alpha=strength, linewidth=0)
-    axes.plot(workers, cost * _predict_training_seconds(law_fit, workers), color=BAND_COLOUR, linewidth=1.4)
+        axes.fill_between(
+            accelerator_counts, cost * band.low, cost * band.high, color=BAND_COLOUR, alpha=strength, linewidth=0
+        )
+    axes.plot(
+        accelerator_counts,
+        cost * _predict_training_seconds(law_fit, accelerator_counts),
+        color=BAND_COLOUR,
+        linewidth=1.4,
+    )
 
 
 def _predict_training_seconds(law_fit: LawFit, accelerator_counts: np.ndarray) -> np.ndarray:
@@ -94,7 +103,7 @@ def _draw_observed_times(axes: Axes, scaling_series: ScalingSeries, largest_fitt
         axes.plot(count, each, shape, color=style.FOREGROUND, markersize=size, zorder=4, **EDGE_STYLE)
 
 
-def _figure_data(law_evaluation: LawEvaluation) -> pd.DataFrame:
+def _make_forecast_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
     rows = [
         (
             *(each.series, each.law, each.fitted_to, each.workers),

@@ -9,7 +9,7 @@ from matplotlib.ticker import NullLocator
 
 from analysis.figures.drawing.style import MARKERS, PALETTE, add_title_and_footer
 from analysis.mlperf.reading.accelerators import accelerator_family
-from analysis.mlperf.study import MlperfStudy, WorkloadResults
+from analysis.mlperf.study import MlperfStudy, WorkloadComparison
 from analysis.report.wording import format_minutes
 
 TRADEMARK_NOTICE = (
@@ -23,39 +23,40 @@ NOT_OFFICIAL_NOTICE = "derived numbers, not MLPerf results"
 
 def add_study_title_and_footer(
     figure: Figure,
-    study: MlperfStudy,
-    workload: WorkloadResults,
+    mlperf_study: MlperfStudy,
+    workload: WorkloadComparison,
     title: str,
-    colour_by_name: Mapping[str, str],
-    marker_by_name: Mapping[str, str],
+    legend_colours: Mapping[str, str],
+    legend_markers: Mapping[str, str],
 ) -> None:
     """Add title and legend above a figure, and below it the reference system, data source and "not official" notice."""
-    footer = f"{describe_reference_system(workload)}  ·  from {study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
-    add_title_and_footer(figure, title, footer, colour_by_name, marker_by_name)
+    reference = describe_reference_system(workload)
+    footer = f"{reference}  ·  from {mlperf_study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
+    add_title_and_footer(figure, title, footer, legend_colours, legend_markers)
 
 
-def describe_reference_system(workload: WorkloadResults) -> str:
+def describe_reference_system(workload: WorkloadComparison) -> str:
     """Describe the reference system of a workload as text: name, number of accelerators and time."""
     base = workload.reference
     minutes = format_minutes(base.minutes)
     return f"reference: {base.submitter} {base.system}, {base.accelerator_count} accelerators, {minutes} min"
 
 
-def accelerator_families_by_frequency(mlperf_study: MlperfStudy) -> list[str]:
+def sort_accelerator_families(mlperf_study: MlperfStudy) -> list[str]:
     """Return the names of all accelerator families, sorted from most to least frequent."""
     kinds = [accelerator_family(row.accelerator) for row in mlperf_study.results.rows]
     return sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
 
 
-def accelerator_colours(mlperf_study: MlperfStudy) -> dict[str, str]:
+def colour_by_family(mlperf_study: MlperfStudy) -> dict[str, str]:
     """Return the colour of each family of accelerators, the same for all workloads."""
-    families = accelerator_families_by_frequency(mlperf_study)
+    families = sort_accelerator_families(mlperf_study)
     return {kind: FAMILY_COLOURS[index % len(FAMILY_COLOURS)] for index, kind in enumerate(families)}
 
 
-def accelerator_marks(mlperf_study: MlperfStudy) -> dict[str, str]:
+def marker_by_family(mlperf_study: MlperfStudy) -> dict[str, str]:
     """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
-    families = accelerator_families_by_frequency(mlperf_study)
+    families = sort_accelerator_families(mlperf_study)
     return {kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)] for index, kind in enumerate(families)}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from analysis.reading.mllog import LogEvent, NodeLog
+from analysis.reading.mllog import MllogEvent, NodeLog
 
 INIT_LIMIT_MS = 30 * 60_000  # initialisation must take less time
 
@@ -41,9 +41,9 @@ ANY_VALUE = LoggedValueRule("anything", lambda _value: True)
 NOT_EMPTY = LoggedValueRule("not empty", lambda value: value != "")
 
 
-def allowed_values_rule(*values: float | str) -> LoggedValueRule:
-    """Return the rule that a value must be one of `values`."""
-    return LoggedValueRule(" or ".join(str(value) for value in values), lambda value: value in values)
+def make_allowed_values_rule(*allowed_values: float | str) -> LoggedValueRule:
+    """Return the rule that a value must be one of `allowed_values`."""
+    return LoggedValueRule(" or ".join(str(value) for value in allowed_values), lambda value: value in allowed_values)
 
 
 def rule_at_least(lower_bound: float) -> LoggedValueRule:
@@ -70,7 +70,7 @@ KeyRules: TypeAlias = Mapping[str, MllogKeyRule]
 POSITION_METADATA = ("epoch_num", "samples_count")
 COMMON_RULES_4_1: KeyRules = {
     **dict.fromkeys(("submission_org", "submission_platform"), MllogKeyRule(NOT_EMPTY)),
-    "submission_division": MllogKeyRule(allowed_values_rule("closed")),
+    "submission_division": MllogKeyRule(make_allowed_values_rule("closed")),
     "submission_benchmark": MllogKeyRule(),
     "cache_clear": MllogKeyRule(occurrence="at least once"),
     "init_start": MllogKeyRule(occurrence="at least once"),
@@ -108,8 +108,8 @@ def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule
     return any_value | {key: MllogKeyRule(rule) for key, rule in value_rules.items()}
 
 
-def _rule_requiring_eval_accuracy(metadata_name: str) -> dict[str, MllogKeyRule]:
-    return {"eval_accuracy": MllogKeyRule(occurrence="at least once", metadata_names=(metadata_name,))}
+def _make_accuracy_key_rule(required_metadata_key: str) -> dict[str, MllogKeyRule]:
+    return {"eval_accuracy": MllogKeyRule(occurrence="at least once", metadata_names=(required_metadata_key,))}
 
 
 def _logged_accuracies(log: NodeLog) -> list[Any]:
@@ -139,7 +139,7 @@ class WorkloadComplianceRules:
     common_rules: KeyRules = field(default_factory=lambda: COMMON_RULES_4_1)
 
     @property
-    def key_rules(self) -> KeyRules:
+    def rules_by_log_key(self) -> KeyRules:
         """Rules for all keys of the log: the common rules and the rules of the workload."""
         return {**self.common_rules, **self.own_rules}
 
@@ -149,10 +149,10 @@ class WorkloadComplianceRules:
 
     def find_violations(self, log: NodeLog) -> Iterator[str]:
         """Yield a clause for each violation of the rules in a log, for example "has no run_stop"."""
-        by_key: dict[str, list[LogEvent]] = {}
+        by_key: dict[str, list[MllogEvent]] = {}
         for event in log.events:
             by_key.setdefault(event.key, []).append(event)
-        for key, key_rule in self.key_rules.items():
+        for key, key_rule in self.rules_by_log_key.items():
             yield from _find_key_violations(key, key_rule, by_key.get(key, []))
         yield from (f"has neither {a} nor {b}" for a, b in REQUIRED_PAIRS if not {a, b} & by_key.keys())
         yield from _find_block_start_violations(by_key.get("block_start", []))
@@ -172,7 +172,7 @@ class WorkloadComplianceRules:
             yield f"has no eval_accuracy {self.target.description}"
 
 
-def _find_key_violations(key: str, key_rule: MllogKeyRule, key_events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_key_violations(key: str, key_rule: MllogKeyRule, key_events: Sequence[MllogEvent]) -> Iterator[str]:
     values = [event.value for event in key_events]
     if not key_events and key_rule.occurrence != "any":
         yield f"has no {key}"
@@ -185,7 +185,7 @@ def _find_key_violations(key: str, key_rule: MllogKeyRule, key_events: Sequence[
             yield f"has {key} without {' or '.join(key_rule.metadata_names)}"
 
 
-def _find_block_start_violations(block_start_events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_block_start_violations(block_start_events: Sequence[MllogEvent]) -> Iterator[str]:
     for event in block_start_events:
         metadata = event.metadata
         epochs_valid = "epoch_count" not in metadata or (
@@ -196,7 +196,7 @@ def _find_block_start_violations(block_start_events: Sequence[LogEvent]) -> Iter
             yield "has a block_start whose first_epoch_num, epoch_count or samples_count is missing or too small"
 
 
-def _find_event_order_violations(log_events: Sequence[LogEvent]) -> Iterator[str]:
+def _find_event_order_violations(log_events: Sequence[MllogEvent]) -> Iterator[str]:
     """Yield a clause for each log line in a wrong order, and for an initialisation that takes too long."""
     first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
     for event in log_events:
@@ -206,14 +206,14 @@ def _find_event_order_violations(log_events: Sequence[LogEvent]) -> Iterator[str
         forbidden = FORBIDDEN_PREDECESSORS.get(event.key, ())
         yield from (f"has {event.key} after {key}" for key in forbidden if key in first_time_ms)
         init_ms = event.time_ms - first_time_ms.get("init_start", -math.inf)
-        if event.key == "init_stop" and not init_ms < _initialisation_limit_ms(first_time_ms):
+        if event.key == "init_stop" and not init_ms < _find_init_time_limit_ms(first_time_ms):
             yield f"initialises for {INIT_LIMIT_MS // 60_000} minutes or more, or before it logs submission_division"
         first_time_ms[event.key] = min(event.time_ms, first_time_ms.get(event.key, math.inf))
 
 
-def _initialisation_limit_ms(first_event_ms_by_key: Mapping[str, float]) -> float:
+def _find_init_time_limit_ms(first_time_ms_by_log_key: Mapping[str, float]) -> float:
     """Return the time limit of initialisation in milliseconds; 0 if the log has not yet named the MLPerf division."""
-    return INIT_LIMIT_MS if "submission_division" in first_event_ms_by_key else 0
+    return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_log_key else 0
 
 
 def _right_open_range_rule(low: float, high: float) -> LoggedValueRule:
@@ -232,23 +232,23 @@ FID_RULE, CLIP_RULE = _closed_range_rule(0, 90), _closed_range_rule(0.15, 1)  # 
 DETECTION_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
         "global_batch_size",
-        opt_name=allowed_values_rule("adam"),
+        opt_name=make_allowed_values_rule("adam"),
         opt_base_learning_rate=rule_at_least(0),
-        opt_weight_decay=allowed_values_rule(0),
+        opt_weight_decay=make_allowed_values_rule(0),
         opt_learning_rate_warmup_epochs=rule_at_least(0),
         opt_learning_rate_warmup_factor=rule_at_least(0),
     )
-    | _rule_requiring_eval_accuracy("epoch_num"),
+    | _make_accuracy_key_rule("epoch_num"),
     _right_open_range_rule(0.34, 1),
 )
 GRAPH_RULES = WorkloadComplianceRules(
     _rules_for_keys_required_once(
         "",
         global_batch_size=rule_greater_than(0),
-        opt_name=allowed_values_rule("adam"),
+        opt_name=make_allowed_values_rule("adam"),
         opt_base_learning_rate=rule_at_least(0),
     )
-    | _rule_requiring_eval_accuracy("epoch_num"),
+    | _make_accuracy_key_rule("epoch_num"),
     _right_open_range_rule(0.72, 1),
 )
 WORKLOAD_RULES = {  # by submission_benchmark
@@ -258,7 +258,7 @@ WORKLOAD_RULES = {  # by submission_benchmark
             "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
             "opt_lamb_weight_decay_rate"
         )
-        | _rule_requiring_eval_accuracy("epoch_num"),
+        | _make_accuracy_key_rule("epoch_num"),
         _right_open_range_rule(0.72, 1),
     ),
     "ssd": DETECTION_RULES,
@@ -269,19 +269,19 @@ WORKLOAD_RULES = {  # by submission_benchmark
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate opt_learning_rate_training_steps opt_gradient_clip_norm "
             "opt_adamw_weight_decay gradient_accumulation_steps lora_alpha",
-            lora_rank=allowed_values_rule(16),
+            lora_rank=make_allowed_values_rule(16),
         )
-        | _rule_requiring_eval_accuracy("samples_count"),
+        | _make_accuracy_key_rule("samples_count"),
         _left_open_range_rule(0.925, 0),
     ),
     "stable_diffusion": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "",
-            opt_name=allowed_values_rule("adamw"),
-            opt_adamw_beta_1=allowed_values_rule(0.9),
-            opt_adamw_beta_2=allowed_values_rule(0.999),
-            opt_adamw_epsilon=allowed_values_rule(1e-8),
-            opt_adamw_weight_decay=allowed_values_rule(0.01),
+            opt_name=make_allowed_values_rule("adamw"),
+            opt_adamw_beta_1=make_allowed_values_rule(0.9),
+            opt_adamw_beta_2=make_allowed_values_rule(0.999),
+            opt_adamw_epsilon=make_allowed_values_rule(1e-8),
+            opt_adamw_weight_decay=make_allowed_values_rule(0.01),
             opt_base_learning_rate=rule_at_least(0),
             opt_learning_rate_warmup_steps=rule_at_least(0),
         )
@@ -300,34 +300,34 @@ WORKLOAD_RULES = {  # by submission_benchmark
         _rules_for_keys_required_once(
             "global_batch_size opt_end_learning_rate opt_learning_rate_decay_steps opt_learning_rate_warmup_steps "
             "eval_samples",
-            max_sequence_length=allowed_values_rule(2048),
-            opt_name=allowed_values_rule("adam"),
-            opt_base_learning_rate=allowed_values_rule(2e-5, 3e-5),
-            opt_learning_rate_decay_schedule=allowed_values_rule("cosine with linear warmup"),
-            opt_adam_beta_1=allowed_values_rule(0.9),
-            opt_adam_beta_2=allowed_values_rule(0.95),
-            opt_adam_epsilon=allowed_values_rule(1e-8),
-            opt_gradient_clip_norm=allowed_values_rule(1.0),
+            max_sequence_length=make_allowed_values_rule(2048),
+            opt_name=make_allowed_values_rule("adam"),
+            opt_base_learning_rate=make_allowed_values_rule(2e-5, 3e-5),
+            opt_learning_rate_decay_schedule=make_allowed_values_rule("cosine with linear warmup"),
+            opt_adam_beta_1=make_allowed_values_rule(0.9),
+            opt_adam_beta_2=make_allowed_values_rule(0.95),
+            opt_adam_epsilon=make_allowed_values_rule(1e-8),
+            opt_gradient_clip_norm=make_allowed_values_rule(1.0),
             gradient_accumulation_steps=rule_greater_than(0),
             init_checkpoint_step=rule_greater_than(0),
         )
-        | _rule_requiring_eval_accuracy("epoch_num"),
+        | _make_accuracy_key_rule("epoch_num"),
         _left_open_range_rule(2.69, 2.6),
     ),
     "dlrm_dcnv2": WorkloadComplianceRules(
         _rules_for_keys_required_once(
             "global_batch_size opt_base_learning_rate",
-            opt_name=allowed_values_rule("adagrad"),
-            opt_adagrad_learning_rate_decay=allowed_values_rule(0),
-            opt_weight_decay=allowed_values_rule(0),
-            opt_adagrad_initial_accumulator_value=allowed_values_rule(0),
-            opt_adagrad_epsilon=allowed_values_rule(1e-8),
-            opt_learning_rate_warmup_steps=allowed_values_rule(0),
-            opt_learning_rate_decay_start_step=allowed_values_rule(0),
-            opt_learning_rate_decay_steps=allowed_values_rule(0),
-            eval_samples=allowed_values_rule(89137319),
+            opt_name=make_allowed_values_rule("adagrad"),
+            opt_adagrad_learning_rate_decay=make_allowed_values_rule(0),
+            opt_weight_decay=make_allowed_values_rule(0),
+            opt_adagrad_initial_accumulator_value=make_allowed_values_rule(0),
+            opt_adagrad_epsilon=make_allowed_values_rule(1e-8),
+            opt_learning_rate_warmup_steps=make_allowed_values_rule(0),
+            opt_learning_rate_decay_start_step=make_allowed_values_rule(0),
+            opt_learning_rate_decay_steps=make_allowed_values_rule(0),
+            eval_samples=make_allowed_values_rule(89137319),
         )
-        | _rule_requiring_eval_accuracy("epoch_num"),
+        | _make_accuracy_key_rule("epoch_num"),
         _closed_range_rule(0.80275, 1),
     ),
     "unet3d": WorkloadComplianceRules(
@@ -335,12 +335,12 @@ WORKLOAD_RULES = {  # by submission_benchmark
             "global_batch_size opt_name opt_base_learning_rate opt_learning_rate_decay_boundary_epochs "
             "opt_learning_rate_decay_factor opt_weight_decay seed opt_momentum oversampling training_input_shape "
             "validation_input_shape validation_overlap",
-            submission_status=allowed_values_rule("cloud", "onprem", "preview", "research"),
+            submission_status=make_allowed_values_rule("cloud", "onprem", "preview", "research"),
             opt_learning_rate_warmup_epochs=rule_at_least(0),
-            train_samples=allowed_values_rule(168),
-            eval_samples=allowed_values_rule(42),
+            train_samples=make_allowed_values_rule(168),
+            eval_samples=make_allowed_values_rule(42),
         )
-        | _rule_requiring_eval_accuracy("epoch_num"),
+        | _make_accuracy_key_rule("epoch_num"),
         rule_at_least(0.908),
     ),
 }

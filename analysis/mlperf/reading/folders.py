@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_results_csv
-from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, read_mlperf_run, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, MlperfScore, NoScoreError, compute_score_of_runs, read_mlperf_run
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -37,14 +37,14 @@ class PublishedLogFolder:
         return self.path.name
 
     @property
-    def system(self) -> str:
+    def system_name(self) -> str:
         """Name of the system, taken from its folder, because the names in logs often differ."""
         return self.path.parent.name
 
     @property
     def system_json_path(self) -> Path:
         """Path of the JSON file in which the submitter describes the system."""
-        return self.path.parents[2] / "systems" / f"{self.system}.json"
+        return self.path.parents[2] / "systems" / f"{self.system_name}.json"
 
     @property
     def log_paths(self) -> list[Path]:
@@ -110,11 +110,11 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
     if (division := str(description.get("division", "closed")).lower()) != "closed":
         raise NoScoreError(f"its division is {division}, not closed")
     factor = _read_score_scaling_factor(log_folder.path / "scaling.json")
-    score = _score_log_folder(log_folder, runs, factor)
+    score = _compute_folder_score(log_folder, runs, factor)
     score_columns = {"minutes": score.minutes, "runs": score.runs, "runs_not_counted": score.runs_not_counted}
     try:
         return MlperfResult(
-            **_make_description_columns(description, log_folder),
+            **_make_system_columns(description, log_folder),
             **score_columns,
             rcp_scaling_factor=factor,
             source=f"{log_folder.path_in_round}/result_*.txt",
@@ -127,15 +127,17 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
         raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the description") from None
 
 
-def _score_log_folder(log_folder: PublishedLogFolder, runs: list[MlperfRun], score_factor: float) -> MlperfScore:
+def _compute_folder_score(
+    log_folder: PublishedLogFolder, mlperf_runs: list[MlperfRun], rcp_scaling_factor: float
+) -> MlperfScore:
     """Return the score of a folder's runs. A NoScoreError lists each rejected log with the reason."""
     try:
-        return score_runs(runs, score_factor, log_folder.benchmark)
+        return compute_score_of_runs(mlperf_runs, rcp_scaling_factor, log_folder.benchmark)
     except NoScoreError as error:
-        raise NoScoreError("; ".join([str(error), *_list_rejected_logs(log_folder, runs)])) from None
+        raise NoScoreError("; ".join([str(error), *_describe_rejections(log_folder, mlperf_runs)])) from None
 
 
-def _make_description_columns(system_description: Mapping[str, Any], log_folder: PublishedLogFolder) -> dict[str, Any]:
+def _make_system_columns(system_description: Mapping[str, Any], log_folder: PublishedLogFolder) -> dict[str, Any]:
     """Return the columns of the result table that come from the folder names and the system's description."""
     nodes = _parse_hardware_count(system_description, "number_of_nodes", log_folder)
     key_by_column = {"accelerator": "accelerator_model_name", "framework": "framework", "system_name": "system_name"}
@@ -143,7 +145,7 @@ def _make_description_columns(system_description: Mapping[str, Any], log_folder:
     return text_columns | {
         "benchmark": log_folder.benchmark,
         "submitter": str(system_description.get("submitter") or log_folder.path.parents[2].name).strip(),
-        "system": log_folder.system,
+        "system": log_folder.system_name,
         "availability": str(system_description.get("status", "")).strip(),
         "nodes": nodes,
         "accelerator_count": nodes * _parse_hardware_count(system_description, "accelerators_per_node", log_folder),
@@ -151,12 +153,12 @@ def _make_description_columns(system_description: Mapping[str, Any], log_folder:
 
 
 def _format_rejected_logs_note(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> str:
-    return "; ".join(f"{rejection}: counted as the slowest run" for rejection in _list_rejected_logs(log_folder, runs))
+    return "; ".join(f"{rejection}: counted as the slowest run" for rejection in _describe_rejections(log_folder, runs))
 
 
-def _list_rejected_logs(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -> list[str]:
+def _describe_rejections(log_folder: PublishedLogFolder, run_of_each_log: list[MlperfRun]) -> list[str]:
     """Return a text for each log whose run does not count: name of the log and reason."""
-    logs_and_runs = zip(log_folder.log_paths, runs, strict=True)
+    logs_and_runs = zip(log_folder.log_paths, run_of_each_log, strict=True)
     return [f"{log.name} {run.rejection_reason}" for log, run in logs_and_runs if run.rejection_reason]
 
 

@@ -84,21 +84,23 @@ def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> S
     return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
 
 
-def _read_scaling_point(round_folder: Path, results: Sequence[MlperfResult]) -> ScalingPoint | None:
+def _read_scaling_point(round_folder: Path, same_size_results: Sequence[MlperfResult]) -> ScalingPoint | None:
     """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.
     """
-    by_system = [[run for run in _runs_of_result(round_folder, row) if math.isfinite(run.minutes)] for row in results]
+    by_system = [
+        [run for run in _runs_of_result(round_folder, row) if math.isfinite(run.minutes)] for row in same_size_results
+    ]
     counted_runs = [run for runs in by_system for run in runs]
     units = {run.unit for run in counted_runs}
     if len(units) != 1:
         return None
     return ScalingPoint(
-        benchmark=results[0].benchmark,
-        accelerators=results[0].accelerator_count,
-        minutes=min(row.minutes for row in results),
+        benchmark=same_size_results[0].benchmark,
+        accelerators=same_size_results[0].accelerator_count,
+        minutes=min(row.minutes for row in same_size_results),
         samples=float(np.mean([run.position for run in counted_runs])),
         unit=units.pop(),
         batch=float(np.median([run.batch for run in counted_runs])),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.mlperf.reading.compliance import find_workload_rules
-from analysis.reading.mllog import LogEvent, NodeLog
+from analysis.reading.mllog import MllogEvent, NodeLog
 from analysis.statistics.centre import olympic_mean
 
 MS_PER_MINUTE = 60_000
@@ -61,17 +61,19 @@ def read_mlperf_run(log: NodeLog) -> MlperfRun:
     """
     starts, stops = log.events_with_key("run_start"), log.events_with_key("run_stop")
     if not starts or not stops:
-        return MlperfRun(_first_ms_of(starts), _first_ms_of(stops), f"has no {'run_stop' if starts else 'run_start'}")
+        return MlperfRun(
+            _find_first_time_ms(starts), _find_first_time_ms(stops), f"has no {'run_stop' if starts else 'run_start'}"
+        )
     starts_before_stop = [event for event in starts if event.line_number < stops[0].line_number]
     start, stop = (starts_before_stop or starts)[-1], stops[0]
     return MlperfRun(start.time_ms, stop.time_ms, next(_find_rejection_reasons(log, start, stop), ""))
 
 
-def _first_ms_of(events: Sequence[LogEvent]) -> float | None:
-    return events[0].time_ms if events else None
+def _find_first_time_ms(mlperf_log_events: Sequence[MllogEvent]) -> float | None:
+    return mlperf_log_events[0].time_ms if mlperf_log_events else None
 
 
-def _find_rejection_reasons(log: NodeLog, start_event: LogEvent, stop_event: LogEvent) -> Iterator[str]:
+def _find_rejection_reasons(log: NodeLog, start_event: MllogEvent, stop_event: MllogEvent) -> Iterator[str]:
     """Yield the reasons why a run does not count in the score, the most informative reason first."""
     workload_rules = find_workload_rules(log)
     status = stop_event.metadata.get("status")
@@ -94,19 +96,21 @@ def _find_required_key_violations(log: NodeLog) -> Iterator[str]:
             yield f"has {len(values)} {key} that differ"
 
 
-def score_runs(runs: Sequence[MlperfRun], score_factor: float = 1.0, benchmark: str = "") -> MlperfScore:
+def compute_score_of_runs(
+    mlperf_runs: Sequence[MlperfRun], rcp_scaling_factor: float = 1.0, benchmark_name: str = ""
+) -> MlperfScore:
     """Return the score of a system: olympic mean of the run times, multiplied by the scaling factor.
 
     Raises:
         NoScoreError: too many runs do not count, or no run is left after the fastest and slowest are dropped.
     """
-    dropped = RUNS_DROPPED_BY_BENCHMARK.get(benchmark, RUNS_DROPPED_PER_END)
-    minutes = np.array([run.minutes for run in runs])
+    dropped = RUNS_DROPPED_BY_BENCHMARK.get(benchmark_name, RUNS_DROPPED_PER_END)
+    minutes = np.array([run.minutes for run in mlperf_runs])
     not_counted = int(np.isinf(minutes).sum())
     if not_counted > dropped:
-        raise NoScoreError(f"{not_counted} of {len(runs)} runs do not count, at most {dropped} may fail")
-    if len(runs) <= 2 * dropped:
+        raise NoScoreError(f"{not_counted} of {len(mlperf_runs)} runs do not count, at most {dropped} may fail")
+    if len(mlperf_runs) <= 2 * dropped:
         raise NoScoreError(
-            f"{len(runs)} runs are too few: the score drops the {dropped} fastest and the {dropped} slowest"
+            f"{len(mlperf_runs)} runs are too few: the score drops the {dropped} fastest and the {dropped} slowest"
         )
-    return MlperfScore(float(olympic_mean(minutes, dropped)) * score_factor, len(runs), not_counted)
+    return MlperfScore(float(olympic_mean(minutes, dropped)) * rcp_scaling_factor, len(mlperf_runs), not_counted)

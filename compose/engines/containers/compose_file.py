@@ -38,7 +38,7 @@ NETWORK_SWITCH_PIDS_LIMIT, NETWORK_SWITCH_MEMORY_BYTES = 8, 32 << 20
 
 
 @dataclass(frozen=True)
-class HostProperties:
+class DockerHostProperties:
     """Properties of the host on which the Compose document of a trial depends."""
 
     images: dict[str, str]  # device ("cpu", "cuda") -> image tag
@@ -53,7 +53,7 @@ def compose_project_name(plan: Plan) -> str:
     return re.sub("[^a-z0-9_-]", "-", f"ensayo-{plan.run}-{plan.trial}".lower())
 
 
-def render_compose_document(plan: Plan, host_properties: HostProperties) -> dict[str, Any]:
+def render_compose_document(plan: Plan, host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the Compose document of a trial; its image tags and paths come from the host's properties."""
     return {
         "name": compose_project_name(plan),
@@ -72,7 +72,7 @@ def render_compose_document(plan: Plan, host_properties: HostProperties) -> dict
     }
 
 
-def _network_switch_service(plan: Plan, host_properties: HostProperties) -> dict[str, Any]:
+def _network_switch_service(plan: Plan, host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the Compose service of the network switch, which forwards packets over links that nodes share.
 
     Its process sleeps; the kernel forwards packets in the container's network namespace. Empty when no link is shared.
@@ -106,7 +106,7 @@ def _network_switch_service(plan: Plan, host_properties: HostProperties) -> dict
     return {shared_link.NETWORK_SWITCH: service}
 
 
-def uses_gpu(node: NodePlan, host_properties: HostProperties) -> bool:
+def uses_gpu(node: NodePlan, host_properties: DockerHostProperties) -> bool:
     """Return whether a node gets a GPU: its device is `cuda`, or `auto` on a host with a GPU."""
     return node.device == "cuda" or (node.device == "auto" and host_properties.has_gpu)
 
@@ -117,7 +117,7 @@ def compose_file_cpu_quota(core_count: float) -> dict[str, int]:
     return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(core_count * period_us))}
 
 
-def _node_service(plan: Plan, node: NodePlan, host_properties: HostProperties) -> dict[str, Any]:
+def _node_service(plan: Plan, node: NodePlan, host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the Compose service of one node."""
     gets_gpu = uses_gpu(node, host_properties)
     service: dict[str, Any] = {
@@ -152,7 +152,7 @@ def _node_service(plan: Plan, node: NodePlan, host_properties: HostProperties) -
 _GPU_REQUEST = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}}}
 
 
-def _container_health_check(node: NodePlan, host_properties: HostProperties) -> dict[str, Any]:
+def _container_health_check(node: NodePlan, host_properties: DockerHostProperties) -> dict[str, Any]:
     """Return the health check of a node's container, which calls the node's health service."""
     check = {
         "test": ["CMD", "/opt/ensayo/bin/python", "-m", "services.node", "health", node.name],

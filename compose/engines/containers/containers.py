@@ -14,18 +14,18 @@ import yaml
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 
-from compose.engines.containers.compose_file import HostProperties, compose_project_name, render_compose_document
+from compose.engines.containers.compose_file import DockerHostProperties, compose_project_name, render_compose_document
 from compose.engines.containers.helper_containers import HELPER_ROLE
-from compose.engines.containers.link_enforcement import TrialLinks
+from compose.engines.containers.link_enforcement import LinkShaper
 from compose.engines.containers.link_events import LinkEventScheduler
 from compose.engines.containers.link_probes import probe_links
 from compose.engines.containers.throttling import read_cpu_throttling
 from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, TRIAL_LABEL
-from compose.runs.supervisor import TrialFailed, TrialNodes
-from compose.shaping.mechanisms import ShapingMechanisms
+from compose.runs.supervisor import TrialFailed, TrialNodeRunner
+from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.shared_link import NETWORK_SWITCH
 from services.plan import COORDINATOR, Plan
-from services.plan.trial_outcome import CpuThrottling, LinkShapingRecord
+from services.plan.trial_outcome import CpuThrottleCounts, LinkShapingRecord
 from services.runtime.control import OPEN_START_GATE_SIGNAL
 from services.runtime.run_log import LOG_LINE_PREFIX
 
@@ -42,10 +42,12 @@ class DockerDaemonTimeout(TrialFailed):
     """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; the request must not be repeated."""
 
 
-class NodeContainers(TrialNodes):
+class NodeContainers(TrialNodeRunner):
     """Nodes of one trial, each in a container, with helper containers that shape their links."""
 
-    def __init__(self, plan: Plan, trial_folder: Path, host: HostProperties, mechanisms: ShapingMechanisms) -> None:
+    def __init__(
+        self, plan: Plan, trial_folder: Path, host: DockerHostProperties, mechanisms: ChosenMechanisms
+    ) -> None:
         """Connect to the Docker daemon; no container is started yet.
 
         Args:
@@ -60,7 +62,7 @@ class NodeContainers(TrialNodes):
         self._client = docker.from_env(max_pool_size=len(plan.nodes) + MAX_PARALLEL_REQUESTS)
         self._compose_path = trial_folder / "compose.yaml"
         self._executor = ThreadPoolExecutor(MAX_PARALLEL_REQUESTS)
-        self.links = TrialLinks(plan, self._client, host.images["cpu"], mechanisms, self._wait_for_container_id)
+        self.links = LinkShaper(plan, self._client, host.images["cpu"], mechanisms, self._wait_for_container_id)
         self.link_events = LinkEventScheduler(plan, self.links, trial_folder / "events.jsonl")
         self._node_names = {node.name for node in plan.nodes}
         names = self._node_names | set(self.links.link_names)
@@ -78,7 +80,7 @@ class NodeContainers(TrialNodes):
         self._engine_events = self._client.events(decode=True, filters=filters, since=int(time.time()))
         threading.Thread(target=self._follow_docker_events, daemon=True).start()
         self._shaping_futures = {name: self._executor.submit(self._shape_link, name) for name in self.links.link_names}
-        self._run_docker_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
+        self._call_docker_compose("up", "--detach", "--no-build", "--pull", "never", "--quiet-pull")
         threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
 
     def shape_links(self) -> dict[str, LinkShapingRecord]:
@@ -116,7 +118,7 @@ class NodeContainers(TrialNodes):
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
-    def read_cpu_throttling(self) -> dict[str, CpuThrottling]:
+    def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
         """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
@@ -141,7 +143,7 @@ class NodeContainers(TrialNodes):
             callbacks.callback(lambda: kept_networks.extend(self._remove_networks()))
             callbacks.callback(self._remove_containers)
             callbacks.callback(lambda: self._executor.shutdown(cancel_futures=True))
-            callbacks.callback(self._cancel_waits_for_container_ids)
+            callbacks.callback(self._cancel_id_lookups)
             callbacks.callback(self.links.close)
             callbacks.callback(self.link_events.close)
         return tuple(kept_networks)
@@ -195,11 +197,11 @@ class NodeContainers(TrialNodes):
                 log.write(chunk)
                 log.flush()
                 *lines, unfinished_line = (unfinished_line + chunk).split(b"\n")
-                self._forward_coordinator_events(lines)
+                self._pass_events_to_scheduler(lines)
 
-    def _forward_coordinator_events(self, log_lines: list[bytes]) -> None:
+    def _pass_events_to_scheduler(self, coordinator_log_lines: list[bytes]) -> None:
         """Pass the coordinator's events to the scheduler of link events, without the delay of reading the log file."""
-        for line in log_lines:
+        for line in coordinator_log_lines:
             _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
             if token:
                 self.link_events.handle_log_event(json.loads(event))
@@ -219,7 +221,7 @@ class NodeContainers(TrialNodes):
                 raise TrialFailed(f"{link_name} ended with exit code {exit_code}: {stderr_line}") from error
             raise TrialFailed(f"{link_name}: the link could not be shaped: {error}") from error
 
-    def _cancel_waits_for_container_ids(self) -> None:
+    def _cancel_id_lookups(self) -> None:
         for container_id in self._container_ids.values():
             container_id.cancel()
 
@@ -261,7 +263,7 @@ class NodeContainers(TrialNodes):
         """
         for _ in range(DOWN_TRIES):
             try:
-                self._run_docker_compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
+                self._call_docker_compose("down", "--volumes", "--remove-orphans", "--timeout", "0")
             except DockerDaemonTimeout:
                 raise
             except TrialFailed:
@@ -274,9 +276,9 @@ class NodeContainers(TrialNodes):
             raise TrialFailed(f"Docker did not remove containers {container_names}; run `ensayo clean`")
         return tuple(f"network {network.name}" for network in self._client.networks.list(filters=filters))
 
-    def _run_docker_compose(self, *arguments: str) -> None:
+    def _call_docker_compose(self, *subcommand_and_options: str) -> None:
         project, path = compose_project_name(self._plan), str(self._compose_path)
-        command = ["docker", "compose", "--project-name", project, "--file", path, *arguments]
+        command = ["docker", "compose", "--project-name", project, "--file", path, *subcommand_and_options]
         # In a session of its own, so that Ctrl-C does not interrupt Compose between two containers.
         try:
             process = subprocess.run(  # noqa: S603 - our own arguments
@@ -289,11 +291,11 @@ class NodeContainers(TrialNodes):
             )
         except subprocess.TimeoutExpired as late:
             raise DockerDaemonTimeout(
-                f"`docker compose {arguments[0]}` did not finish within {COMPOSE_TIMEOUT_S:g} s; "
+                f"`docker compose {subcommand_and_options[0]}` did not finish within {COMPOSE_TIMEOUT_S:g} s; "
                 "check that the Docker daemon answers (`docker info`)"
             ) from late
         if process.returncode:
-            raise TrialFailed(f"`docker compose {arguments[0]}` failed: {_last_line(process.stderr)}")
+            raise TrialFailed(f"`docker compose {subcommand_and_options[0]}` failed: {_last_line(process.stderr)}")
 
     def _log_path(self, node_name: str) -> Path:
         return self._trial_folder / "logs" / f"{node_name}.log"

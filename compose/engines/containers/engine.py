@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import docker
 from docker.errors import DockerException
 
-from compose.engines.base import Engine, PreparationObserver, TrialEventObserver
-from compose.engines.containers.compose_file import HostProperties
+from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
+from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
 from compose.runs.certificates import issue_certificates
@@ -23,8 +23,8 @@ from compose.runs.labels import container_labels, secrets_folder_prefix
 from compose.runs.supervisor import LogTail, TrialSupervisor
 from compose.shaping.mechanisms import (
     FEATURE_TEST_COMMANDS,
+    ChosenMechanisms,
     KernelFeatureName,
-    ShapingMechanisms,
     choose_shaping_mechanisms,
     needs_kernel_shaping,
 )
@@ -48,15 +48,15 @@ class RunSubnets(FrozenRecord):
     data: str
     control: str
 
-    def node_addresses(self, node_number: int) -> NodeAddresses:
-        """Return the data address and the control address of node `node_number`, counted from 0."""
+    def node_addresses(self, node_index: int) -> NodeAddresses:
+        """Return the data address and the control address of node `node_index`, counted from 0."""
         return NodeAddresses(
-            data=Address(host=f"{self.data}.{10 + node_number}", port=DATA_PORT),
-            control=Address(host=f"{self.control}.{10 + node_number}", port=CONTROL_PORT),
+            data=Address(host=f"{self.data}.{10 + node_index}", port=DATA_PORT),
+            control=Address(host=f"{self.control}.{10 + node_index}", port=CONTROL_PORT),
         )
 
 
-class DockerEngine(Engine):
+class DockerEngine(TrialEngine):
     """Engine that runs every node in a Docker container of its own."""
 
     name: ClassVar[EngineName] = "docker"
@@ -76,12 +76,12 @@ class DockerEngine(Engine):
         compose = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)  # noqa: S607
         return None if compose.returncode == 0 else "the Docker Compose plug-in (`docker compose`) is not installed"
 
-    def prepare(self, preparation_observer: PreparationObserver) -> None:
+    def prepare(self, preparation_observer: EnginePreparationObserver) -> None:
         """Build the CPU image of the nodes; the CUDA image is built when a plan needs it."""
-        preparation_observer.preparation_started("node image")
+        preparation_observer.engine_preparation_started("node image")
         self.images["cpu"] = _build_node_image("cpu")
 
-    def version_facts(self) -> dict[str, Any]:
+    def describe_engine_versions(self) -> dict[str, Any]:
         """Return versions of Docker and its API, the cgroup version, the storage driver and the image digests."""
         with closing(docker.from_env()) as client:
             version, info = client.version(), client.info()
@@ -106,7 +106,7 @@ class DockerEngine(Engine):
         return RunSubnets(data=free_prefixes[0], control=free_prefixes[1])
 
     def run_trial(self, plan: Plan, trial_folder: Path, observer: TrialEventObserver) -> TrialOutcome:
-        """Run one trial in containers; see `Engine.run_trial`."""
+        """Run one trial in containers; see `TrialEngine.run_trial`."""
         if any(node.device == "cuda" for node in plan.nodes):
             self.images["cuda"] = _build_node_image("cuda")  # immediate once the image exists
         mechanisms = self.choose_shaping_mechanisms(plan)
@@ -121,7 +121,7 @@ class DockerEngine(Engine):
             nodes = NodeContainers(plan, trial_folder, host, mechanisms)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
-    def choose_shaping_mechanisms(self, plan: Plan) -> ShapingMechanisms:
+    def choose_shaping_mechanisms(self, plan: Plan) -> ChosenMechanisms:
         """Choose the shaping mechanism (htb, netem, NFQUEUE, …) for each link property of a plan on this kernel.
 
         Raises:
@@ -168,19 +168,21 @@ def _build_node_image(device: str) -> str:
     return build.stdout.split()[-1]
 
 
-def read_host_properties(client: docker.DockerClient, images: dict[str, str], secrets_folder: Path) -> HostProperties:
+def read_host_properties(
+    client: docker.DockerClient, image_by_device: dict[str, str], secrets_folder: Path
+) -> DockerHostProperties:
     """Return the properties of this host that a compose document depends on.
 
     Args:
         client: connected to the Docker daemon.
-        images: device -> image tag of the nodes.
+        image_by_device: device -> image tag of the nodes.
         secrets_folder: contains the nodes' certificates and keys.
     """
     version = tuple(int(part) for part in client.version()["ApiVersion"].split("."))
     user = f"{os.getuid()}:{os.getgid()}" if os.getuid() else UNPRIVILEGED_USER
-    has_gpu = "nvidia" in client.info().get("Runtimes", {}) and _has_image(client, images["cuda"])
+    has_gpu = "nvidia" in client.info().get("Runtimes", {}) and _has_image(client, image_by_device["cuda"])
     supports_start_interval = version >= START_INTERVAL_API_VERSION
-    return HostProperties(images, secrets_folder, user, has_gpu, supports_start_interval)
+    return DockerHostProperties(image_by_device, secrets_folder, user, has_gpu, supports_start_interval)
 
 
 def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:

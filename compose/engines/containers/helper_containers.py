@@ -149,20 +149,20 @@ class LinkHelperContainer:
                     continue
                 *lines, unfinished_line = (unfinished_line + text).split(b"\n")
                 for line in lines:
-                    self._handle_reply(json.loads(line))
+                    self._resolve_request(json.loads(line))
         self._has_ended = True
         self._fail_pending_requests(self._container_end_reason())
 
-    def _handle_reply(self, reply: dict[str, Any]) -> None:
+    def _resolve_request(self, helper_reply: dict[str, Any]) -> None:
         """Set a helper's reply, or the error in the reply, as the result of the request's future."""
-        pending = self._pending_replies.pop(reply.pop("id"), None)
+        pending = self._pending_replies.pop(helper_reply.pop("id"), None)
         if pending is None:  # the request has failed already
             return
         with suppress(InvalidStateError):
-            if reply.pop("ok"):
-                pending.set_result(reply)
+            if helper_reply.pop("ok"):
+                pending.set_result(helper_reply)
             else:
-                pending.set_exception(HelperRequestFailed(reply["why"]))
+                pending.set_exception(HelperRequestFailed(helper_reply["why"]))
 
     def _fail_pending_requests(self, reason: str) -> None:
         for request_id in list(self._pending_replies):

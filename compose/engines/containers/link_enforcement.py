@@ -19,15 +19,15 @@ from compose.runs.supervisor import TrialFailed
 from compose.shaping import shared_link
 from compose.shaping import tc_output as reading
 from compose.shaping.link_state import LinkState, data_network_nodes
-from compose.shaping.mechanisms import ShapingMechanisms
+from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.node_link import NodeLinkScripts
 from services.plan import NodePlan, Plan
-from services.plan.trial_outcome import LinkMeasurement, LinkShapingRecord
+from services.plan.trial_outcome import LinkShapingRecord, MeasuredLinkValue
 
 STOPPED_MESSAGE = "the trial is being stopped"
 
 
-class TrialLinks:
+class LinkShaper:
     """Shapes all links of a trial as declared, checks the links after the run, and keeps a record per link.
 
     A link is identified by the name of its node, or of the network switch.
@@ -38,7 +38,7 @@ class TrialLinks:
         plan: Plan,
         client: docker.DockerClient,
         image: str,
-        mechanisms: ShapingMechanisms,
+        mechanisms: ChosenMechanisms,
         wait_for_container_id: Callable[[str], str],
     ) -> None:
         """Store the plan and its shaping mechanisms; `shape_link` starts the helper containers.
@@ -83,9 +83,9 @@ class TrialLinks:
         self.records[link_name] = record
         return record
 
-    def edit_shaping_record(self, link_name: str, **fields: Any) -> LinkShapingRecord:
+    def update_link_record(self, link_name: str, **changed_fields: Any) -> LinkShapingRecord:
         """Change fields in the record of a link and return the new record."""
-        self.records[link_name] = self.records[link_name].model_copy(update=fields)
+        self.records[link_name] = self.records[link_name].model_copy(update=changed_fields)
         return self.records[link_name]
 
     def link_enforcing_rate_limit(self, rate_limit_name: str) -> str | None:
@@ -110,12 +110,12 @@ class TrialLinks:
         delay_replies = {
             name: self.helpers[name].submit("laws", queues=[*queues])
             for name, state in expected_link_states.items()
-            if (queues := self.node_links[name].delay_spec_by_nfqueue(state))
+            if (queues := self.node_links[name].make_nfqueue_delays(state))
         }
         shown_scripts = {name: link.state_dump_script(self.interfaces[name]) for name, link in self.node_links.items()}
         state_replies = self._submit_scripts(shown_scripts)
         if shared_link.NETWORK_SWITCH in self.helpers:
-            script = shared_link.shared_links_dump_script(self.plan)
+            script = shared_link.make_tc_dump_script(self.plan)
             state_replies |= self._submit_scripts({shared_link.NETWORK_SWITCH: script})
         for name, devices in self._read_queue_counters().items():
             initial = self._initial_counters.get(name, {})
@@ -123,19 +123,19 @@ class TrialLinks:
                 device: queue.growth_since(initial.get(device, reading.QueueCounters())).model_dump()
                 for device, queue in devices.items()
             }
-            self.edit_shaping_record(name, queues=queues)
+            self.update_link_record(name, queues=queues)
         for name, reply in state_replies.items():
             try:
                 current_output = reply.result(REPLY_TIMEOUT_S)["said"]
                 delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
-                self.edit_shaping_record(name, unread=str(error) or no_reply)
+                self.update_link_record(name, unread=str(error) or no_reply)
             else:
-                self._record_kernel_deviations(name, current_output, expected_link_states.get(name), delay_queues)
+                self._record_tc_deviations(name, current_output, expected_link_states.get(name), delay_queues)
         return dict(self.records)
 
-    def _record_kernel_deviations(
+    def _record_tc_deviations(
         self, link_name: str, tc_output: str, expected_state: LinkState | None, delay_queues: Mapping[str, Any]
     ) -> None:
         """Record differences between the kernel and the expected state of a link, and the rates that the kernel has.
@@ -150,26 +150,26 @@ class TrialLinks:
         if expected_state is None:
             expected_rates = {key: rate for key, (_, rate) in shared_link.expected_htb_classes(self.plan).items()}
             differences = reading.htb_rate_differences(expected_rates, tc_output)
-            if reading.parse_queues_and_filters(setup_output) != reading.parse_queues_and_filters(tc_output):
+            if reading.parse_qdiscs_and_filters(setup_output) != reading.parse_qdiscs_and_filters(tc_output):
                 differences.append("queues or filters changed during the run")
             limit_classes = {pipe.name: key for key, (pipe, _) in shared_link.expected_htb_classes(self.plan).items()}
         else:
             link, interface = self.node_links[link_name], self.interfaces[link_name]
             differences = link.find_external_link_changes(interface, expected_state, setup_output, tc_output)
-            if delay_queues != link.delay_spec_by_nfqueue(expected_state):
+            if delay_queues != link.make_nfqueue_delays(expected_state):
                 differences.append("the delay line has other delays or losses than the plan")
-            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.peer_rate_limits().items()}
+            limit_classes = {name: ("up", class_id) for name, (class_id, _) in link.find_peer_htb_limits().items()}
         if not differences:
             return
         limit_rates = self._enforced_rate_limits(link_name, limit_classes, tc_output)
-        self.edit_shaping_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
+        self.update_link_record(link_name, changed_meanwhile=tuple(differences), pipes_bps=limit_rates)
         # After an event that changed the node's rates, they can't be compared with the declared ones.
         if expected_state is not None and expected_state == self.node_links[link_name].initial_state:
-            self.edit_shaping_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
+            self.update_link_record(link_name, **self._parse_link_rates(self.plan.node_plan(link_name), tc_output))
 
     def _enforced_rate_limits(
         self, link_name: str, tc_classes: Mapping[str, tuple[str, str]], tc_output: str
-    ) -> dict[str, LinkMeasurement]:
+    ) -> dict[str, MeasuredLinkValue]:
         """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""
         ceilings = reading.parse_htb_rates_bps(tc_output)
         return {
@@ -238,11 +238,11 @@ class TrialLinks:
         """
         link, dilation = self.node_links[node.name], self.plan.dilation
         # Loading distributions of delays takes too long to be done when an event is due.
-        if queues_of_events := link.delay_spec_by_nfqueue(link.state_with_all_changes):
+        if queues_of_events := link.make_nfqueue_delays(link.state_with_all_changes):
             helper_container.request("delays", delays=queues_of_events)
-        if initial_queues := link.delay_spec_by_nfqueue(link.initial_state):
+        if initial_queues := link.make_nfqueue_delays(link.initial_state):
             helper_container.request("delays", delays=initial_queues)
-        output = helper_container.request("script", script=link.setup_script())["said"]
+        output = helper_container.request("script", script=link.make_link_setup_script())["said"]
         self._setup_outputs[node.name] = output
         self.interfaces[node.name] = reading.parse_interface_name(output)
         if differences := [
@@ -253,25 +253,25 @@ class TrialLinks:
         ceilings = reading.parse_htb_rates_bps(output)
         return LinkShapingRecord(
             rung=self.mechanisms.rate if node.uplink_bps or node.downlink_bps else "none",
-            rungs=self._shaping_mechanisms_of(node),
+            rungs=self._find_shaping_mechanisms(node),
             uplink_bps=node.uplink_bps,
             downlink_bps=node.downlink_bps,
             **self._parse_link_rates(node, output),
             pipes_bps={
-                name: LinkMeasurement(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
-                for name, (class_id, declared_bps) in link.peer_rate_limits().items()
+                name: MeasuredLinkValue(declared=declared_bps, achieved=ceilings["up", class_id] * dilation)
+                for name, (class_id, declared_bps) in link.find_peer_htb_limits().items()
             },
-            details=link.chosen_shaping_parameters(),
+            details=link.list_burst_and_segment_sizes(),
         )
 
-    def _shaping_mechanisms_of(self, node: NodePlan) -> dict[str, str]:
+    def _find_shaping_mechanisms(self, node_plan: NodePlan) -> dict[str, str]:
         """Return the shaping mechanism of each property, such as rate or delay, that is declared for a node's link."""
-        link = self.node_links[node.name]
+        link = self.node_links[node_plan.name]
         declared = {
-            "rate": node.uplink_bps or node.downlink_bps,
+            "rate": node_plan.uplink_bps or node_plan.downlink_bps,
             "delay": any(path.delay_s for path in link.initial_state.paths),
             "loss": any(path.losses for path in link.initial_state.paths),
-            "pipes": link.routed_peer_addresses or link.peer_rate_limits(),
+            "pipes": link.routed_peer_addresses or link.find_peer_htb_limits(),
         }
         mechanisms = self.mechanisms.model_dump() | {"pipes": self.mechanisms.rate}
         if mechanisms["loss"] == "transport":
@@ -295,7 +295,7 @@ class TrialLinks:
             rung=self.mechanisms.rate,
             rungs={"pipes": self.mechanisms.rate},
             pipes_bps={
-                pipe.name: LinkMeasurement(declared=pipe.rate_bps, achieved=ceilings[key] * self.plan.dilation)
+                pipe.name: MeasuredLinkValue(declared=pipe.rate_bps, achieved=ceilings[key] * self.plan.dilation)
                 for key, (pipe, _) in limits.items()
             },
         )
@@ -304,7 +304,7 @@ class TrialLinks:
         """Return packet counters of all queues: node or network switch -> device -> counters, if readable."""
         scripts = {name: link.queue_counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
         if shared_link.NETWORK_SWITCH in self.helpers:
-            scripts[shared_link.NETWORK_SWITCH] = shared_link.shared_links_counters_script(self.plan)
+            scripts[shared_link.NETWORK_SWITCH] = shared_link.make_htb_counter_script(self.plan)
         counters = {}
         for name, reply in self._submit_scripts(scripts).items():
             with suppress(TrialFailed, TimeoutError, ValueError):

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from compose.engines.containers.link_enforcement import TrialLinks
+from compose.engines.containers.link_enforcement import LinkShaper
 from compose.shaping.link_state import LinkState, data_network_nodes, link_state_of
 from services.cluster.events import AnyDeclaredEvent, PlannedEvent
 from services.plan import Plan
@@ -46,7 +46,7 @@ class _LinkEventBoundary:
     replies: dict[str, HelperReply] = field(default_factory=dict)  # node -> reply to the newest request
 
     @property
-    def sort_key(self) -> tuple[float, int]:
+    def due_time_and_change_number(self) -> tuple[float, int]:
         """Key by which link changes are sorted: the time at which a change is due, then its number."""
         return self.due_at_s, self.number
 
@@ -54,7 +54,7 @@ class _LinkEventBoundary:
 class LinkEventScheduler:
     """Applies the link events of a trial at their planned times, from the start of training to the end of the run."""
 
-    def __init__(self, plan: Plan, links: TrialLinks, record_path: Path) -> None:
+    def __init__(self, plan: Plan, links: LinkShaper, record_path: Path) -> None:
         """Create the scheduler; it starts with the coordinator's event `run_start`.
 
         Args:
@@ -137,62 +137,66 @@ class LinkEventScheduler:
                 due_at_s = max(planned_at_s, time.monotonic())
                 change = _LinkEventBoundary(number, planned_at_s, due_at_s, event, boundary)
                 self._insert_into_schedule(change)
-            threading.Thread(target=self._record_link_change_result, args=(change,), daemon=True).start()
+            threading.Thread(target=self._log_link_change_time, args=(change,), daemon=True).start()
 
-    def _insert_into_schedule(self, change: _LinkEventBoundary) -> None:
+    def _insert_into_schedule(self, event_boundary: _LinkEventBoundary) -> None:
         """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
-            self._active_events = _link_events_after_change(self._active_events, past := self._scheduled.pop(0))
+            self._active_events = _find_active_link_events(self._active_events, past := self._scheduled.pop(0))
             self._current_states |= {name: after for name, (_, after) in past.transitions.items()}
-        bisect.insort(self._scheduled, change, key=lambda scheduled: scheduled.sort_key)
+        bisect.insort(self._scheduled, event_boundary, key=lambda scheduled: scheduled.due_time_and_change_number)
         active_events, states_before = self._active_events, self._current_states
         for scheduled in self._scheduled:
-            active_events = _link_events_after_change(active_events, scheduled)
+            active_events = _find_active_link_events(active_events, scheduled)
             in_order_of_begin = sorted(active_events.values(), key=lambda active: active[0])
             link_changes = [link_change for _, link_change in in_order_of_begin]
             states = {
                 node.name: link_state_of(self._plan, node, link_changes) for node in data_network_nodes(self._plan)
             }
-            if scheduled.sort_key >= change.sort_key:
+            if scheduled.due_time_and_change_number >= event_boundary.due_time_and_change_number:
                 for name, state in states.items():
                     self._send_change_to_helper(scheduled, name, states_before[name], state)
             states_before = states
 
     def _send_change_to_helper(
-        self, change: _LinkEventBoundary, node_name: str, state_before: LinkState, state_after: LinkState
+        self, event_boundary: _LinkEventBoundary, node_name: str, state_before: LinkState, state_after: LinkState
     ) -> None:
         """Send a node's helper the transition of the node's link between two states, unless it was sent before.
 
         A helper that receives a transition after its moment applies it at once. An earlier version of the transition
         may have been applied by then, so the programs must lead to the new state from every possible state.
         """
-        sent = change.transitions.get(node_name, (state_before, state_before))
-        if sent == (state_before, state_after) or (node_name not in change.transitions and state_before == state_after):
+        sent = event_boundary.transitions.get(node_name, (state_before, state_before))
+        if sent == (state_before, state_after) or (
+            node_name not in event_boundary.transitions and state_before == state_after
+        ):
             return
-        change.transitions[node_name] = (state_before, state_after)
-        self._states_after.setdefault(node_name, {})[change.number] = state_after
+        event_boundary.transitions[node_name] = (state_before, state_after)
+        self._states_after.setdefault(node_name, {})[event_boundary.number] = state_after
         link = self._links.node_links[node_name]
         possible_states = {id(state): state for state in (state_before, *sent)}.values()
-        programs = link.link_change_commands(self._links.interfaces[node_name], tuple(possible_states), state_after)
-        change.replies[node_name] = self._links.helpers[node_name].submit(
+        programs = link.make_link_change_commands(
+            self._links.interfaces[node_name], tuple(possible_states), state_after
+        )
+        event_boundary.replies[node_name] = self._links.helpers[node_name].submit(
             "at",
-            number=change.number,
-            moment=change.due_at_s,
+            number=event_boundary.number,
+            moment=event_boundary.due_at_s,
             programs=programs,
             delays={
                 queue: spec
-                for queue, spec in link.delay_spec_by_nfqueue(state_after).items()
-                if any(link.delay_spec_by_nfqueue(state).get(queue) != spec for state in possible_states)
+                for queue, spec in link.make_nfqueue_delays(state_after).items()
+                if any(link.make_nfqueue_delays(state).get(queue) != spec for state in possible_states)
             },
         )
 
-    def _record_link_change_result(self, change: _LinkEventBoundary) -> None:
+    def _log_link_change_time(self, event_boundary: _LinkEventBoundary) -> None:
         """Wait until all helpers have applied a link change, then log when the last helper did, or a helper's error."""
-        event, planned_at_s = change.event, change.planned_at_s
-        time.sleep(max(0.0, change.due_at_s - time.monotonic()))  # until then, the change may be sent again
+        event, planned_at_s = event_boundary.event, event_boundary.planned_at_s
+        time.sleep(max(0.0, event_boundary.due_at_s - time.monotonic()))  # until then, the change may be sent again
         with self._changed:
-            replies = dict(change.replies)
+            replies = dict(event_boundary.replies)
         last_applied_s, failure = planned_at_s, ""
         for name, reply in replies.items():
             try:
@@ -203,7 +207,7 @@ class LinkEventScheduler:
                 if applied_s is None:  # the run ended before the change was due
                     return
                 last_applied_s = max(last_applied_s, applied_s)
-        if self._end_s is not None and change.due_at_s >= self._end_s:
+        if self._end_s is not None and event_boundary.due_at_s >= self._end_s:
             return
         record = {
             "number": event.number,
@@ -211,14 +215,14 @@ class LinkEventScheduler:
             "planned_s": self._to_virtual_training_s(planned_at_s),
             "applied_s": None if failure else self._to_virtual_training_s(last_applied_s),
             "lateness_s": None if failure else round((last_applied_s - planned_at_s) / self._plan.dilation, 6),
-            "phase": change.boundary,
-            "by": self._shaping_mechanisms_of(event),
+            "phase": event_boundary.boundary,
+            "by": self._format_event_mechanisms(event),
             "nodes": sorted(replies),
         }
         with self._write_lock, self._record_path.open("a") as file:
             file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
-    def _shaping_mechanisms_of(self, link_event: PlannedEvent) -> str:
+    def _format_event_mechanisms(self, link_event: PlannedEvent) -> str:
         """Return the names of the shaping mechanisms, such as tc-htb, that apply a link event, separated by commas."""
         mechanisms, link_change = self._links.mechanisms, link_event.change
         is_changed = {
@@ -234,10 +238,14 @@ class LinkEventScheduler:
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
-def _link_events_after_change(
-    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], change: _LinkEventBoundary
+def _find_active_link_events(
+    active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], event_boundary: _LinkEventBoundary
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
     """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
-    number, link_change = change.event.number, change.event.change
+    number, link_change = event_boundary.event.number, event_boundary.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
-    return other_events | {number: (change.planned_at_s, link_change)} if change.boundary == BEGIN else other_events
+    return (
+        other_events | {number: (event_boundary.planned_at_s, link_change)}
+        if event_boundary.boundary == BEGIN
+        else other_events
+    )

@@ -9,19 +9,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
 from typing import Any, TypeAlias
 
-from compose.engines.containers.link_enforcement import TrialLinks
-from compose.engines.containers.repeated_measurement import is_conclusive, measure_until_conclusive, sleep_between_tries
+from compose.engines.containers.link_enforcement import LinkShaper
+from compose.engines.containers.repeated_measurement import is_conclusive, repeat_until_conclusive, sleep_between_tries
 from compose.runs.supervisor import TrialFailed
 from compose.shaping.link_state import data_network_nodes
 from compose.shaping.probes import (
     RateProbe,
     expected_round_trip_times,
-    group_concurrent_probes,
+    group_parallel_probes,
     plan_message_time_probe,
     plan_rate_probes,
 )
 from services.cluster.links.round_trips import ECHOES_PER_TRY, ExpectedRoundTripTime
-from services.plan.trial_outcome import LinkMeasurement, LinkShapingRecord
+from services.plan.trial_outcome import LinkShapingRecord, MeasuredLinkValue
 
 ECHO_GAP_S = 0.02
 REPLY_TIMEOUT_S = 60.0
@@ -35,7 +35,7 @@ BUSY_HOST_HINT = "if this host was busy, run again or raise `dilation`"
 PeerPair: TypeAlias = tuple[str, str]  # a node and its peer
 
 
-def probe_links(links: TrialLinks, executor: ThreadPoolExecutor) -> dict[str, LinkShapingRecord]:
+def probe_links(shaper: LinkShaper, thread_pool: ThreadPoolExecutor) -> dict[str, LinkShapingRecord]:
     """Measure round trips, link rates and the time of one message, and return the records of all links.
 
     Returns:
@@ -44,35 +44,39 @@ def probe_links(links: TrialLinks, executor: ThreadPoolExecutor) -> dict[str, Li
     Raises:
         TrialFailed: after several tries, a value is further off than the plan's thresholds (`fidelity`) allow.
     """
-    node_addresses = {node.name: node.addresses.data.host for node in data_network_nodes(links.plan)}
-    if len(node_addresses) < 2 or not _declares_rate_or_delay(links):  # noqa: PLR2004 - a single node has no peer
+    node_addresses = {node.name: node.addresses.data.host for node in data_network_nodes(shaper.plan)}
+    if len(node_addresses) < 2 or not _declares_rate_or_delay(shaper):  # noqa: PLR2004 - a single node has no peer
         return {}
     hosts = node_addresses.items()
-    _wait_for_replies(executor.submit(links.helpers[name].request, "listen", address=host) for name, host in hosts)
+    _await_helper_replies(
+        thread_pool.submit(shaper.helpers[name].request, "listen", address=host) for name, host in hosts
+    )
     try:
-        _probe_round_trips(links, node_addresses)
-        _probe_rates(links, node_addresses)
-        _probe_training_message_time(links, node_addresses)
+        _probe_round_trips(shaper, node_addresses)
+        _probe_rates(shaper, node_addresses)
+        _measure_message_time(shaper, node_addresses)
     finally:
-        _wait_for_replies(executor.submit(links.helpers[name].request, "stop_receiver") for name in node_addresses)
+        _await_helper_replies(
+            thread_pool.submit(shaper.helpers[name].request, "stop_receiver") for name in node_addresses
+        )
     time.sleep(QUEUE_DRAIN_S)
-    return {name: links.records[name] for name in links.link_names}
+    return {name: shaper.records[name] for name in shaper.link_names}
 
 
-def _declares_rate_or_delay(links: TrialLinks) -> bool:
+def _declares_rate_or_delay(shaper: LinkShaper) -> bool:
     """Return whether the plan declares a rate or a delay, which are the properties that probes measure."""
-    return any(mechanism != "none" for mechanism in (links.mechanisms.rate, links.mechanisms.delay))
+    return any(mechanism != "none" for mechanism in (shaper.mechanisms.rate, shaper.mechanisms.delay))
 
 
-def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> None:
+def _probe_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
     """Measure and record the round trips of all node pairs with a declared delay and of a few pairs without delay.
 
     Raises:
         TrialFailed: the round trips of some pairs differ from the declared ones by more than the plan allows.
     """
-    if links.mechanisms.delay == "transport":  # echoes are sent by helpers and do not pass the nodes' transport
+    if shaper.mechanisms.delay == "transport":  # echoes are sent by helpers and do not pass the nodes' transport
         return
-    declared, tries = expected_round_trip_times(links.plan), _measure_round_trips(links, node_addresses)
+    declared, tries = expected_round_trip_times(shaper.plan), _measure_round_trips(shaper, node_addresses)
     measured_s = {
         (name, peer): median(declared[name][peer].estimate_round_trip_s(echoes) for echoes in echoes_of_tries)
         for (name, peer), echoes_of_tries in tries.items()
@@ -80,56 +84,56 @@ def _probe_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> Non
     failures = [
         declared[name][peer].mismatch_message(name, peer, round_trip_s)
         for (name, peer), round_trip_s in measured_s.items()
-        if not _is_round_trip_accepted(links, declared[name][peer], round_trip_s)
+        if not _is_round_trip_accepted(shaper, declared[name][peer], round_trip_s)
     ]
     if failures:
         examples = "; ".join(failures[:MAX_REPORTED_PAIRS])
         raise TrialFailed(f"round trips differ by more than `fidelity.round_trip` allows: {examples}; {BUSY_HOST_HINT}")
     for name, round_trips_of_node in declared.items():
         record = {
-            peer: LinkMeasurement(
+            peer: MeasuredLinkValue(
                 declared=round_trip.mean_s,
                 achieved=measured_s[name, peer],
                 tries=tuple(round(echo, 7) for echoes in tries[name, peer] for echo in echoes),
             )
             for peer, round_trip in round_trips_of_node.items()
         }
-        links.edit_shaping_record(name, round_trip_s=record)
+        shaper.update_link_record(name, round_trip_s=record)
 
 
-def _is_round_trip_accepted(links: TrialLinks, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
-    tolerance_s = declared_round_trip.tolerance_s(links.plan.fidelity.round_trip, links.plan.dilation)
+def _is_round_trip_accepted(shaper: LinkShaper, declared_round_trip: ExpectedRoundTripTime, measured_s: float) -> bool:
+    tolerance_s = declared_round_trip.tolerance_s(shaper.plan.fidelity.round_trip, shaper.plan.dilation)
     return abs(measured_s - declared_round_trip.mean_s) <= tolerance_s
 
 
-def _measure_round_trips(links: TrialLinks, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
+def _measure_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
     """Measure round-trip times with echo datagrams, in virtual seconds: node pair -> list of tries -> list of echoes.
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
-    declared = expected_round_trip_times(links.plan)
+    declared = expected_round_trip_times(shaper.plan)
     tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
     open_pairs, tries_per_round = set(tries), 1
 
-    def is_round_trip_inconclusive(node_pair: PeerPair) -> bool:
-        round_trip = declared[node_pair[0]][node_pair[1]]
+    def needs_more_rtt_probes(node_and_peer_names: PeerPair) -> bool:
+        round_trip = declared[node_and_peer_names[0]][node_and_peer_names[1]]
         return not is_conclusive(
-            [round_trip.estimate_round_trip_s(echoes) for echoes in tries[node_pair]],
-            lambda measured_s: _is_round_trip_accepted(links, round_trip, measured_s),
+            [round_trip.estimate_round_trip_s(echoes) for echoes in tries[node_and_peer_names]],
+            lambda measured_s: _is_round_trip_accepted(shaper, round_trip, measured_s),
         )
 
     while open_pairs:
         for _ in range(tries_per_round):
-            for pair, echoes in _send_echoes(links, node_addresses, open_pairs).items():
+            for pair, echoes in _measure_echo_round_trips(shaper, node_addresses, open_pairs).items():
                 tries[pair].append(echoes)
-        open_pairs, tries_per_round = set(filter(is_round_trip_inconclusive, open_pairs)), 2
+        open_pairs, tries_per_round = set(filter(needs_more_rtt_probes, open_pairs)), 2
         if open_pairs:
             sleep_between_tries(max(len(tries[pair]) for pair in open_pairs))
     return tries
 
 
-def _send_echoes(
-    links: TrialLinks, addresses: dict[str, str], node_pairs: set[PeerPair]
+def _measure_echo_round_trips(
+    shaper: LinkShaper, address_by_node: dict[str, str], node_pairs: set[PeerPair]
 ) -> dict[PeerPair, list[float]]:
     """Send several echo datagrams between each pair of nodes and return their round-trip times in virtual seconds.
 
@@ -137,14 +141,14 @@ def _send_echoes(
     """
     round_trips_s = {}
     for name in sorted({name for name, _ in node_pairs}):
-        peer_addresses = {peer: addresses[peer] for source, peer in sorted(node_pairs) if source == name}
-        reply = links.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES_PER_TRY, gap_s=ECHO_GAP_S)
+        peer_addresses = {peer: address_by_node[peer] for source, peer in sorted(node_pairs) if source == name}
+        reply = shaper.helpers[name].request("echoes", peers=peer_addresses, count=ECHOES_PER_TRY, gap_s=ECHO_GAP_S)
         for peer, wall_seconds in reply["round_trips_s"].items():
-            round_trips_s[name, peer] = [seconds / links.plan.dilation for seconds in wall_seconds]
+            round_trips_s[name, peer] = [seconds / shaper.plan.dilation for seconds in wall_seconds]
     return round_trips_s
 
 
-def _probe_rates(links: TrialLinks, node_addresses: dict[str, str]) -> None:
+def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
     """Measure and record link rates with floods, which are streams of UDP datagrams that fill a link.
 
     Floods through different nodes are sent at the same time, as many as the host can carry. A flood that fails is
@@ -153,37 +157,37 @@ def _probe_rates(links: TrialLinks, node_addresses: dict[str, str]) -> None:
     Raises:
         TrialFailed: a rate differs from the declared one by more than the plan allows.
     """
-    tolerance, planned = links.plan.fidelity.rate_error, plan_rate_probes(links.plan)
+    tolerance, planned = shaper.plan.fidelity.rate_error, plan_rate_probes(shaper.plan)
     for kind, name, reason in planned.skipped:
-        if link_name := _link_name_of_limit(links, kind, name):
+        if link_name := _find_rate_limit_link(shaper, kind, name):
             tested_property = name if kind == "pipe" else kind
-            unproven = links.records[link_name].unproven | {tested_property: reason}
-            links.edit_shaping_record(link_name, unproven=unproven)
-    for parallel_floods in group_concurrent_probes(planned.probes):
-        rates_bps = _send_rate_probes(links, node_addresses, parallel_floods)
+            unproven = shaper.records[link_name].unproven | {tested_property: reason}
+            shaper.update_link_record(link_name, unproven=unproven)
+    for parallel_floods in group_parallel_probes(planned.probes):
+        rates_bps = _send_rate_probes(shaper, node_addresses, parallel_floods)
         for flood, rate_bps in zip(parallel_floods, rates_bps, strict=True):
-            tries = _repeat_rate_probe(links, node_addresses, flood, rate_bps)
+            tries = _repeat_rate_probe(shaper, node_addresses, flood, rate_bps)
             if abs(median(tries) / flood.rate_bps - 1) > tolerance:
                 raise TrialFailed(
-                    f"{flood.name}: {flood.describe_rate_mismatch(median(tries), links.plan.dilation)}; "
+                    f"{flood.name}: {flood.describe_rate_mismatch(median(tries), shaper.plan.dilation)}; "
                     f"`fidelity.rate_error` allows {tolerance:.1%}; {BUSY_HOST_HINT}"
                 )
-            _record_probed_rates(links, flood, tries)
+            _record_probed_rates(shaper, flood, tries)
 
 
 def _repeat_rate_probe(
-    links: TrialLinks, node_addresses: dict[str, str], rate_probe: RateProbe, first_rate_bps: float
+    shaper: LinkShaper, node_addresses: dict[str, str], rate_probe: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
     """Repeat a flood (datagrams that fill a link) until its rate is conclusive; return its rates, wall-time bit/s."""
-    tolerance = links.plan.fidelity.rate_error
-    return measure_until_conclusive(
+    tolerance = shaper.plan.fidelity.rate_error
+    return repeat_until_conclusive(
         first_rate_bps,
-        measure_again=lambda: _send_rate_probes(links, node_addresses, (rate_probe,))[0],
-        accepts_value=lambda rate_bps: abs(rate_bps / rate_probe.rate_bps - 1) <= tolerance,
+        measure_again=lambda: _send_rate_probes(shaper, node_addresses, (rate_probe,))[0],
+        is_value_ok=lambda rate_bps: abs(rate_bps / rate_probe.rate_bps - 1) <= tolerance,
     )
 
 
-def _send_rate_probes(links: TrialLinks, node_addresses: dict[str, str], probes: Iterable[RateProbe]) -> list[float]:
+def _send_rate_probes(shaper: LinkShaper, node_addresses: dict[str, str], probes: Iterable[RateProbe]) -> list[float]:
     """Send floods (UDP datagrams that fill links) at the same time; return the received rate of each flood, in bit/s.
 
     Raises:
@@ -196,11 +200,11 @@ def _send_rate_probes(links: TrialLinks, node_addresses: dict[str, str], probes:
         since = start + FLOOD_WARM_UP_S + flood.delay_s
         until = since + flood.duration_s
         for source, targets in flood.targets_by_source().items():
-            rates_bps = {node_addresses[target]: flood.send_rate_bps for target in targets}
-            send_replies.append(links.helpers[source].submit("flood", targets=rates_bps, since=start, until=until))
+            rates_bps = {node_addresses[target]: flood.max_send_rate_per_flow_bps for target in targets}
+            send_replies.append(shaper.helpers[source].submit("flood", targets=rates_bps, since=start, until=until))
         count_replies.append(
             [
-                (links.helpers[target].submit("heard", since=since, until=until), sources)
+                (shaper.helpers[target].submit("heard", since=since, until=until), sources)
                 for target, sources in flood.sources_by_target().items()
             ]
         )
@@ -212,57 +216,59 @@ def _send_rate_probes(links: TrialLinks, node_addresses: dict[str, str], probes:
         )
         for replies_of_flood in count_replies
     ]
-    _wait_for_replies(send_replies)
+    _await_helper_replies(send_replies)
     return arrived_bps
 
 
-def _record_probed_rates(links: TrialLinks, rate_probe: RateProbe, rates_bps: Sequence[float]) -> None:
+def _record_probed_rates(shaper: LinkShaper, rate_probe: RateProbe, rates_bps: Sequence[float]) -> None:
     """Store all measured rates of a flood (datagrams that fill links) in the records of the links that it tests."""
-    dilation = links.plan.dilation
-    measurement = LinkMeasurement(
+    dilation = shaper.plan.dilation
+    measurement = MeasuredLinkValue(
         declared=rate_probe.rate_bps * dilation,
         achieved=median(rates_bps) * dilation,
         tries=tuple(round(rate_bps * dilation) for rate_bps in rates_bps),
     )
     for kind, name in rate_probe.limits:
-        if link_name := _link_name_of_limit(links, kind, name):
-            record = links.records[link_name]
+        if link_name := _find_rate_limit_link(shaper, kind, name):
+            record = shaper.records[link_name]
             if kind == "pipe":
                 limits_bps = record.achieved_pipes_bps | {name: measurement.achieved}
                 flooded = record.flooded | {name: measurement}
-                links.edit_shaping_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
+                shaper.update_link_record(link_name, achieved_pipes_bps=limits_bps, flooded=flooded)
             else:
                 flooded = record.flooded | {kind: measurement}
-                links.edit_shaping_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
+                shaper.update_link_record(link_name, flooded=flooded, **{f"achieved_{kind}_bps": measurement.achieved})
 
 
-def _link_name_of_limit(links: TrialLinks, rate_limit_kind: str, limit_name: str) -> str | None:
+def _find_rate_limit_link(shaper: LinkShaper, rate_limit_kind: str, rate_limit_name: str) -> str | None:
     """Return the name of the link whose record stores the measured value of a rate limit; None if none enforces it."""
-    return links.link_enforcing_rate_limit(limit_name) if rate_limit_kind == "pipe" else limit_name
+    return shaper.link_enforcing_rate_limit(rate_limit_name) if rate_limit_kind == "pipe" else rate_limit_name
 
 
-def _probe_training_message_time(links: TrialLinks, node_addresses: dict[str, str]) -> None:
+def _measure_message_time(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
     """Measure and record the time of one message of the workload's size, on a TCP stream of its own.
 
     Raises:
         TrialFailed: the message was much faster than the link's rate allows.
     """
-    message = plan_message_time_probe(links.plan)
+    message = plan_message_time_probe(shaper.plan)
     if message is None:
         return
-    plan, helper, address = links.plan, links.helpers[message.source], node_addresses[message.target]
+    plan, helper, address = shaper.plan, shaper.helpers[message.source], node_addresses[message.target]
     declared_s = message.expected_s / plan.dilation
     tolerance_s = plan.fidelity.message_time_tolerance_s(declared_s, plan.dilation)
 
-    def measure_message_s() -> float:
+    def measure_message_transfer_s() -> float:
         return float(helper.request("message", address=address, size=message.size_bytes)["seconds"]) / plan.dilation
 
-    tries = measure_until_conclusive(
-        measure_message_s(), measure_message_s, lambda message_s: abs(message_s - declared_s) <= tolerance_s
+    tries = repeat_until_conclusive(
+        measure_message_transfer_s(),
+        measure_message_transfer_s,
+        lambda message_s: abs(message_s - declared_s) <= tolerance_s,
     )
     rounded_tries = tuple(round(message_s, 7) for message_s in tries)
-    measurement = LinkMeasurement(declared=declared_s, achieved=median(tries), tries=rounded_tries)
-    links.edit_shaping_record(message.source, message_s={message.target: measurement})
+    measurement = MeasuredLinkValue(declared=declared_s, achieved=median(tries), tries=rounded_tries)
+    shaper.update_link_record(message.source, message_s={message.target: measurement})
     if measurement.achieved < UNSHAPED_TIME_RATIO * declared_s:
         raise TrialFailed(
             f"{message.source} to {message.target}: a message of {message.size_bytes} bytes took "
@@ -271,7 +277,7 @@ def _probe_training_message_time(links: TrialLinks, node_addresses: dict[str, st
         )
 
 
-def _wait_for_replies(replies: Iterable[Future[Any]]) -> None:
+def _await_helper_replies(reply_futures: Iterable[Future[Any]]) -> None:
     """Wait for the replies of all requests; if an iterator sends the requests, all are sent before the first wait."""
-    for reply in list(replies):
+    for reply in list(reply_futures):
         reply.result(REPLY_TIMEOUT_S)

@@ -11,10 +11,10 @@ REST_PER_TRY_S = 1.0  # pause before the next two tries, per try so far: the hos
 AcceptsValue = Callable[[float], bool]
 
 
-def is_conclusive(measured_values: Sequence[float], accepts_value: AcceptsValue) -> bool:
+def is_conclusive(measured_values: Sequence[float], is_value_ok: AcceptsValue) -> bool:
     """Return whether to stop measuring: the median is accepted, or further tries can't make it acceptable."""
-    rejected = sum(not accepts_value(value) for value in measured_values)
-    return accepts_value(median(measured_values)) or rejected > MAX_TRIES // 2 or len(measured_values) >= MAX_TRIES
+    rejected = sum(not is_value_ok(value) for value in measured_values)
+    return is_value_ok(median(measured_values)) or rejected > MAX_TRIES // 2 or len(measured_values) >= MAX_TRIES
 
 
 def sleep_between_tries(try_count: int) -> None:
@@ -22,12 +22,12 @@ def sleep_between_tries(try_count: int) -> None:
     time.sleep(REST_PER_TRY_S * try_count)
 
 
-def measure_until_conclusive(
-    first_value: float, measure_again: Callable[[], float], accepts_value: AcceptsValue
+def repeat_until_conclusive(
+    first_value: float, measure_again: Callable[[], float], is_value_ok: AcceptsValue
 ) -> tuple[float, ...]:
     """Repeat a measurement until it is conclusive, and return all values, of which there is an odd number."""
     tries = [first_value]
-    while not is_conclusive(tries, accepts_value):
+    while not is_conclusive(tries, is_value_ok):
         sleep_between_tries(len(tries))
         tries += (measure_again(), measure_again())
     return tuple(tries)

@@ -13,14 +13,14 @@ from typing import Any
 from docker.errors import DockerException
 from docker.models.containers import Container
 
-from services.plan.trial_outcome import CpuThrottling
+from services.plan.trial_outcome import CpuThrottleCounts
 
 _CGROUP_MOUNT = Path("/sys/fs/cgroup")
 # Folders of a container's control group, version 1 and 2, with the cgroup drivers `cgroupfs` and `systemd`.
 _CGROUP_FOLDERS = ("cpu/docker/{}", "cpu/system.slice/docker-{}.scope", "docker/{}", "system.slice/docker-{}.scope")
 
 
-def read_cpu_throttling(container: Container) -> CpuThrottling | None:
+def read_cpu_throttling(container: Container) -> CpuThrottleCounts | None:
     """Return the throttling counters of a container since its start; None if they can't be read."""
     container_id = str(container.id)
     for folder in _CGROUP_FOLDERS:
@@ -32,7 +32,7 @@ def read_cpu_throttling(container: Container) -> CpuThrottling | None:
     return None
 
 
-def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
+def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottleCounts:
     """Parse the counters of CPU throttling in the content of a control group's file `cpu.stat`.
 
     The throttled time is `throttled_time` in nanoseconds in version 1, `throttled_usec` in microseconds in version 2.
@@ -40,14 +40,14 @@ def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottling:
     lines = (line.partition(" ") for line in cpu_stat_text.splitlines())
     stat = {key: int(value) for key, _, value in lines}
     nanoseconds = stat.get("throttled_time", 1000 * stat.get("throttled_usec", 0))
-    return CpuThrottling(
+    return CpuThrottleCounts(
         periods=stat.get("nr_periods", 0), throttled_periods=stat.get("nr_throttled", 0), throttled_s=nanoseconds / 1e9
     )
 
 
-def _throttling_from_docker_stats(throttling_data: Mapping[str, Any]) -> CpuThrottling:
+def _throttling_from_docker_stats(throttling_data: Mapping[str, Any]) -> CpuThrottleCounts:
     """Convert throttling statistics of Docker's API, where times are in nanoseconds, to throttling counters."""
-    return CpuThrottling(
+    return CpuThrottleCounts(
         periods=throttling_data["periods"],
         throttled_periods=throttling_data["throttled_periods"],
         throttled_s=throttling_data["throttled_time"] / 1e9,

@@ -32,8 +32,8 @@ class AccessLink(AccessLinkSettings):
     """Link between one node and the network: rates, delay, jitter, packet loss and buffer size."""
 
     @model_validator(mode="after")
-    def _reject_conflicting_keys(self) -> Self:
-        raise_conflicts(self.key_conflicts())
+    def _reject_link_conflicts(self) -> Self:
+        raise_conflicts(self.find_field_conflicts())
         return self
 
     @property
@@ -46,7 +46,7 @@ class AccessLink(AccessLinkSettings):
         }
         return self.model_copy(update={"link": None, **values})
 
-    def key_conflicts(self) -> Iterator[KeyConflict]:
+    def find_field_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for each contradiction between the keys of this access link."""
         access_link = self.with_link_profile_values
         if access_link.jitter and not access_link.delay:

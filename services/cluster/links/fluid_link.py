@@ -22,9 +22,9 @@ from services.cluster.links.ethernet import FRAME_BYTES, PAYLOAD_BYTES
 PAYLOAD_SHARE = PAYLOAD_BYTES / FRAME_BYTES  # a shaped rate counts whole Ethernet frames, as tc does
 
 
-def goodput_bytes_per_s(rate_bps: float | None) -> float:
-    """Return the payload bytes per second that a link of `rate_bps` bit/s carries; infinite for an unshaped link."""
-    return inf if rate_bps is None else rate_bps * PAYLOAD_SHARE / 8
+def to_goodput_bytes_per_s(link_rate_bps: float | None) -> float:
+    """Return the payload bytes per second that a link of `link_rate_bps` bit/s carries; infinite if unshaped."""
+    return inf if link_rate_bps is None else link_rate_bps * PAYLOAD_SHARE / 8
 
 
 # A rate limiter passes messages one after the other. Streams of short messages share it as TCP flows would. A vector of
@@ -35,14 +35,16 @@ MIN_FLUID_MESSAGE_BYTES, MAX_FLUID_MESSAGE_BYTES = 16 << 10, 64 << 10
 MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than the minimum
 
 
-def vector_message_bytes(vector_bytes: int) -> int:
+def choose_message_bytes(vector_bytes: int) -> int:
     """Return the size in bytes of the messages of a vector if the fluid model, not the kernel, limits link rates."""
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
-def last_message_bytes(range_bytes: float, vector_bytes: int) -> float:
+def compute_last_message_bytes(vector_range_bytes: float, vector_bytes: int) -> float:
     """Return the size in bytes of the last message of a vector range; it may be smaller than the other messages."""
-    return range_bytes % vector_message_bytes(vector_bytes) or min(range_bytes, vector_message_bytes(vector_bytes))
+    return vector_range_bytes % choose_message_bytes(vector_bytes) or min(
+        vector_range_bytes, choose_message_bytes(vector_bytes)
+    )
 
 
 class FirstLastByteTimes(NamedTuple):
@@ -61,7 +63,7 @@ class AtomicFloat(ABC):
 
 
 @dataclass(slots=True)
-class LocalAtomicFloat(AtomicFloat):
+class InProcessAtomicFloat(AtomicFloat):
     """An atomic number in the memory of a single process."""
 
     value: float = 0.0
@@ -118,17 +120,19 @@ class RateLimiter:
     """A link in one direction: its rate, and the virtual time until which earlier messages occupy it."""
 
     bytes_per_s: float  # of payload
-    free_at_number: AtomicFloat = field(default_factory=LocalAtomicFloat)  # virtual seconds
+    free_at_number: AtomicFloat = field(default_factory=InProcessAtomicFloat)  # virtual seconds
 
-    def pass_message(self, arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
+    def pass_and_time_message(self, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
         """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
 
         The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
         longer: a message that arrives slowly leaves room for other messages.
         """
         occupied_s = size_bytes / self.bytes_per_s
-        before, free_at = self.free_at_number.update(lambda free_at: max(arrival_times.begin_s, free_at) + occupied_s)
-        return FirstLastByteTimes(max(arrival_times.begin_s, before), max(arrival_times.end_s, free_at))
+        before, free_at = self.free_at_number.update(
+            lambda free_at: max(byte_arrival_times.begin_s, free_at) + occupied_s
+        )
+        return FirstLastByteTimes(max(byte_arrival_times.begin_s, before), max(byte_arrival_times.end_s, free_at))
 
     @property
     def next_free_time_s(self) -> float:

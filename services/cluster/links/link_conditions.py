@@ -11,7 +11,7 @@ Direction: TypeAlias = Literal["uplink", "downlink"]
 
 
 @dataclass
-class LinkEventState:
+class ActiveLinkEvents:
     """Link events (changes of rate or delay, partitions) that are active at this moment, as known to one node.
 
     Where two active events change the same rate, the one that began last counts.

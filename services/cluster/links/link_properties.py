@@ -30,7 +30,7 @@ class LinkProperties(FrozenRecord):
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})
 
-    def key_conflicts(self) -> Iterator[KeyConflict]:
+    def find_field_conflicts(self) -> Iterator[KeyConflict]:
         """Yield a conflict for jitter without a delay, and for a link without any effect."""
         resolved = self.with_distance_delay
         if resolved.jitter and not resolved.delay:

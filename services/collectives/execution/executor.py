@@ -9,14 +9,14 @@ from itertools import count
 
 from services.collectives.base import TransferSchedule
 from services.collectives.execution.payload_codec import UNCOMPRESSED, PayloadCodec, create_payload_codec
-from services.collectives.execution.rank_schedule import RankOperation, build_rank_schedule
+from services.collectives.execution.rank_schedule import RankSendOrReceive, build_rank_schedule
 from services.compressors import Compressor
 from services.runtime.transport import (
     Buffer,
     Message,
     MessageKind,
     MessageTag,
-    PendingOperation,
+    PendingMessage,
     ReceiveOutcome,
     SendFuture,
     Transport,
@@ -54,12 +54,12 @@ async def all_reduce(
     max_message_entries = max(1, piece_bytes // vector.itemsize)
     rank_schedule = build_rank_schedule(schedule, rank, vector.size, max_message_entries, vector.itemsize)
     payloads = create_payload_codec(compressor, vector, rank_schedule.pieces)
-    send_lock = _PrioritySendLock() if schedule.sends_partial_sums_first else None
+    send_lock = _PartialSumsFirstSendLock() if schedule.sends_partial_sums_first else None
     await _RankScheduleExecution(transport, node_names, step, rank_schedule.operations, payloads, send_lock).run()
-    payloads.apply_rounding_to_sums()
+    payloads.round_sums_like_receiver()
 
 
-class _PrioritySendLock:
+class _PartialSumsFirstSendLock:
     """Lock that lets one operation send at a time. Partial sums go first, since totals depend on partial sums."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _PrioritySendLock:
         self._queue: list[tuple[bool, int, int, int]] = []
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
-    def try_acquire(self, operation_index: int, operation: RankOperation) -> bool:
+    def try_acquire(self, operation_index: int, operation: RankSendOrReceive) -> bool:
         """Return whether `operation` holds the lock; if not, the operation waits until `release` returns its index."""
         if self._owner is None:
             self._owner = operation_index
@@ -97,9 +97,9 @@ class _RankScheduleExecution:
         transport: Transport,
         node_names: Sequence[str],
         step: int,
-        operations: Sequence[RankOperation],
+        operations: Sequence[RankSendOrReceive],
         payloads: PayloadCodec,
-        send_lock: _PrioritySendLock | None,
+        send_lock: _PartialSumsFirstSendLock | None,
     ) -> None:
         self._transport = transport
         self._node_names = node_names
@@ -110,7 +110,7 @@ class _RankScheduleExecution:
         self._open_prerequisites = [len(operation.prerequisites) for operation in operations]
         self._unfinished_count = len(operations)
         self._ready = deque(index for index, operation in enumerate(operations) if not operation.prerequisites)
-        self._pending: dict[int, PendingOperation] = {}  # index of an operation -> its send or receive under way
+        self._pending: dict[int, PendingMessage] = {}  # index of an operation -> its send or receive under way
         self._is_starting = False
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class _RankScheduleExecution:
         elif self._send_lock is None or self._send_lock.try_acquire(operation_index, operation):
             self._start_send(operation_index, operation)
 
-    def _start_send(self, operation_index: int, operation: RankOperation) -> None:
+    def _start_send(self, operation_index: int, operation: RankSendOrReceive) -> None:
         data = b"" if operation.kind == "token" else self._payloads.encode_payload(operation)
         message = Message(self._message_tag(operation), data)
         sending = self._transport.start_send(self._node_names[operation.peer_rank], message)
@@ -187,8 +187,8 @@ class _RankScheduleExecution:
             self._ready.appendleft(next_owner)
         self._complete_operation(operation_index)
 
-    def _start_receive(self, operation_index: int, operation: RankOperation) -> None:
-        buffer = None if operation.kind == "token" else self._payloads.receive_buffer(operation)
+    def _start_receive(self, operation_index: int, operation: RankSendOrReceive) -> None:
+        buffer = None if operation.kind == "token" else self._payloads.find_direct_receive_buffer(operation)
         on_done = partial(self._on_receive_done, operation_index, buffer)
         source = self._node_names[operation.peer_rank]
         receiving = self._transport.start_receive(source, self._message_tag(operation), on_done, buffer)
@@ -208,10 +208,10 @@ class _RankScheduleExecution:
         self._complete_operation(operation_index)
         return self._start_ready_operations()
 
-    def _apply_payload(self, operation: RankOperation, receive_buffer: Buffer | None, payload: Buffer) -> None:
+    def _apply_payload(self, operation: RankSendOrReceive, receive_buffer: Buffer | None, payload: Buffer) -> None:
         """Add or copy a received payload into the vector, unless the transport has written it there already."""
         if operation.kind != "token" and payload is not receive_buffer:
-            self._payloads.apply_received_payload(operation, payload)
+            self._payloads.apply_payload_to_vector(operation, payload)
 
     def _complete_operation(self, operation_index: int) -> None:
         """Mark a send or receive as complete; operations that waited only for it become ready."""
@@ -227,5 +227,5 @@ class _RankScheduleExecution:
         if not self._result.done():
             self._result.set_exception(error)
 
-    def _message_tag(self, operation: RankOperation) -> MessageTag:
+    def _message_tag(self, operation: RankSendOrReceive) -> MessageTag:
         return MessageTag(self._step, STAGE_BY_KIND[operation.kind], operation.first_chunk, operation.message_number)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from services.collectives.execution.rank_schedule import RankOperation
+from services.collectives.execution.rank_schedule import RankSendOrReceive
 from services.compressors import Compressor, IdentityCompressor, bytes_to_vector, payload_to_bytes
 from services.learning.layout import VectorRange
 from services.runtime.transport import Buffer
@@ -18,59 +18,63 @@ class PayloadCodec(ABC):
     """Conversion between a vector and the payloads of one rank's messages. Empty messages need no codec."""
 
     @abstractmethod
-    def encode_payload(self, operation: RankOperation) -> Buffer:
+    def encode_payload(self, send_operation: RankSendOrReceive) -> Buffer:
         """Return the payload of a send operation; it may share memory with the vector."""
 
     @abstractmethod
-    def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
+    def apply_payload_to_vector(self, receive_operation: RankSendOrReceive, received_payload: Buffer) -> None:
         """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
-    def receive_buffer(self, operation: RankOperation) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
+    def find_direct_receive_buffer(self, receive_operation: RankSendOrReceive) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
         """Return the part of the vector into which the transport may write a received payload directly, or None.
 
-        `apply_received_payload` is called only for payloads that the transport has not written there.
+        `apply_payload_to_vector` is called only for payloads that the transport has not written there.
         """
         return None
 
-    def apply_rounding_to_sums(self) -> None:  # noqa: B027 - without rounding there is nothing to do
+    def round_sums_like_receiver(self) -> None:  # noqa: B027 - without rounding there is nothing to do
         """Replace each sum in the vector by the value that receivers decode; called after all sends and receives."""
 
 
-def create_payload_codec(compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> PayloadCodec:
-    """Return a codec for `vector`, shape (n,) in host memory, in the number format of `compressor`."""
+def create_payload_codec(
+    compressor: Compressor, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]
+) -> PayloadCodec:
+    """Return a codec for `payload_vector`, shape (n,) in host memory, in the number format of `compressor`."""
     if compressor == UNCOMPRESSED:
-        return UncompressedPayloadCodec(vector, pieces)
-    return CompressedPayloadCodec(compressor, vector, pieces)
+        return UncompressedPayloadCodec(payload_vector, piece_ranges)
+    return CompressedPayloadCodec(compressor, payload_vector, piece_ranges)
 
 
 class UncompressedPayloadCodec(PayloadCodec):
     """Codec that sends the entries of the vector unchanged."""
 
-    def __init__(self, vector: HostArray, pieces: Sequence[VectorRange]) -> None:
-        self._vector = vector
-        self._pieces = pieces
+    def __init__(self, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]) -> None:
+        self._vector = payload_vector
+        self._pieces = piece_ranges
         self._totals_to_forward: dict[range, Buffer] = {}  # pieces -> payload of their total, until it is forwarded
 
-    def encode_payload(self, operation: RankOperation) -> Buffer:
-        received_total = self._totals_to_forward.pop(operation.piece_numbers, None)
-        return received_total or self._vector_entries(operation).data.cast("B")
+    def encode_payload(self, send_operation: RankSendOrReceive) -> Buffer:
+        received_total = self._totals_to_forward.pop(send_operation.piece_numbers, None)
+        return received_total or self._view_message_entries(send_operation).data.cast("B")
 
-    def receive_buffer(self, operation: RankOperation) -> memoryview | None:
-        return self._vector_entries(operation).data.cast("B") if operation.kind == "copy" else None
+    def find_direct_receive_buffer(self, receive_operation: RankSendOrReceive) -> memoryview | None:
+        return (
+            self._view_message_entries(receive_operation).data.cast("B") if receive_operation.kind == "copy" else None
+        )
 
-    def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
-        entries = self._vector_entries(operation)
-        received = np.frombuffer(payload, entries.dtype)
-        if operation.kind == "reduce":
+    def apply_payload_to_vector(self, receive_operation: RankSendOrReceive, received_payload: Buffer) -> None:
+        entries = self._view_message_entries(receive_operation)
+        received = np.frombuffer(received_payload, entries.dtype)
+        if receive_operation.kind == "reduce":
             np.add(received, entries, out=entries)
             return
         entries[:] = received
-        if operation.is_forwarded:
-            self._totals_to_forward[operation.piece_numbers] = payload
+        if receive_operation.is_forwarded:
+            self._totals_to_forward[receive_operation.piece_numbers] = received_payload
 
-    def _vector_entries(self, operation: RankOperation) -> HostArray:
+    def _view_message_entries(self, rank_operation: RankSendOrReceive) -> HostArray:
         """Return the entries of one message as a view of the vector; the pieces of a message are contiguous."""
-        first, last = self._pieces[operation.piece_numbers[0]], self._pieces[operation.piece_numbers[-1]]
+        first, last = self._pieces[rank_operation.piece_numbers[0]], self._pieces[rank_operation.piece_numbers[-1]]
         return self._vector[first.start : last.stop]
 
 
@@ -81,31 +85,31 @@ class CompressedPayloadCodec(PayloadCodec):
     ranks end with the same bits.
     """
 
-    def __init__(self, compressor: Compressor, vector: HostArray, pieces: Sequence[VectorRange]) -> None:
+    def __init__(self, compressor: Compressor, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]) -> None:
         self._compressor = compressor
-        self._vector = vector
-        self._pieces = pieces
+        self._vector = payload_vector
+        self._pieces = piece_ranges
         self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
-    def encode_payload(self, operation: RankOperation) -> Buffer:
+    def encode_payload(self, send_operation: RankSendOrReceive) -> Buffer:
         """Return the compressed payload of a send operation; the total of each piece is compressed once only."""
-        encode_piece = self._encode_vector_piece if operation.kind == "reduce" else self._encode_reduced_piece
-        data = [encode_piece(piece_number) for piece_number in operation.piece_numbers]
+        encode_piece = self._encode_vector_piece if send_operation.kind == "reduce" else self._encode_reduced_piece
+        data = [encode_piece(piece_number) for piece_number in send_operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)
 
-    def apply_received_payload(self, operation: RankOperation, payload: Buffer) -> None:
-        unread = memoryview(payload).cast("B")
-        for piece_number in operation.piece_numbers:
+    def apply_payload_to_vector(self, receive_operation: RankSendOrReceive, received_payload: Buffer) -> None:
+        unread = memoryview(received_payload).cast("B")
+        for piece_number in receive_operation.piece_numbers:
             piece = self._pieces[piece_number].view(self._vector)
             piece_bytes = self._compressor.compressed_size_bytes(piece.size, piece.dtype.name)
             received, unread = unread[:piece_bytes], unread[piece_bytes:]
-            if operation.kind == "reduce":
-                np.add(self._decode_piece(received, piece), piece, out=piece)
+            if receive_operation.kind == "reduce":
+                np.add(self._decode_payload_of_piece(received, piece), piece, out=piece)
             else:
-                piece[:] = self._decode_piece(received, piece)
+                piece[:] = self._decode_payload_of_piece(received, piece)
                 self._encoded_totals[piece_number] = received
 
-    def apply_rounding_to_sums(self) -> None:
+    def round_sums_like_receiver(self) -> None:
         """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
         for piece_number in range(len(self._pieces)):
             self._encode_reduced_piece(piece_number)
@@ -120,8 +124,10 @@ class CompressedPayloadCodec(PayloadCodec):
         piece = self._pieces[piece_number].view(self._vector)
         payload, _ = self._compressor.compress(piece, None)
         data = payload_to_bytes(payload).data
-        piece[:] = self._decode_piece(data, piece)
+        piece[:] = self._decode_payload_of_piece(data, piece)
         return data
 
-    def _decode_piece(self, payload: Buffer, piece: HostArray) -> HostArray:
-        return bytes_to_vector(self._compressor, np.frombuffer(payload, np.uint8), piece.size, piece.dtype.name)
+    def _decode_payload_of_piece(self, payload: Buffer, vector_piece: HostArray) -> HostArray:
+        return bytes_to_vector(
+            self._compressor, np.frombuffer(payload, np.uint8), vector_piece.size, vector_piece.dtype.name
+        )

@@ -10,7 +10,7 @@ from services.collectives.base import Transfer, TransferKind, TransferSchedule
 from services.learning.layout import VectorRange
 
 
-class RankOperation(NamedTuple):
+class RankSendOrReceive(NamedTuple):
     """Send or receive of one message by one rank. Fields refer to other operations of the rank by their index."""
 
     is_send: bool
@@ -28,7 +28,7 @@ class RankSchedule(NamedTuple):
     """Pieces into which the vector is cut, and the sends and receives of one rank in order."""
 
     pieces: tuple[VectorRange, ...]
-    operations: tuple[RankOperation, ...]
+    operations: tuple[RankSendOrReceive, ...]
 
 
 @lru_cache(maxsize=256)  # every step uses the same schedule; a simulation has many ranks in one process
@@ -45,13 +45,13 @@ def build_rank_schedule(
         entry_bytes: bytes of an entry.
     """
     pieces_by_chunk = [_cut_into_pieces(chunk, max_message_entries) for chunk in schedule.chunk_ranges(entry_count)]
-    builder = _SendRecvBuilder(rank, pieces_by_chunk, max_message_entries, awaits_transfers=not schedule.is_pipelined)
+    builder = _RankOpsBuilder(rank, pieces_by_chunk, max_message_entries, awaits_transfers=not schedule.is_pipelined)
     for transfers in schedule.rounds:
-        builder.add_sends(transfer for transfer in transfers if transfer.source == rank)
+        builder.add_sends_of_round(transfer for transfer in transfers if transfer.source == rank)
         builder.add_receives(transfer for transfer in transfers if transfer.target == rank)
     window_pieces = schedule.max_pieces_in_flight(max_message_entries * entry_bytes)
     operations = _limit_send_window(builder.operations, window_pieces) if window_pieces else builder.operations
-    return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _link_dependents(operations))
+    return RankSchedule(tuple(piece for pieces in pieces_by_chunk for piece in pieces), _derive_dependents(operations))
 
 
 def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
@@ -60,7 +60,7 @@ def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[Vector
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 
-def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) -> list[RankOperation]:
+def _limit_send_window(operations: Sequence[RankSendOrReceive], window_pieces: int) -> list[RankSendOrReceive]:
     """Return the operations, changed to send partial sums at most `window_pieces` messages ahead of received totals.
 
     The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
@@ -71,7 +71,7 @@ def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) 
         if operation.kind == "copy" and not operation.is_send
     }
 
-    def prerequisite_receives(operation: RankOperation) -> set[int]:
+    def prerequisite_receives(operation: RankSendOrReceive) -> set[int]:
         if operation.kind != "reduce" or not operation.is_send:
             return set()
         awaited = (operation.peer_rank, operation.first_chunk, operation.message_number - window_pieces)
@@ -83,7 +83,7 @@ def _limit_send_window(operations: Sequence[RankOperation], window_pieces: int) 
     ]
 
 
-def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation, ...]:
+def _derive_dependents(operations: Sequence[RankSendOrReceive]) -> tuple[RankSendOrReceive, ...]:
     """Return the operations with their fields `dependents` and `is_forwarded` derived from all prerequisites."""
     dependents: defaultdict[int, list[int]] = defaultdict(list)
     for index, operation in enumerate(operations):
@@ -99,7 +99,7 @@ def _link_dependents(operations: Sequence[RankOperation]) -> tuple[RankOperation
     )
 
 
-class _SendRecvBuilder:
+class _RankOpsBuilder:
     """Builder of one rank's operations, round by round."""
 
     def __init__(
@@ -110,7 +110,7 @@ class _SendRecvBuilder:
         With `awaits_transfers`, a send waits until all pieces of the transfers that it depends on have been
         received, and until this rank has sent everything of earlier rounds.
         """
-        self.operations: list[RankOperation] = []
+        self.operations: list[RankSendOrReceive] = []
         self._rank = rank
         self._awaits_transfers = awaits_transfers
         self._max_entries = max_entries
@@ -120,10 +120,10 @@ class _SendRecvBuilder:
         self._sends_since_receive: defaultdict[int, set[int]] = defaultdict(set)  # piece -> sends since that operation
         self._previous_round: set[int] = set()  # sends of the last round that had any, and tokens received since
 
-    def add_sends(self, transfers: Iterable[Transfer]) -> None:
+    def add_sends_of_round(self, sends_of_round: Iterable[Transfer]) -> None:
         """Add all sends of one round. Sends of one round do not wait for each other."""
         earlier = self._previous_round if self._awaits_transfers else set()
-        sends = {index for transfer in transfers for index in self._add_send(transfer, earlier)}
+        sends = {index for transfer in sends_of_round for index in self._add_send(transfer, earlier)}
         self._previous_round = sends or self._previous_round
 
     def add_receives(self, transfers: Iterable[Transfer]) -> None:
@@ -131,13 +131,13 @@ class _SendRecvBuilder:
         for transfer in transfers:
             self._add_receive(transfer)
 
-    def _add_send(self, transfer: Transfer, prerequisites: set[int]) -> Iterable[int]:
+    def _add_send(self, transfer: Transfer, prerequisite_operations: set[int]) -> Iterable[int]:
         """Add one send per message of a transfer, and yield the index of each send."""
         if transfer.kind == "token":
-            prerequisites = prerequisites | set(self._last_receive_by_piece.values())
-        for number, pieces in enumerate(self._piece_numbers_by_message(transfer)):
+            prerequisite_operations = prerequisite_operations | set(self._last_receive_by_piece.values())
+        for number, pieces in enumerate(self._split_into_messages(transfer)):
             receives = self._last_receives_of(self._pieces_awaited_by_message(transfer, pieces))
-            index = self._append_message(transfer, number, pieces, prerequisites | receives)
+            index = self._append_send_recv(transfer, number, pieces, prerequisite_operations | receives)
             for piece in pieces:
                 self._sends_since_receive[piece].add(index)
             yield index
@@ -145,20 +145,24 @@ class _SendRecvBuilder:
     def _add_receive(self, transfer: Transfer) -> None:
         """Add one receive per message of a transfer; the transfer is complete when its last message has arrived."""
         previous: set[int] = set()
-        for number, pieces in enumerate(self._piece_numbers_by_message(transfer)):
+        for number, pieces in enumerate(self._split_into_messages(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}
-            index = self._append_message(transfer, number, pieces, previous | sends | self._last_receives_of(pieces))
+            index = self._append_send_recv(transfer, number, pieces, previous | sends | self._last_receives_of(pieces))
             previous = {index} if self._awaits_transfers else set()
             if transfer.kind == "token":
                 self._previous_round.add(index)
             self._last_receive_by_piece.update(dict.fromkeys(self._pieces_awaited_by_message(transfer, pieces), index))
 
-    def _append_message(self, transfer: Transfer, number: int, pieces: range, prerequisites: set[int]) -> int:
+    def _append_send_recv(
+        self, transfer: Transfer, message_number: int, piece_numbers: range, prerequisite_operations: set[int]
+    ) -> int:
         """Append the send or receive of one message, and return the index of this operation."""
         is_send = transfer.source == self._rank
         peer = transfer.target if is_send else transfer.source
-        needs = tuple(sorted(prerequisites))
-        self.operations.append(RankOperation(is_send, peer, transfer.kind, transfer.first_chunk, number, pieces, needs))
+        needs = tuple(sorted(prerequisite_operations))
+        self.operations.append(
+            RankSendOrReceive(is_send, peer, transfer.kind, transfer.first_chunk, message_number, piece_numbers, needs)
+        )
         return len(self.operations) - 1
 
     def _last_receives_of(self, piece_numbers: range) -> set[int]:
@@ -172,7 +176,7 @@ class _SendRecvBuilder:
     def _piece_numbers_of_transfer(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
-    def _piece_numbers_by_message(self, transfer: Transfer) -> list[range]:
+    def _split_into_messages(self, transfer: Transfer) -> list[range]:
         """Return the pieces in each message of a transfer: as many as fit; an empty message stands for all pieces."""
         pieces = self._piece_numbers_of_transfer(transfer)
         if transfer.kind == "token":

@@ -37,7 +37,7 @@ def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signa
     return 2 / fan_in
 
 
-class LayerBackwardPass(NamedTuple):
+class LayerGradientFunctions(NamedTuple):
     """Backward pass of a layer: two functions of dy, the gradient of the layer's output.
 
     The functions are separate because the gradient of the first layer's input is never needed.
@@ -59,7 +59,7 @@ class Layer(ABC):
         """Return initial values of the layer's arrays."""
 
     @abstractmethod
-    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
+    def forward(self, parameter_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerGradientFunctions]:
         """Return the layer's output for the input `x`, and the backward pass."""
 
 
@@ -78,9 +78,9 @@ class Dense(Layer):
         weight = rng.standard_normal((self.inputs, self.outputs))
         return weight * np.sqrt(self.variance(self.inputs, self.outputs)), np.zeros(self.outputs)
 
-    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
-        w, b = layer_arrays
-        return x @ w + b, LayerBackwardPass(lambda dy: dy @ w.T, lambda dy: (x.T @ dy, dy.sum(axis=0)))
+    def forward(self, parameter_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerGradientFunctions]:
+        w, b = parameter_arrays
+        return x @ w + b, LayerGradientFunctions(lambda dy: dy @ w.T, lambda dy: (x.T @ dy, dy.sum(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -106,20 +106,20 @@ class Conv2d(Layer):
         weight = rng.standard_normal(self.parameter_shapes()["weight"])
         return weight * np.sqrt(self.variance(self.channels * area, self.outputs * area)), np.zeros(self.outputs)
 
-    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:
-        w, bias = layer_arrays
+    def forward(self, parameter_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerGradientFunctions]:
+        w, bias = parameter_arrays
         weight_rows, patch_columns = w.reshape(self.outputs, -1), extract_patches(x, self.kernel)
 
-        def input_grad(output_grad: Array) -> Array:
-            return sum_patches(weight_rows.T @ output_grad.reshape(self.outputs, -1), x.shape, self.kernel)
+        def compute_conv_input_grad(conv_output_grad: Array) -> Array:
+            return sum_patches(weight_rows.T @ conv_output_grad.reshape(self.outputs, -1), x.shape, self.kernel)
 
-        def parameter_grads(output_grad: Array) -> tuple[Array, ...]:
-            output_grad = output_grad.reshape(self.outputs, -1)
-            return (output_grad @ patch_columns.T).reshape(w.shape), output_grad.sum(axis=1)
+        def compute_conv_param_grads(conv_output_grad: Array) -> tuple[Array, ...]:
+            conv_output_grad = conv_output_grad.reshape(self.outputs, -1)
+            return (conv_output_grad @ patch_columns.T).reshape(w.shape), conv_output_grad.sum(axis=1)
 
         y = weight_rows @ patch_columns + bias[:, None]
         output_shape = (self.outputs, self._output_side, self._output_side, x.shape[-1])
-        return y.reshape(output_shape), LayerBackwardPass(input_grad, parameter_grads)
+        return y.reshape(output_shape), LayerGradientFunctions(compute_conv_input_grad, compute_conv_param_grads)
 
     @property
     def _output_side(self) -> int:
@@ -136,9 +136,9 @@ class ParameterFreeLayer(Layer):
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:  # noqa: ARG002 - it has no arrays
         return ()
 
-    def forward(self, layer_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerBackwardPass]:  # noqa: ARG002 - see above
+    def forward(self, parameter_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerGradientFunctions]:  # noqa: ARG002 - see above
         y, input_grad = self.forward_with_grad_function(x)
-        return y, LayerBackwardPass(input_grad, lambda _: ())
+        return y, LayerGradientFunctions(input_grad, lambda _: ())
 
     @abstractmethod
     def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from services.learning.datasets.base import LearningTask
 from services.learning.layout import ParameterLayout, flatten_arrays
 from services.learning.models.base import Model
-from services.learning.models.layers import Layer, LayerBackwardPass
+from services.learning.models.layers import Layer, LayerGradientFunctions
 from services.learning.models.losses import LOSSES
 from services.schema.arrays import Array, HostArray, Vector, array_namespace
 
@@ -53,7 +53,7 @@ class SequentialModel(Model):
         outputs, _ = self._forward_pass(learning_task, params, x)
         return outputs
 
-    def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerBackwardPass]]:
+    def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerGradientFunctions]]:
         """Return the outputs for the samples `x`, and the backward pass of each layer, in the order of the layers."""
         arrays = iter(self.parameter_layout(task).unpack(params).values())
         x, layer_backwards = self.prepare_input(x), []
@@ -63,9 +63,9 @@ class SequentialModel(Model):
         return x, layer_backwards
 
 
-def backpropagate(backward_passes: list[LayerBackwardPass], output_grad: Array) -> list[Array]:
+def backpropagate(layer_backward_passes: list[LayerGradientFunctions], output_grad: Array) -> list[Array]:
     """Return the gradients of all layers' arrays, given the gradient of the last layer's output."""
-    first, *later = backward_passes
+    first, *later = layer_backward_passes
     grads: list[Array] = []
     for layer_backward in reversed(later):
         grads[:0], output_grad = layer_backward.parameter_grads(output_grad), layer_backward.input_grad(output_grad)

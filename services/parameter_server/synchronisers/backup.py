@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, WorkerWaitRules
+from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyncRules
 
 
 class BackupWorkers(Synchroniser):
@@ -27,7 +27,7 @@ class BackupWorkers(Synchroniser):
     def accepts_staleness(self, staleness: int) -> bool:
         return staleness == 0
 
-    def worker_count_conflict(self, worker_count: int) -> str | None:
+    def explain_bad_worker_count(self, worker_count: int) -> str | None:
         if worker_count == 1 or self.backups < worker_count:
             return None
         return (
@@ -35,5 +35,5 @@ class BackupWorkers(Synchroniser):
             f"use at most {worker_count - 1}"
         )
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return WorkerWaitRules(is_synchronous=self.backups == 0, runs_in_rounds=True)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return WorkerSyncRules(is_synchronous=self.backups == 0, runs_in_rounds=True)

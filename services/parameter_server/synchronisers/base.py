@@ -33,7 +33,7 @@ class StragglerCriterion(FrozenRecord):
 
 
 @dataclass(frozen=True)
-class WorkerWaitRules:
+class WorkerSyncRules:
     """Properties of a synchroniser that stay the same during a training run."""
 
     # Whether no worker may be a step ahead of the slowest, so that all workers have the same parameters.
@@ -54,9 +54,9 @@ class WorkerWaitRules:
 class Synchroniser(ScenarioComponent):
     """Rule by which the workers of a parameter server wait for each other. It has no state."""
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
+    def describe_worker_sync(self) -> WorkerSyncRules:
         """Return the properties of this synchroniser that stay the same during a training run."""
-        return WorkerWaitRules()
+        return WorkerSyncRules()
 
     @abstractmethod
     def may_start_step(self, step: int, steps_finished_by_slowest: int) -> bool:
@@ -75,24 +75,25 @@ class Synchroniser(ScenarioComponent):
         """Return whether an update may use a gradient of this staleness (in updates); otherwise it is dropped."""
         return True
 
-    def allowed_extra_steps(
+    def count_allowed_extra_steps(
         self,
-        steps_ahead: int,  # noqa: ARG002 - most grant no extra steps
+        steps_ahead_of_slowest: int,  # noqa: ARG002 - most grant no extra steps
         own_step_s: float,  # noqa: ARG002 - see above
-        slowest_finish_s: float,  # noqa: ARG002 - see above
-        slowest_step_s: float,  # noqa: ARG002 - see above
+        slowest_remaining_s: float,  # noqa: ARG002 - see above
+        slowest_worker_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
         """Return how many steps, the next one included, a worker may start instead of waiting for the slowest worker.
 
         Args:
-            steps_ahead: number of the worker's next step, less the number of steps that the slowest has finished.
+            steps_ahead_of_slowest: number of the worker's next step, less the number of steps that the slowest worker
+                has finished.
             own_step_s: duration of the worker's last step, without waiting.
-            slowest_finish_s: time until the slowest worker finishes its step, if it takes as long as its last one.
-            slowest_step_s: duration of the slowest worker's last step.
+            slowest_remaining_s: time until the slowest worker finishes its step, if it takes as long as its last one.
+            slowest_worker_step_s: duration of the slowest worker's last step.
         """
         return 0
 
-    def worker_count_conflict(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
+    def explain_bad_worker_count(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
         """Return why this synchroniser can't be used with `worker_count` workers; None if it can."""
         return None
 
@@ -100,7 +101,7 @@ class Synchroniser(ScenarioComponent):
         """Return how many gradients an update needs while some of the workers are stragglers."""
         return self.gradients_per_update(worker_count)
 
-    def ranks_needed_in_update(
+    def find_always_awaited_ranks(
         self,
         worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
         straggler_ranks: Collection[int],  # noqa: ARG002 - see above
@@ -109,6 +110,6 @@ class Synchroniser(ScenarioComponent):
         return frozenset()
 
     @property
-    def limits_steps_ahead(self) -> bool:
+    def limits_worker_lead(self) -> bool:
         """Whether a worker that is far ahead must wait, so that on average all are as slow as the slowest worker."""
         return not self.may_start_step(sys.maxsize, 0)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import Synchroniser, WorkerWaitRules
+from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyncRules
 
 
 class Bsp(Synchroniser):
@@ -19,5 +19,5 @@ class Bsp(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return WorkerWaitRules(is_synchronous=True, runs_in_rounds=True)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return WorkerSyncRules(is_synchronous=True, runs_in_rounds=True)

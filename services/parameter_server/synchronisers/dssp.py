@@ -35,20 +35,21 @@ class Dssp(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:  # noqa: ARG002 - every gradient is an update of its own
         return 1
 
-    def allowed_extra_steps(
-        self, steps_ahead: int, own_step_s: float, slowest_finish_s: float, slowest_step_s: float
+    def count_allowed_extra_steps(
+        self, steps_ahead_of_slowest: int, own_step_s: float, slowest_remaining_s: float, slowest_worker_step_s: float
     ) -> int:
-        most = self.high - steps_ahead + 1
-        if most <= 0 or own_step_s <= 0 or slowest_step_s <= 0:
+        most = self.high - steps_ahead_of_slowest + 1
+        if most <= 0 or own_step_s <= 0 or slowest_worker_step_s <= 0:
             return 0
         return min(
-            range(most + 1), key=lambda steps: _wait_for_slowest_s(steps * own_step_s, slowest_finish_s, slowest_step_s)
+            range(most + 1),
+            key=lambda steps: _compute_wait_s(steps * own_step_s, slowest_remaining_s, slowest_worker_step_s),
         )
 
 
-def _wait_for_slowest_s(worker_ready_s: float, slowest_finish_s: float, slowest_step_s: float) -> float:
+def _compute_wait_s(worker_ready_after_s: float, slowest_remaining_s: float, slowest_worker_step_s: float) -> float:
     """Return the seconds that a worker waits until the slowest worker finishes one of its next steps."""
-    periods = (worker_ready_s - slowest_finish_s) / slowest_step_s
+    periods = (worker_ready_after_s - slowest_remaining_s) / slowest_worker_step_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0
-    return max(0.0, slowest_finish_s + max(0, ceil(periods)) * slowest_step_s - worker_ready_s)
+    return max(0.0, slowest_remaining_s + max(0, ceil(periods)) * slowest_worker_step_s - worker_ready_after_s)

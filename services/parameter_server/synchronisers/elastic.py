@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import WorkerWaitRules
+from services.parameter_server.synchronisers.base import WorkerSyncRules
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -18,13 +18,15 @@ class ElasticSynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["elastic"] = "elastic"
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return replace(super().worker_wait_rules(), needs_one_server=True)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return replace(super().describe_worker_sync(), needs_one_server=True)
 
     def gradient_quorum(self, worker_count: int, straggler_count: int) -> int:
         return max(1, worker_count - straggler_count)
 
-    def ranks_needed_in_update(self, worker_ranks: Collection[int], straggler_ranks: Collection[int]) -> frozenset[int]:
+    def find_always_awaited_ranks(
+        self, worker_ranks: Collection[int], straggler_ranks: Collection[int]
+    ) -> frozenset[int]:
         """Return the ranks of all workers that are not stragglers.
 
         A number of gradients alone is not enough: if a straggler's gradient arrived early, the update would be made

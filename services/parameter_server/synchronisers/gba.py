@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, WorkerWaitRules
+from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyncRules
 
 
 class Gba(Synchroniser):
@@ -32,5 +32,5 @@ class Gba(Synchroniser):
     def accepts_staleness(self, staleness: int) -> bool:
         return self.oldest is None or staleness <= self.oldest
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return WorkerWaitRules(replies_after_update=False)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return WorkerSyncRules(replies_after_update=False)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from services.parameter_server.synchronisers.base import WorkerWaitRules
+from services.parameter_server.synchronisers.base import WorkerSyncRules
 from services.parameter_server.synchronisers.straggler_aware import StragglerAwareSynchroniser
 
 
@@ -19,5 +19,5 @@ class GreedySynchroniser(StragglerAwareSynchroniser):
 
     kind: Literal["greedy"] = "greedy"
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return replace(super().worker_wait_rules(), is_asynchronous_with_stragglers=True)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return replace(super().describe_worker_sync(), is_asynchronous_with_stragglers=True)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from services.parameter_server.synchronisers.base import Synchroniser, WorkerWaitRules
+from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyncRules
 
 
 class Ssp(Synchroniser):
@@ -24,5 +24,5 @@ class Ssp(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count if self.staleness == 0 else 1
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return WorkerWaitRules(is_synchronous=self.staleness == 0, runs_in_rounds=self.staleness == 0)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return WorkerSyncRules(is_synchronous=self.staleness == 0, runs_in_rounds=self.staleness == 0)

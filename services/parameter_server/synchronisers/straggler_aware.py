@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, WorkerWaitRules
+from services.parameter_server.synchronisers.base import StragglerCriterion, Synchroniser, WorkerSyncRules
 
 
 class StragglerAwareSynchroniser(Synchroniser):
@@ -16,5 +16,5 @@ class StragglerAwareSynchroniser(Synchroniser):
     def gradients_per_update(self, worker_count: int) -> int:
         return worker_count
 
-    def worker_wait_rules(self) -> WorkerWaitRules:
-        return WorkerWaitRules(runs_in_rounds=True, straggler_criterion=self.stragglers)
+    def describe_worker_sync(self) -> WorkerSyncRules:
+        return WorkerSyncRules(runs_in_rounds=True, straggler_criterion=self.stragglers)

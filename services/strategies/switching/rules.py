@@ -31,14 +31,14 @@ class LossEvaluation:
     validation_loss: float = float("nan")  # mean over the held-out samples
     train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
-    def loss(self, loss_source: LossSource, worker_mean_or_max: Literal["mean", "max"]) -> float:
+    def select_loss(self, loss_source: LossSource, mean_or_max: Literal["mean", "max"]) -> float:
         """Return the validation loss or the training loss of all workers; NaN if it was not measured."""
         if loss_source == "validation":
             return self.validation_loss
         means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
         if not means:
             return float("nan")
-        if worker_mean_or_max == "max":
+        if mean_or_max == "max":
             return max((mean for mean, _ in means), key=lambda mean: (isnan(mean), mean))
         return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
 
@@ -66,7 +66,7 @@ class SwitchRule(ScenarioComponent):
     """Rule that decides when a strategy switches to its second training phase."""
 
     @property
-    def watched_loss(self) -> LossSource:
+    def watched_loss_source(self) -> LossSource:
         """Loss that the rule uses: the validation loss or the training loss."""
         return "validation"
 
@@ -79,8 +79,8 @@ class SwitchRule(ScenarioComponent):
         return None
 
     @abstractmethod
-    def decide_switch(
-        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
+    def decide_strategy_switch(
+        self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return the decision of the rule at an evaluation point, and the next state of the rule."""
 
@@ -110,7 +110,7 @@ class PlateauRule(SwitchRule):
     abort_after: PositiveInt = Field(3, description="number of infinite or NaN losses after which the run is aborted")
 
     @property
-    def watched_loss(self) -> LossSource:
+    def watched_loss_source(self) -> LossSource:
         return self.loss
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
@@ -120,10 +120,10 @@ class PlateauRule(SwitchRule):
             return None
         return "force_at", f"{self.force_at} is not before the last of {epochs} epochs; {USE_NEVER}"
 
-    def decide_switch(
-        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
+    def decide_strategy_switch(
+        self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        loss = evaluation_point.loss(self.loss, self.aggregate)
+        loss = loss_evaluation.select_loss(self.loss, self.aggregate)
         points, forced = rule_state.points + 1, rule_state.points + 1 == self.force_at
         if not isfinite(loss):
             skipped = rule_state.skipped + 1
@@ -184,11 +184,11 @@ class AtStepRule(SwitchRule):
             return round(self.fraction * total_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch
 
-    def decide_switch(
-        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
+    def decide_strategy_switch(
+        self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
         """Return a decision not to switch: for this rule the plan contains the step of the switch."""
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=loss_evaluation.number)
 
 
 class NeverRule(SwitchRule):
@@ -196,10 +196,10 @@ class NeverRule(SwitchRule):
 
     kind: Literal["never"] = "never"
 
-    def decide_switch(
-        self, evaluation_point: LossEvaluation, rule_state: SwitchRuleState
+    def decide_strategy_switch(
+        self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=evaluation_point.number)
+        return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=loss_evaluation.number)
 
 
 AnySwitchRule: TypeAlias = Annotated[PlateauRule | AtStepRule | NeverRule, Field(discriminator="kind")]

@@ -27,13 +27,13 @@ class StrategySwitchTimeout:
     timeout_s: float  # virtual
 
     @property
-    def deadline_s(self) -> float:
+    def deadline_from_now_s(self) -> float:
         """Virtual time by which a node that stops its training now must have finished the strategy switch."""
         return self.clock.now() + self.timeout_s
 
     @asynccontextmanager
-    async def enforce(self, deadline_s: float) -> AsyncIterator[None]:
-        """Cancel the body of the `async with` block at the virtual time `deadline_s`.
+    async def cancel_block_at_deadline(self, virtual_deadline_s: float) -> AsyncIterator[None]:
+        """Cancel the body of the `async with` block at the virtual time `virtual_deadline_s`.
 
         Without a deadline, a message to a node that is cut off would wait for ever.
 
@@ -41,28 +41,30 @@ class StrategySwitchTimeout:
             DeadlineExceeded: the body was not finished at the deadline.
         """
         try:
-            async with asyncio.timeout(self.clock.to_wall_s(max(0.0, deadline_s - self.clock.now()))):
+            async with asyncio.timeout(self.clock.to_wall_s(max(0.0, virtual_deadline_s - self.clock.now()))):
                 yield
         except TimeoutError:
             raise DeadlineExceeded(f"the strategy switch did not finish within {self.timeout_s:g} s") from None
 
 
-def vectors_digest(vectors: Sequence[HostArray], update_count: int | None = None) -> str:
+def hash_vectors(model_vectors: Sequence[HostArray], optimiser_update_count: int | None = None) -> str:
     """Return the SHA-256 digest of vectors; for an optimiser's state, its update count is included."""
-    sha256 = hashlib.sha256(b"" if update_count is None else str(update_count).encode())
-    for vector in vectors:
+    sha256 = hashlib.sha256(b"" if optimiser_update_count is None else str(optimiser_update_count).encode())
+    for vector in model_vectors:
         sha256.update(np.ascontiguousarray(vector).tobytes())
     return sha256.hexdigest()
 
 
-def vector_range_digests(
-    shard_ranges: Sequence[VectorRange], vectors: Sequence[HostArray], update_count: int | None = None
+def compute_shard_digests(
+    shard_ranges: Sequence[VectorRange], model_vectors: Sequence[HostArray], optimiser_update_count: int | None = None
 ) -> tuple[str, ...]:
     """Return one digest per range: the SHA-256 of that range in all of the vectors, which have equal lengths."""
-    return tuple(vectors_digest([shard.view(vector) for vector in vectors], update_count) for shard in shard_ranges)
+    return tuple(
+        hash_vectors([shard.view(vector) for vector in model_vectors], optimiser_update_count) for shard in shard_ranges
+    )
 
 
-async def send_model_vectors(transport: Transport, receiver: str, step: int, vectors: Sequence[HostArray]) -> None:
+async def send_model_vectors(transport: Transport, receiver_name: str, step: int, vectors: Sequence[HostArray]) -> None:
     """Send parameters or optimiser vectors to another node, which already knows their number and lengths.
 
     If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
@@ -70,25 +72,27 @@ async def send_model_vectors(transport: Transport, receiver: str, step: int, vec
 
     Args:
         transport: of the sender.
-        receiver: name of the node.
+        receiver_name: name of the node.
         step: next step of the worker that sends or receives; it identifies the messages.
         vectors: in the order in which the receiver expects them.
     """
     for number, vector in enumerate(vectors):
         header = Message(MessageTag(step, MessageKind.LOAD, number))
         for message in make_vector_messages(header, vector, transport.max_piece_bytes):
-            sending = transport.start_send(receiver, message)
+            sending = transport.start_send(receiver_name, message)
             if sending is not None:
                 await asyncio.shield(sending)
 
 
-async def receive_model_vectors(transport: Transport, sender: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Receive parameters or optimiser vectors from the node `sender`, and write them into `vectors`.
+async def receive_model_vectors(
+    transport: Transport, sender: str, step: int, vectors_to_fill: Sequence[HostArray]
+) -> None:
+    """Receive parameters or optimiser vectors from the node `sender`, and write them into `vectors_to_fill`.
 
     Raises:
         DeadlineExceeded: a message did not arrive in time.
         PeerUnreachable: the sender is gone.
     """
-    for number, vector in enumerate(vectors):
+    for number, vector in enumerate(vectors_to_fill):
         first = await transport.receive(sender, MessageTag(step, MessageKind.LOAD, number))
         await receive_remaining_pieces(transport, sender, first, vector)

@@ -17,11 +17,11 @@ from services.collectives import NetworkAndModelSizes
 from services.parameter_server.synchronisers import Asp
 from services.schema.conflicts import KeyConflict, prepend_parent_key
 from services.strategies.all_reduce import AllReduce
-from services.strategies.base import ScenarioSizes, Strategy, TrainingPhases
+from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.cost_model import CostModel
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AnySwitchRule, PlateauRule
-from services.strategies.switching.switch import OptimiserStatePolicy, PhaseSwitch
+from services.strategies.switching.switch import OptimiserStatePolicy, TrainingPhaseSwitch
 
 SwitchablePhase: TypeAlias = Annotated[AllReduce | ParameterServer, Field(discriminator="kind")]
 DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
@@ -47,21 +47,21 @@ class StrategySwitch(Strategy):
         "reset: initial state",
     )
 
-    def training_phases(self) -> TrainingPhases:
+    def training_phases(self) -> PhasesAndSwitch:
         has_fraction = getattr(self.when, "fraction", None) is not None
-        return TrainingPhases(
+        return PhasesAndSwitch(
             self.before,
-            PhaseSwitch(
+            TrainingPhaseSwitch(
                 self.before,
                 self.after,
                 rule=self.when,
                 state_policy=self.optimiser_state,
-                learning_rate_factor=self._learning_rate_factor,
+                learning_rate_factor=self._compute_lr_switch_factor,
                 fraction_key=("when", "fraction") if has_fraction else None,
             ),
         )
 
-    def _learning_rate_factor(self, worker_count: int) -> float:
+    def _compute_lr_switch_factor(self, worker_count: int) -> float:
         if self.rate == "keep":
             return 1.0
         if self.rate == "keep_per_sample":
@@ -84,18 +84,18 @@ class StrategySwitch(Strategy):
             exchange_s |= {f"{kind} after": seconds for kind, seconds in second.items()}
         return self.model_copy(update={"before": before, "after": after}), exchange_s
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        yield from phase_switch_conflicts(
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+        yield from find_phase_conflicts(
             self.before,
             self.after,
             scenario_sizes,
-            self._learning_rate_conflict_reason(scenario_sizes.workers),
+            self._explain_double_lr_change(scenario_sizes.workers),
         )
         if conflict := self.when.switch_time_conflict(scenario_sizes.steps, scenario_sizes.steps_per_epoch):
             key, why = conflict
             yield KeyConflict(("when", key), why)
 
-    def _learning_rate_conflict_reason(self, worker_count: int) -> str | None:
+    def _explain_double_lr_change(self, worker_count: int) -> str | None:
         """Return why two scenario keys would both change the learning rate after the switch; None if only one does."""
         if not isinstance(self.after, ParameterServer):
             return None
@@ -105,8 +105,8 @@ class StrategySwitch(Strategy):
                 "switch; leave out rate in after"
             )
         algorithm = self.after.server_algorithm()
-        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.gradient_worker_count(worker_count)
-        divides = _is_rate_divided_by_staleness(self.after) and not _is_rate_divided_by_staleness(self.before)
+        averages_fewer = algorithm.gradients_per_update(worker_count) < algorithm.count_gradient_workers(worker_count)
+        divides = _staleness_divides_lr(self.after) and not _staleness_divides_lr(self.before)
         if self.rate == "keep_per_sample" and averages_fewer and divides:
             return (
                 f"staleness {self.after.staleness.kind} divides the rate by {worker_count} on average, and rate "
@@ -115,55 +115,65 @@ class StrategySwitch(Strategy):
         return None
 
 
-def phase_switch_conflicts(
-    before: SwitchablePhase,
-    after: SwitchablePhase,
+def find_phase_conflicts(
+    phase_before: SwitchablePhase,
+    phase_after: SwitchablePhase,
     scenario_sizes: ScenarioSizes,
-    learning_rate_conflict: str | None,
+    lr_conflict_reason: str | None,
 ) -> Iterator[KeyConflict]:
     """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
-    if before == after:
+    if phase_before == phase_after:
         yield KeyConflict((), "before and after are the same strategy; change one of them")
-    elif learning_rate_conflict:
-        yield KeyConflict((), learning_rate_conflict)
-    conflicts_after = after.second_phase_conflicts if isinstance(after, ParameterServer) else after.scenario_conflicts
+    elif lr_conflict_reason:
+        yield KeyConflict((), lr_conflict_reason)
+    conflicts_after = (
+        phase_after.find_post_switch_conflicts
+        if isinstance(phase_after, ParameterServer)
+        else phase_after.find_scenario_conflicts
+    )
     conflicts = [
-        *prepend_parent_key("before", before.scenario_conflicts(scenario_sizes)),
+        *prepend_parent_key("before", phase_before.find_scenario_conflicts(scenario_sizes)),
         *prepend_parent_key("after", conflicts_after(scenario_sizes)),
     ]
     yield from conflicts
-    shard_reason = _phase_shard_mismatch(before, after, scenario_sizes.workers)
-    reason = shard_reason or _unequal_shards_reason(before, scenario_sizes.workers)
+    shard_reason = _explain_shard_mismatch(phase_before, phase_after, scenario_sizes.workers)
+    reason = shard_reason or _explain_unequal_shards(phase_before, scenario_sizes.workers)
     if reason and not conflicts:
         yield KeyConflict((), reason)
 
 
-def _phase_shard_mismatch(before: SwitchablePhase, after: SwitchablePhase, worker_count: int) -> str | None:
+def _explain_shard_mismatch(
+    phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
+) -> str | None:
     """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
-    if not (isinstance(before, ParameterServer) and isinstance(after, ParameterServer)):
+    if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
         return None
-    if before.servers != after.servers:
+    if phase_before.servers != phase_after.servers:
         return (
-            f"before has {before.servers} servers and after has {after.servers}, but a switch can't change "
+            f"before has {phase_before.servers} servers and after has {phase_after.servers}, but a switch can't change "
             "the number; declare the same number in both"
         )
-    parts = [phase.placement.shard_proportions(worker_count, phase.servers) for phase in (before, after)]
+    parts = [
+        phase.placement.compute_shard_proportions(worker_count, phase.servers) for phase in (phase_before, phase_after)
+    ]
     if parts[0] != parts[1]:
         return (
-            f"before has placement {before.placement.kind} and after has {after.placement.kind}, but a "
+            f"before has placement {phase_before.placement.kind} and after has {phase_after.placement.kind}, but a "
             "switch can't move shards; use the same placement in both"
         )
     return None
 
 
-def _unequal_shards_reason(first_phase: SwitchablePhase, worker_count: int) -> str | None:
+def _explain_unequal_shards(phase_before: SwitchablePhase, worker_count: int) -> str | None:
     """Return why shards of two servers may contain different updates at a strategy switch; None if they can't."""
-    if not isinstance(first_phase, ParameterServer) or first_phase.exchange_properties().is_synchronous:
+    if not isinstance(phase_before, ParameterServer) or phase_before.describe_worker_exchange().is_synchronous:
         return None
-    algorithm = first_phase.server_algorithm()
-    drops = not (first_phase.synchrony.accepts_staleness(maxsize) and first_phase.staleness.accepts_staleness(maxsize))
+    algorithm = phase_before.server_algorithm()
+    drops = not (
+        phase_before.synchrony.accepts_staleness(maxsize) and phase_before.staleness.accepts_staleness(maxsize)
+    )
     may_differ = drops or algorithm.gradients_per_update(worker_count) != 1
-    if len(algorithm.shard_ranges(worker_count, entry_count=1)) == 1 or not may_differ:
+    if len(algorithm.shard_ranges(worker_count, parameter_count=1)) == 1 or not may_differ:
         return None
     action = "drop late gradients" if drops else "choose the gradients of an update"
     return (
@@ -178,11 +188,11 @@ def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> 
     The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
     """
     algorithm = training_phase.server_algorithm()
-    if algorithm is None or _is_rate_divided_by_staleness(training_phase):
+    if algorithm is None or _staleness_divides_lr(training_phase):
         return 1.0
-    return algorithm.gradients_per_update(worker_count) / algorithm.gradient_worker_count(worker_count)
+    return algorithm.gradients_per_update(worker_count) / algorithm.count_gradient_workers(worker_count)
 
 
-def _is_rate_divided_by_staleness(training_phase: SwitchablePhase) -> bool:
+def _staleness_divides_lr(training_phase: SwitchablePhase) -> bool:
     """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
     return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_lr_by_worker_count

@@ -26,7 +26,7 @@ class ModelTransfer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PhaseSwitch:
+class TrainingPhaseSwitch:
     """Strategy switch: its two training phases, its rule, and its effects on learning rate and optimiser's state."""
 
     first: SinglePhaseStrategy
@@ -39,7 +39,7 @@ class PhaseSwitch:
     def batch_shares_after_switch(self, worker_count: int) -> tuple[int, ...]:
         """Return each worker's weight in the division of the batch after the switch; 0 if it is promoted to server."""
         algorithm = self.second.server_algorithm()
-        computing = algorithm.gradient_worker_count(worker_count) if algorithm else worker_count
+        computing = algorithm.count_gradient_workers(worker_count) if algorithm else worker_count
         return (1,) * computing + (0,) * (worker_count - computing)
 
     def optimiser_after_switch(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
@@ -64,19 +64,19 @@ class PhaseSwitch:
         return OptimiserState(state_before.update_count, zeros)
 
     @property
-    def model_transfer(self) -> ModelTransfer:
+    def model_transfer_plan(self) -> ModelTransfer:
         """State transfer at the strategy switch: vectors and receivers; no node receives a vector that it has."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
             return ModelTransfer("servers", includes_params=True, includes_slots=carries)
-        params, slots = not self.first.exchange_properties().is_synchronous, carries and not to_servers
+        params, slots = not self.first.describe_worker_exchange().is_synchronous, carries and not to_servers
         if not from_servers or not (params or slots):
             return ModelTransfer("none")
         return ModelTransfer("workers", params, slots)
 
-    def model_transfer_bytes(
-        self, worker_count: int, parameter_count: int, dtype: str, optimiser_slot_count: int
+    def max_transfer_bytes(
+        self, worker_count: int, parameter_count: int, dtype: str, optimiser_vector_count: int
     ) -> BytesPerStep:
         """Return an upper limit of the payload bytes that each node sends in the state transfer of a strategy switch.
 
@@ -84,36 +84,36 @@ class PhaseSwitch:
             worker_count: number of workers.
             parameter_count: length of the parameter vector.
             dtype: data type of the parameters.
-            optimiser_slot_count: number of vectors in the optimiser's state.
+            optimiser_vector_count: number of vectors in the optimiser's state.
         """
-        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.model_transfer
+        algorithm, transfer = self.first.server_algorithm() or self.second.server_algorithm(), self.model_transfer_plan
         names = [f"{number}" for number in range(worker_count + (algorithm.dedicated_server_count if algorithm else 0))]
         sent = dict.fromkeys(names, 0)
         if algorithm:
             workers = names[:worker_count]
             owners = algorithm.shard_owners(workers, names[worker_count:])
-            vectors = transfer.includes_params + optimiser_slot_count * transfer.includes_slots
+            vectors = transfer.includes_params + optimiser_vector_count * transfer.includes_slots
             for k, (owner, shard) in enumerate(
                 zip(owners, algorithm.shard_ranges(worker_count, parameter_count), strict=True)
             ):
                 size_bytes = shard.size * np.dtype(dtype).itemsize * vectors
                 if transfer.receivers == "workers":
                     sent[owner] += size_bytes * sum(worker != owner for worker in workers)
-                if transfer.receivers == "servers" and (sender := shard_transfer_sender(k, owners, workers)) != owner:
+                if transfer.receivers == "servers" and (sender := find_shard_sender(k, owners, workers)) != owner:
                     sent[sender] += size_bytes
         counts = tuple(sent.values())
         return BytesPerStep(workers=counts[:worker_count], servers=counts[worker_count:])
 
 
-def shard_transfer_sender(shard_number: int, shard_owners: Sequence[str], worker_names: Sequence[str]) -> str:
+def find_shard_sender(shard_number: int, shard_owner_names: Sequence[str], worker_names: Sequence[str]) -> str:
     """Return the name of the worker that sends a shard's vectors to the shard owner at a strategy switch.
 
     An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
 
     Args:
         shard_number: number of the shard.
-        shard_owners: names of all shard owners, by shard.
+        shard_owner_names: names of all shard owners, by shard.
         worker_names: names by rank; the workers have equal replicas.
     """
-    owner = shard_owners[shard_number]
+    owner = shard_owner_names[shard_number]
     return owner if owner in worker_names else worker_names[shard_number % len(worker_names)]

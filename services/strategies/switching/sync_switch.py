@@ -19,11 +19,11 @@ from pydantic import Field
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
 from services.schema.conflicts import KeyConflict
-from services.strategies.base import ScenarioSizes, Strategy, TrainingPhases
+from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AtStepRule
-from services.strategies.switching.strategy_switch import phase_switch_conflicts
-from services.strategies.switching.switch import PhaseSwitch
+from services.strategies.switching.strategy_switch import find_phase_conflicts
+from services.strategies.switching.switch import TrainingPhaseSwitch
 
 SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
     "keep": Bsp(),
@@ -45,11 +45,13 @@ class SyncSwitch(Strategy):
     )
     compress: AnyCompressor = Field(IdentityCompressor(), description="number format of pushes, not of replies")
 
-    def training_phases(self) -> TrainingPhases:
+    def training_phases(self) -> PhasesAndSwitch:
         before, after = self._strategies_before_and_after()
         rule = AtStepRule(fraction=self.fraction)
-        switch = PhaseSwitch(before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",))
-        return TrainingPhases(before, switch)
+        switch = TrainingPhaseSwitch(
+            before, after, rule, "carry", self._learning_rate_factor, fraction_key=("fraction",)
+        )
+        return PhasesAndSwitch(before, switch)
 
     def _strategies_before_and_after(self) -> tuple[ParameterServer, ParameterServer]:
         synchroniser = SYNCHRONISER_BY_STRAGGLER_POLICY[self.stragglers]
@@ -60,7 +62,7 @@ class SyncSwitch(Strategy):
         before, after = (part.server_algorithm() for part in self._strategies_before_and_after())
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
-    def scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
+    def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
         """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
-        conflicts = phase_switch_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
+        conflicts = find_phase_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
         yield from dict.fromkeys(KeyConflict(path[1:], why) for path, why in conflicts)

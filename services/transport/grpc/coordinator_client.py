@@ -7,10 +7,10 @@ from services.plan import COORDINATOR, Plan
 from services.runtime.control import (
     CoordinatorClient,
     EpochReport,
-    LeaveReport,
+    FinalNodeReport,
     StopOrSwitchDecision,
     StrategySwitchDecision,
-    StrategySwitchReport,
+    SwitchStageReport,
 )
 from services.runtime.identity import NodeIdentity
 from services.transport.grpc.channels import open_channel, translate_grpc_errors
@@ -50,7 +50,7 @@ class GrpcCoordinatorClient(CoordinatorClient):
             (await self._call(self._stub.AwaitStrategySwitch, request, self._plan.timeouts.run)).must_switch_strategy
         )
 
-    async def report_strategy_switch(self, node_report: StrategySwitchReport) -> StrategySwitchDecision:
+    async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
         # The coordinator waits for the other nodes for one step timeout, so the caller waits a little longer.
         timeout_s = 2 * self._plan.timeouts.step
         decision = await self._call(
@@ -69,8 +69,8 @@ class GrpcCoordinatorClient(CoordinatorClient):
         request = wire.WaitRequest(node_name=self._node_name)
         return str((await self._call(self._stub.AwaitStop, request, self._plan.timeouts.run)).stop_reason)
 
-    async def leave(self, leave_report: LeaveReport) -> None:
-        request = wire.LeaveRequest(node_name=self._node_name, **asdict(leave_report))
+    async def leave(self, final_report: FinalNodeReport) -> None:
+        request = wire.LeaveRequest(node_name=self._node_name, **asdict(final_report))
         await self._call(self._stub.Leave, request, self._plan.timeouts.step)
 
     async def close(self) -> None:

@@ -92,7 +92,7 @@ class TcpTransport(SocketTransport):
                 if stream.is_broken:
                     return
                 sender = await stream.sender_task
-                await sender.write_buffers(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
+                await sender.write_to_socket(encode_message_prefix(Message(MessageTag(0, MessageKind.END_OF_STREAM))))
                 (received_messages,) = COUNT_FORMAT.unpack(await sender.read_reply(COUNT_FORMAT.size))
         except TimeoutError:
             raise DeadlineExceeded(f"{peer} did not confirm the end of the stream in {self._timeout_s:g} s") from None
@@ -108,7 +108,7 @@ class TcpTransport(SocketTransport):
         try:
             if stream.is_broken:
                 raise PeerUnreachable(f"the stream to {target} has ended: an earlier message was broken off")
-            await self._write_buffers(stream, encode_message_prefix(message), message.data)
+            await self._write_message_buffers(stream, encode_message_prefix(message), message.data)
             stream.sent_messages += 1
         except TimeoutError:
             stream.close_after_failure()
@@ -146,13 +146,13 @@ class TcpTransport(SocketTransport):
         """Write the part of a message that the kernel did not accept at once."""
         try:
             async with asyncio.timeout(self._timeout_wall_s):
-                await stream.sender_task.result().write_buffers(*buffers)
+                await stream.sender_task.result().write_to_socket(*buffers)
         except TimeoutError:
             raise DeadlineExceeded(f"{target} did not accept a message within {self._timeout_s:g} s") from None
         except OSError as error:
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
-    async def _write_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
+    async def _write_message_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
         """Write a message to a stream; the time limit holds for the part that the kernel does not accept at once.
 
         A timer costs more than the rest of a write.
@@ -161,7 +161,7 @@ class TcpTransport(SocketTransport):
         unsent = sender_task.result().write_and_return_unsent(*buffers) if sender_task.done() else buffers
         if unsent:
             async with asyncio.timeout(self._timeout_wall_s):
-                await (await sender_task).write_buffers(*unsent)
+                await (await sender_task).write_to_socket(*unsent)
 
     def _open_stream(self, target: str) -> _TcpSendStream:
         context = None if self._tls is None else tls.make_client_tls_context(self._tls)

@@ -11,7 +11,13 @@ import numpy as np
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind
 from services.schema.errors import AuthenticationError, PeerUnreachable, ProtocolError
-from services.transport.codec import PREFIX_BYTES, build_message, decode_message_prefix, message_tag, payload_size
+from services.transport.codec import (
+    PREFIX_BYTES,
+    build_message,
+    count_payload_bytes,
+    decode_message_prefix,
+    message_tag,
+)
 from services.transport.mailbox import Mailbox
 from services.transport.tcp.sender import COUNT_FORMAT, LENGTH_FORMAT
 
@@ -103,29 +109,29 @@ class StreamReceiver(asyncio.BufferedProtocol):
     def _consume_bytes(self, size_bytes: int) -> None:
         """Pass `size_bytes` received bytes to the stream parser; small parts are copied from the read buffer."""
         if len(self._unfilled) >= READ_AHEAD_BYTES:
-            self._mark_buffer_filled(size_bytes)
+            self._mark_parser_buffer_filled(size_bytes)
             return
         received = self._read_ahead[:size_bytes]
         while received and not self._transport.is_closing():
             size = min(len(received), len(self._unfilled))
             self._unfilled[:size] = received[:size]
             received = received[size:]
-            self._mark_buffer_filled(size)
+            self._mark_parser_buffer_filled(size)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a stream without its end has broken off
         self._handshake_timer.cancel()
         if self._socket is not None:
             self._socket.close()
         if self._shaping_task is None:
-            self._finish_stream()
+            self._mark_stream_closed()
 
     def abort(self) -> None:
         """Close the connection at once."""
         self._transport.abort()
 
-    def _mark_buffer_filled(self, size_bytes: int) -> None:
-        """Mark `size_bytes` bytes of the current buffer as filled; resume the parser when the buffer is full."""
-        self._unfilled = self._unfilled[size_bytes:]
+    def _mark_parser_buffer_filled(self, received_bytes: int) -> None:
+        """Mark `received_bytes` bytes of the current buffer as filled; resume the parser when the buffer is full."""
+        self._unfilled = self._unfilled[received_bytes:]
         if self._unfilled:
             return
         try:
@@ -147,7 +153,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         """
         length, prefix = bytearray(LENGTH_FORMAT.size), bytearray(PREFIX_BYTES)
         yield memoryview(length)
-        proof = _allocate_payload(_check_identity_proof_length(*LENGTH_FORMAT.unpack(length)))
+        proof = _allocate_payload(_check_proof_length(*LENGTH_FORMAT.unpack(length)))
         if proof:
             yield proof
         self._source = self._identity.verify_identity_proof(bytes(proof) or None)
@@ -157,7 +163,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         while not self._has_ended:
             yield memoryview(prefix)
             fields = decode_message_prefix(prefix)
-            size = payload_size(fields)
+            size = count_payload_bytes(fields)
             payload = self._mailbox.claim_buffer(self._source, message_tag(fields), size) or _allocate_payload(size)
             if payload:
                 yield payload
@@ -168,9 +174,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
                 message_count += 1
         self._transport.write(COUNT_FORMAT.pack(message_count))
 
-    def _reply_to_identity_proof(self, rejection: str) -> None:
+    def _reply_to_identity_proof(self, rejection_reason: str) -> None:
         """Reply to a sender's proof of identity: empty if the proof is accepted, else the reason of the rejection."""
-        text = rejection.encode()
+        text = rejection_reason.encode()
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
     def _deliver(self, message: Message) -> None:
@@ -192,11 +198,11 @@ class StreamReceiver(asyncio.BufferedProtocol):
             await deliver_message(self._source, self._shaping_queue.popleft())
         self._shaping_task = None
         if self._transport.is_closing():
-            self._finish_stream()
+            self._mark_stream_closed()
         else:
             self._transport.resume_reading()
 
-    def _finish_stream(self) -> None:
+    def _mark_stream_closed(self) -> None:
         """Mark the stream as closed; if it ended unexpectedly, report an error to calls that wait for its sender."""
         if self._source and not self._has_ended:
             self._mailbox.mark_source_failed(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
@@ -205,15 +211,17 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
 
-def _check_identity_proof_length(length: int) -> int:
+def _check_proof_length(proof_bytes: int) -> int:
     """Return the announced length of an unknown sender's proof of identity; raise an error if it is too long.
 
     Raises:
         AuthenticationError: the length exceeds the limit.
     """
-    if length > MAX_PROOF_BYTES:
-        raise AuthenticationError(f"the stream's identity has {length} bytes; at most {MAX_PROOF_BYTES} are allowed")
-    return length
+    if proof_bytes > MAX_PROOF_BYTES:
+        raise AuthenticationError(
+            f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
+        )
+    return proof_bytes
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:

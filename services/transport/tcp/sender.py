@@ -23,7 +23,7 @@ class StreamSender(ABC):
     """Base class of an outgoing stream to one neighbour; only one task may write to it at a time."""
 
     @abstractmethod
-    async def write_buffers(self, *buffers: Buffer) -> None:
+    async def write_to_socket(self, *buffers: Buffer) -> None:
         """Write buffers one after the other; return when the kernel has a copy, so that the caller may change them.
 
         Raises:
@@ -31,7 +31,7 @@ class StreamSender(ABC):
         """
 
     def write_and_return_unsent(self, *buffers: Buffer) -> Sequence[Buffer]:
-        """Write as many bytes as the kernel accepts at once; return the remaining buffers, for `write_buffers`.
+        """Write as many bytes as the kernel accepts at once; return the remaining buffers, for `write_to_socket`.
 
         Raises:
             OSError: the stream has ended.
@@ -57,7 +57,7 @@ class PlainStreamSender(StreamSender):
     def __init__(self, connected_socket: socket.socket) -> None:
         self._socket = connected_socket
 
-    async def write_buffers(self, *buffers: Buffer) -> None:
+    async def write_to_socket(self, *buffers: Buffer) -> None:
         rest = self.write_and_return_unsent(*buffers)
         while rest:
             await self._wait_until_writable()
@@ -101,7 +101,7 @@ class TlsStreamSender(StreamSender):
         self._reader, self._writer = reader, writer
         writer.transport.set_write_buffer_limits(0)  # `drain` then returns when the kernel has all data
 
-    async def write_buffers(self, *buffers: Buffer) -> None:
+    async def write_to_socket(self, *buffers: Buffer) -> None:
         for buffer in buffers:
             self._writer.write(bytes(buffer))  # a copy: TLS keeps data that it can't write yet
         await self._writer.drain()
@@ -130,7 +130,7 @@ async def open_stream(
     connected = await _connect_socket(address)
     try:
         sender = await _make_stream_sender(connected, peer, tls_context)
-        await sender.write_buffers(LENGTH_FORMAT.pack(len(identity_proof)), identity_proof)
+        await sender.write_to_socket(LENGTH_FORMAT.pack(len(identity_proof)), identity_proof)
         (length,) = LENGTH_FORMAT.unpack(await sender.read_reply(LENGTH_FORMAT.size))
         rejection = await sender.read_reply(length)
     except BaseException:

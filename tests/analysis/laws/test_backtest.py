@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from analysis.laws import AmdahlLaw, BestBatchTrainingTimeLaw, ResidualNoise, SeriesColumns, TrainingTimeLaw
+from analysis.laws import AmdahlLaw, BestBatchTrainingTimeLaw, NoiseEstimate, SeriesColumns, TrainingTimeLaw
 from analysis.laws.backtest import (
     HoldoutError,
-    LawBacktestErrors,
+    LawBacktestResult,
     LawComparison,
     backtest_law,
     estimate_residual_noise,
     score_forecasts,
     split_series,
 )
-from analysis.laws.training_time import best_global_batch
+from analysis.laws.training_time import compute_fastest_batches
 
 WORKERS = np.array([4.0, 8, 16, 64, 512])
 
@@ -88,7 +88,7 @@ def test_a_backtest_holds_out_larger_sizes_at_every_cut() -> None:
 @pytest.mark.parametrize(("error", "drift"), [(0.05, 0.02), (1.0, 0.7)])
 def test_drift_is_estimated_from_errors_beyond_their_variance(error: float, drift: float) -> None:
     """Five series that all miss by a factor of e at ten times the size have drifted by about 1 / sqrt(ln 10)."""
-    record = LawBacktestErrors(0.01, 2, (HoldoutError(64, error, 0.01, np.log(10)),))
+    record = LawBacktestResult(0.01, 2, (HoldoutError(64, error, 0.01, np.log(10)),))
 
     noise = estimate_residual_noise([record] * 5)
 
@@ -102,7 +102,7 @@ def test_without_other_series_the_drift_keeps_its_prior() -> None:
 
 
 def test_bands_widen_with_the_distance_from_the_fitted_sizes() -> None:
-    fit = BestBatchTrainingTimeLaw().fit(SERIES["one"], ResidualNoise(0.05, 10, np.full(1, 0.3)))
+    fit = BestBatchTrainingTimeLaw().fit(SERIES["one"], NoiseEstimate(0.05, 10, np.full(1, 0.3)))
 
     inside, beyond = (
         fit.prediction_band({"workers": np.array([64.0])}),
@@ -117,7 +117,7 @@ def test_bands_widen_with_the_distance_from_the_fitted_sizes() -> None:
 
 def test_the_best_batch_minimises_training_time() -> None:
     theta, workers = np.array([1e5, 640, 0.02, 1e-3]), np.array([4.0, 256])
-    batch = best_global_batch(theta, workers)
+    batch = compute_fastest_batches(theta, workers)
 
     at_best, at_given = (
         TrainingTimeLaw(batch=how).predict_output(theta, {"workers": workers, "batch": batch})

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from analysis.mlperf.clusters import cluster_systems, make_feature_matrix, mean_rand_index
+from analysis.mlperf.clusters import cluster_by_k_means, make_feature_matrix, mean_rand_index
 from analysis.mlperf.reading.results import MlperfResult, read_results_csv
-from analysis.mlperf.references import ComparedResult, compare_with_reference
-from analysis.mlperf.study import make_study
+from analysis.mlperf.references import ComparedResult, pair_with_reference
+from analysis.mlperf.study import make_mlperf_study
 
 
 def systems(*sizes: tuple[int, float]) -> tuple[ComparedResult, ...]:
@@ -20,7 +20,7 @@ def systems(*sizes: tuple[int, float]) -> tuple[ComparedResult, ...]:
         )
         for index, (count, took) in enumerate(sizes)
     ]
-    return compare_with_reference(rows, rows[0])
+    return pair_with_reference(rows, rows[0])
 
 
 THREE_GROUPS = [*((4, 60 + index) for index in range(5)), *((64, 4 + index / 50) for index in range(5))]
@@ -29,17 +29,17 @@ THREE_GROUPS += [*((1024, 2.5 + index / 50) for index in range(5))]
 
 def test_three_kinds_of_systems_are_three_stable_clusters_from_small_to_large() -> None:
     """Clear clusters are found and numbered by size."""
-    clustering = cluster_systems(systems(*THREE_GROUPS))
+    clustering = cluster_by_k_means(systems(*THREE_GROUPS))
 
     assert clustering is not None
-    assert clustering.best_assignment.k == 3
-    assert clustering.best_assignment.labels == (0,) * 5 + (1,) * 5 + (2,) * 5
-    assert clustering.best_assignment.silhouette > 0.9
+    assert clustering.best_by_silhouette.k == 3
+    assert clustering.best_by_silhouette.labels == (0,) * 5 + (1,) * 5 + (2,) * 5
+    assert clustering.best_by_silhouette.silhouette > 0.9
 
 
 def test_systems_without_clusters_are_called_unstable() -> None:
     """Twenty systems along a line are clustered differently with every seed."""
-    clustering = cluster_systems(systems(*((2**place, 1000 / 2 ** (0.8 * place)) for place in range(20))))
+    clustering = cluster_by_k_means(systems(*((2**place, 1000 / 2 ** (0.8 * place)) for place in range(20))))
 
     assert clustering is not None
     assert [assignment.k for assignment in clustering.assignments] == [2, 3, 4, 5, 6]
@@ -49,10 +49,12 @@ def test_systems_without_clusters_are_called_unstable() -> None:
 def test_two_of_the_four_shipped_workloads_have_stable_clusters() -> None:
     """Seeds are fixed, so the result does not depend on the host."""
     clusterings = {
-        workload.benchmark: cluster_systems(workload.systems) for workload in make_study(read_results_csv()).workloads
+        workload.benchmark: cluster_by_k_means(workload.systems)
+        for workload in make_mlperf_study(read_results_csv()).workloads
     }
 
-    assert {name: clustering.best_assignment.is_stable for name, clustering in clusterings.items() if clustering} == {
+    stability = {name: each.best_by_silhouette.is_stable for name, each in clusterings.items() if each}
+    assert stability == {
         "bert": True, "llama2_70b_lora": False, "ssd": False, "stable_diffusion": True,
     }  # fmt: skip
 
@@ -69,7 +71,7 @@ def test_features_are_standardised_and_a_constant_feature_is_zero() -> None:
 @pytest.mark.parametrize("sizes", [[(8, 5.0)], [(8, 5.0), (8, 5.0)], [(8, 5.0), (16, 3.0)]])
 def test_too_few_different_systems_have_no_clusters(sizes: list[tuple[int, float]]) -> None:
     """Two systems in two clusters have no silhouette; other rounds have workloads with three."""
-    assert cluster_systems(systems(*sizes)) is None
+    assert cluster_by_k_means(systems(*sizes)) is None
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 2)] * 5), min_size=2, max_size=8))

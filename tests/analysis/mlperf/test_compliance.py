@@ -47,7 +47,7 @@ def compliant_log(benchmark: str) -> list[Line]:
     placed = {"init_start", "init_stop", "run_start", "run_stop", "eval_accuracy", "submission_benchmark"}
     required = [
         line(key, first_accepted(own.value_rule, VALUES))
-        for key, own in rules.key_rules.items()
+        for key, own in rules.rules_by_log_key.items()
         if own.occurrence != "any" and key not in placed
     ]
     return [

@@ -14,7 +14,7 @@ from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.run_samples import find_scaling_series, read_samples_to_target
-from analysis.mlperf.study import make_study
+from analysis.mlperf.study import make_mlperf_study
 from analysis.reading import mllog
 
 # Values in the four published logs: position at the last evaluation, its unit, global batch.
@@ -119,7 +119,7 @@ def test_one_unusual_log_of_a_round_affects_no_other_log(
     edited_log = root / "Acme" / "results" / "box8" / "llama2_70b_lora" / "result_3.txt"
     edited_log.write_text(re.sub(pattern, replacement, edited_log.read_text()))
 
-    study = make_study(read_round_folder(root))
+    study = make_mlperf_study(read_round_folder(root))
 
     assert [size.accelerators for series in find_scaling_series(study) for size in series.points] == [4, 8]
     valid_row, edited_row = study.results.rows
@@ -130,20 +130,20 @@ def test_one_unusual_log_of_a_round_affects_no_other_log(
 
 def test_a_round_is_read_once_for_all_chapters(write_round: Round) -> None:
     """Fits of a series are cached by the series' identity."""
-    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)})))
+    study = make_mlperf_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)})))
 
     assert find_scaling_series(study) is find_scaling_series(study)
 
 
 def test_efficiency_factors_are_computed_from_a_round_of_logs(write_round: Round) -> None:
     """Four times the accelerators and twice the speed with 1.5 times the samples: 0.5 = 0.75 x 2/3."""
-    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+    study = make_mlperf_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
     (series,) = find_scaling_series(study)
 
     assert (series.accelerator, series.accelerator_counts) == ("H100 SXM", [4, 8, 16])
     assert [size.batch for size in series.points] == [8, 8, 16]
-    last = series.efficiency_per_system()[-1]
+    last = series.compute_efficiencies()[-1]
     assert last.statistical == pytest.approx(2 / 3)
     assert last.efficiency == pytest.approx(0.5, rel=0.03)
     assert last.hardware == pytest.approx(0.75, rel=0.03)
@@ -151,7 +151,7 @@ def test_efficiency_factors_are_computed_from_a_round_of_logs(write_round: Round
 
 
 def test_chapters_are_written_for_any_round(write_round: Round) -> None:
-    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
+    study = make_mlperf_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (2, 2)})))
 
     with figure_style_context():
         split, points = scaling_efficiency_chapter(study), accelerator_choice_chapter(study)
@@ -164,7 +164,7 @@ def test_chapters_are_written_for_any_round(write_round: Round) -> None:
 
 def test_laws_are_fitted_to_any_round(write_round: Round) -> None:
     """Three sizes are enough to fit laws; the laws are judged by their prediction for 512 accelerators."""
-    study = make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
+    study = make_mlperf_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1), 16: (3.5, 2), 512: (30, 4)})))
 
     with figure_style_context():
         fits, forecasts = scaling_laws_chapter(study), extrapolation_chapter(study)
@@ -179,7 +179,7 @@ def test_laws_are_fitted_to_any_round(write_round: Round) -> None:
 
 def test_integer_columns_stay_integers_if_a_rule_has_no_answer(write_round: Round) -> None:
     """Two sizes have no knee between them."""
-    points = accelerator_choice_chapter(make_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)}))))
+    points = accelerator_choice_chapter(make_mlperf_study(read_round_folder(write_round({4: (1, 1), 8: (1.9, 1)}))))
 
     assert points is not None
     rows = points.tables[0].data.set_index("rule")
@@ -190,4 +190,4 @@ def test_integer_columns_stay_integers_if_a_rule_has_no_answer(write_round: Roun
 
 
 def test_a_single_size_is_not_a_series(write_round: Round) -> None:
-    assert find_scaling_series(make_study(read_round_folder(write_round({4: (1, 1)})))) == ()
+    assert find_scaling_series(make_mlperf_study(read_round_folder(write_round({4: (1, 1)})))) == ()

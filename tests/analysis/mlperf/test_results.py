@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.mlperf.chapters.systems import systems_in_all_workloads
-from analysis.mlperf.figures.frame import accelerator_colours, accelerator_families_by_frequency, accelerator_marks
+from analysis.mlperf.figures.frame import colour_by_family, marker_by_family, sort_accelerator_families
 from analysis.mlperf.reading.accelerators import accelerator_family
 from analysis.mlperf.reading.results import (
     CSV_COLUMNS,
@@ -17,8 +17,8 @@ from analysis.mlperf.reading.results import (
     read_results_csv,
     write_results_csv,
 )
-from analysis.mlperf.references import choose_reference_result, compare_with_reference
-from analysis.mlperf.study import make_study
+from analysis.mlperf.references import pair_with_reference, pick_smallest_reference
+from analysis.mlperf.study import make_mlperf_study
 from services.schema.errors import UserError
 
 HEADER = "benchmark,submitter,system,accelerator,accelerator_count,minutes"
@@ -50,7 +50,7 @@ def test_counts_and_references_of_the_shipped_results_are_those_of_their_readme(
 ) -> None:
     """Every speedup stands on the reference; these are the paper's systems with the times of their logs."""
     (workload,) = (
-        candidate for candidate in make_study(read_results_csv()).workloads if candidate.benchmark == benchmark
+        candidate for candidate in make_mlperf_study(read_results_csv()).workloads if candidate.benchmark == benchmark
     )
 
     reference = workload.reference
@@ -63,7 +63,7 @@ def test_counts_and_references_of_the_shipped_results_are_those_of_their_readme(
 
 def test_twelve_systems_trained_all_four_workloads() -> None:
     """As the README of the data counts them: by submitter and folder of the system."""
-    everywhere = systems_in_all_workloads(make_study(read_results_csv()))
+    everywhere = systems_in_all_workloads(make_mlperf_study(read_results_csv()))
 
     assert len(everywhere) == 12
     assert ("Quanta_Cloud_Technology", "D74H-7U") in everywhere
@@ -92,11 +92,11 @@ def test_every_accelerator_family_has_its_own_colour_and_marker() -> None:
     """Colours repeat after eight families, with other markers; v4.1 has nine families."""
     results = read_results_csv().rows
     many = [results[0].model_copy(update={"accelerator": f"X{kind}", "system": f"{kind}"}) for kind in range(40)]
-    studied = make_study(MlperfResults((*results, *many), "many.csv"))
+    studied = make_mlperf_study(MlperfResults((*results, *many), "many.csv"))
 
-    looks = set(zip(accelerator_colours(studied).values(), accelerator_marks(studied).values(), strict=True))
+    looks = set(zip(colour_by_family(studied).values(), marker_by_family(studied).values(), strict=True))
 
-    assert len(looks) == len(accelerator_families_by_frequency(studied)) == 49
+    assert len(looks) == len(sort_accelerator_families(studied)) == 49
 
 
 def test_written_results_can_be_read_again(tmp_path: Path) -> None:
@@ -185,13 +185,13 @@ def test_efficiency_is_the_ratio_of_accelerator_minutes_to_the_reference(
         )
         for index, (count, took) in enumerate(systems)
     ]
-    reference = choose_reference_result(rows)
+    reference = pick_smallest_reference(rows)
 
-    for compared in compare_with_reference(rows, reference):
+    for compared in pair_with_reference(rows, reference):
         cost = compared.result.accelerator_count * compared.result.minutes
         assert compared.efficiency * cost == pytest.approx(reference.accelerator_count * reference.minutes)
-        assert compared.device_ratio >= 1
+        assert compared.accelerator_ratio >= 1
         if compared.result is reference:
             assert (compared.speedup, compared.efficiency) == (1.0, 1.0)
-        if compared.device_ratio == 1:
+        if compared.accelerator_ratio == 1:
             assert compared.speedup >= 1

@@ -15,7 +15,7 @@ from mlperf_logging.result_summarizer import result_summarizer as mlcommons
 
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.results import MlperfResults
-from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, read_mlperf_run, score_runs
+from analysis.mlperf.reading.scoring import MlperfRun, NoScoreError, compute_score_of_runs, read_mlperf_run
 from analysis.reading import mllog
 from services.schema.errors import UserError
 
@@ -372,10 +372,10 @@ def test_a_score_lies_within_its_runs_and_ignores_their_order(lengths: list[floa
     """The score is a mean of some of the runs, in any order."""
     runs = [MlperfRun(0.0, 60_000 * length) for length in lengths]
 
-    score = score_runs(runs).minutes
+    score = compute_score_of_runs(runs).minutes
 
     assert min(lengths) * (1 - 1e-12) <= score <= max(lengths) * (1 + 1e-12)
-    assert score == score_runs(chance.sample(runs, len(runs))).minutes
+    assert score == compute_score_of_runs(chance.sample(runs, len(runs))).minutes
 
 
 @given(st.lists(minutes, min_size=3, max_size=12))
@@ -384,7 +384,10 @@ def test_a_run_that_did_not_converge_counts_as_the_slowest(lengths: list[float])
     runs = [MlperfRun(0.0, 60_000 * length) for length in lengths]
     given_up = MlperfRun(0.0, 1.0, "ended aborted")
 
-    assert score_runs([*runs[1:], given_up]).minutes == score_runs([*runs[1:], MlperfRun(0.0, 1e12)]).minutes
+    assert (
+        compute_score_of_runs([*runs[1:], given_up]).minutes
+        == compute_score_of_runs([*runs[1:], MlperfRun(0.0, 1e12)]).minutes
+    )
     assert math.isinf(given_up.minutes)
 
 
@@ -394,6 +397,6 @@ def test_four_runs_of_u_net_may_fail() -> None:
         MlperfRun(rejection_reason="ended aborted")
     ] * 4
 
-    assert score_runs(forty, benchmark="unet3d").minutes == pytest.approx(sum(range(5, 37)) / 32)
+    assert compute_score_of_runs(forty, benchmark_name="unet3d").minutes == pytest.approx(sum(range(5, 37)) / 32)
     with pytest.raises(NoScoreError, match="4 of 40 runs do not count, at most 1 may fail"):
-        score_runs(forty, benchmark="ssd")
+        compute_score_of_runs(forty, benchmark_name="ssd")

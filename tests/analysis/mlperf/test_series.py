@@ -13,10 +13,10 @@ from analysis.laws import CriticalBatchLaw, TrainingTimeLaw
 from analysis.laws.backtest import PILOT_NOISE, LawComparison
 from analysis.laws.training_time import LogNormalPrior
 from analysis.mlperf.chapters import Chapter
-from analysis.mlperf.chapters.balance import _accelerator_count_cells, accelerator_choice_chapter
+from analysis.mlperf.chapters.balance import _make_chosen_count_cells, accelerator_choice_chapter
 from analysis.mlperf.chapters.extrapolation import OTHER_SERIES_LAWS, extrapolation_chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
-from analysis.mlperf.chapters.families import compare_family_systems
+from analysis.mlperf.chapters.families import compare_within_families
 from analysis.mlperf.chapters.laws import scaling_laws_chapter
 from analysis.mlperf.forecasts import (
     BEST_BATCH,
@@ -26,7 +26,7 @@ from analysis.mlperf.forecasts import (
     PARTS_CHOSEN_BATCH,
     PARTS_KNOWN_BATCH,
     evaluate_laws,
-    fit_law_to_all_sizes,
+    fit_law_to_each_series,
     has_enough_sizes_to_fit,
 )
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH as SHIPPED_RESULTS
@@ -38,9 +38,9 @@ from analysis.mlperf.series import (
     read_shipped_series,
     shipped_scaling_series,
 )
-from analysis.mlperf.study import MlperfStudy, make_study
+from analysis.mlperf.study import MlperfStudy, make_mlperf_study
 from analysis.report.wording import NO_VALUE, format_number, format_percentage, format_signed_percentage
-from analysis.statistics.worker_count_rules import ChosenWorkerCount, worker_counts_by_rule
+from analysis.statistics.worker_count_rules import ChosenWorkerCount, choose_worker_counts
 
 SERIES = {series.benchmark: series for series in read_series_csv(APPENDIX_SERIES_PATH)}
 
@@ -72,7 +72,7 @@ def test_hardware_and_statistical_efficiency_are_those_of_the_logs(
 ) -> None:
     """The tolerance is half a unit of the last digit that was kept, plus the effect of rounded minutes."""
     series = SERIES[benchmark]
-    factors = series.efficiency_per_system()[series.accelerator_counts.index(accelerators)]
+    factors = series.compute_efficiencies()[series.accelerator_counts.index(accelerators)]
 
     assert series.accelerator_counts[0] == base
     assert factors.speedup == pytest.approx(speedup, abs=0.06)
@@ -103,9 +103,9 @@ def test_the_uncertainty_of_every_size_comes_from_its_own_runs() -> None:
 def test_512_and_more_accelerators_are_predicted_from_64_with_calibrated_bands() -> None:
     """At least 80 % inside bands of 90 %, median error at most 40 %; classic laws miss by about 80 %, up to 223 %."""
     evaluation = evaluate_laws(read_series_csv(APPENDIX_SERIES_PATH))
-    scores = {score.law: score for score in evaluation.law_scores}
+    scores = {score.law: score for score in evaluation.forecast_scores_of_laws}
 
-    assert {(forecast.series, forecast.workers) for forecast in evaluation.small_to_large_forecasts} == JUDGED_SIZES
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.large_system_forecasts} == JUDGED_SIZES
     for law in (BEST_BATCH, PARTS_KNOWN_BATCH, PARTS_CHOSEN_BATCH):
         assert scores[law].points == 7
         assert scores[law].median <= 0.4
@@ -119,24 +119,24 @@ def test_512_and_more_accelerators_are_predicted_from_64_with_calibrated_bands()
 def test_on_all_logs_the_laws_of_parts_meet_the_aim_and_best_batch_misses_it() -> None:
     """The page leads with these numbers: the appendix lacks systems and favours laws that use times alone."""
     evaluation = evaluate_laws(read_shipped_series())
-    scores = {score.law: score for score in evaluation.law_scores}
+    scores = {score.law: score for score in evaluation.forecast_scores_of_laws}
 
-    assert {(forecast.series, forecast.workers) for forecast in evaluation.small_to_large_forecasts} == JUDGED_SIZES
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.large_system_forecasts} == JUDGED_SIZES
     assert scores[BEST_BATCH].median == pytest.approx(0.41, abs=0.01)
     assert scores[PARTS_KNOWN_BATCH].median == pytest.approx(0.14, abs=0.01)
     assert scores["Amdahl"].median == pytest.approx(1.28, abs=0.01)
     for law in OWN_LAWS:
         assert scores[law].covered >= 0.8
         assert scores[law].width < scores["Amdahl"].width
-        assert evaluation.band_coverage_without_drift(law) < scores[law].covered
+        assert evaluation.compute_band_coverage_without_law_drift(law) < scores[law].covered
 
 
 def test_bands_also_cover_a_round_that_was_not_used_before() -> None:
     """The page states the results for v5.0; a change of laws or bands shows here."""
     evaluation = evaluate_laws(read_series_csv(V5_0_SERIES_PATH), OTHER_SERIES_LAWS)
-    scores = {score.law: score for score in evaluation.law_scores}
+    scores = {score.law: score for score in evaluation.forecast_scores_of_laws}
 
-    assert {(forecast.series, forecast.workers) for forecast in evaluation.small_to_large_forecasts} == {
+    assert {(forecast.series, forecast.workers) for forecast in evaluation.large_system_forecasts} == {
         (name, 512) for name in ("bert", "llama2_70b_lora", "retinanet", "stable_diffusion")
     }
     assert [round(scores[law].median, 2) for law in OTHER_SERIES_LAWS] == pytest.approx(
@@ -199,7 +199,7 @@ def test_a_series_with_too_few_sizes_gets_no_forecast() -> None:
     assert rgat.accelerator_counts == [8, 72, 256]
     assert not has_enough_sizes_to_fit(rgat)
     assert all(map(has_enough_sizes_to_fit, read_shipped_series()))
-    assert evaluate_laws((rgat,)).small_to_large_forecasts == ()
+    assert evaluate_laws((rgat,)).large_system_forecasts == ()
 
 
 def test_the_classic_laws_have_their_known_errors() -> None:
@@ -216,7 +216,7 @@ def test_the_classic_laws_have_their_known_errors() -> None:
 
 
 def test_a_law_is_fitted_to_all_sizes_of_a_series() -> None:
-    fit = fit_law_to_all_sizes(read_series_csv(APPENDIX_SERIES_PATH), CriticalBatchLaw())["bert"]
+    fit = fit_law_to_each_series(read_series_csv(APPENDIX_SERIES_PATH), CriticalBatchLaw())["bert"]
 
     assert fit.size_range == (736, 13888)  # batches
     assert fit.parameters[1] == pytest.approx(10865, rel=0.01)
@@ -224,7 +224,7 @@ def test_a_law_is_fitted_to_all_sizes_of_a_series() -> None:
 
 
 def test_balance_points_come_with_rule_and_interval() -> None:
-    write_chapter = accelerator_choice_chapter(make_study(read_results_csv()))
+    write_chapter = accelerator_choice_chapter(make_mlperf_study(read_results_csv()))
 
     assert write_chapter is not None
     table = write_chapter.tables[0].data
@@ -237,17 +237,17 @@ def test_balance_points_come_with_rule_and_interval() -> None:
 
 def test_without_draws_there_is_no_interval() -> None:
     """A single run per size has an unknown spread; an interval of width zero would be wrong."""
-    picks = worker_counts_by_rule([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
+    picks = choose_worker_counts([1, 2, 4], 1, np.array([1.0, 1.8, 2.5]), None)
 
-    assert {_accelerator_count_cells("built", pick)["built_interval"] for pick in picks} == {NO_VALUE}
-    assert _accelerator_count_cells("built", ChosenWorkerCount("knee", 2, (2, 2)))["built_interval"] == "2"
-    assert _accelerator_count_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
+    assert {_make_chosen_count_cells("built", pick)["built_interval"] for pick in picks} == {NO_VALUE}
+    assert _make_chosen_count_cells("built", ChosenWorkerCount("knee", 2, (2, 2)))["built_interval"] == "2"
+    assert _make_chosen_count_cells("built", None) == {"built": None, "built_interval": NO_VALUE}
 
 
 def test_a_family_is_measured_against_its_own_smallest_system() -> None:
-    (bert,) = [workload for workload in make_study(read_results_csv()).workloads if workload.benchmark == "bert"]
+    (bert,) = [workload for workload in make_mlperf_study(read_results_csv()).workloads if workload.benchmark == "bert"]
 
-    references = {own[0].reference.accelerator: own for own in compare_family_systems(bert)}
+    references = {own[0].reference.accelerator: own for own in compare_within_families(bert)}
 
     assert references["NVIDIA H100-SXM5-80GB"][0].reference.accelerator_count == 4
     assert (
@@ -257,7 +257,7 @@ def test_a_family_is_measured_against_its_own_smallest_system() -> None:
 
 
 def test_results_of_a_user_have_no_shipped_series() -> None:
-    user_study = make_study(MlperfResults(read_results_csv().rows, "mine.csv"))
+    user_study = make_mlperf_study(MlperfResults(read_results_csv().rows, "mine.csv"))
 
     assert shipped_scaling_series(user_study) == ()
     assert extrapolation_chapter(user_study) is None
@@ -266,7 +266,7 @@ def test_results_of_a_user_have_no_shipped_series() -> None:
 def test_the_shipped_table_has_its_series_under_another_path_spelling() -> None:
     detour = SHIPPED_RESULTS.parent / ".." / "data" / SHIPPED_RESULTS.name
 
-    assert shipped_scaling_series(make_study(read_results_csv(detour))) == read_shipped_series()
+    assert shipped_scaling_series(make_mlperf_study(read_results_csv(detour))) == read_shipped_series()
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +275,7 @@ def write_chapter() -> Callable[[Callable[[MlperfStudy], Chapter | None]], Chapt
 
     def write(make_chapter: Callable[[MlperfStudy], Chapter | None]) -> Chapter:
         with figure_style_context():
-            result = make_chapter(make_study(read_results_csv()))
+            result = make_chapter(make_mlperf_study(read_results_csv()))
         assert result is not None
         return result
 
@@ -314,7 +314,7 @@ def test_other_priors_give_similar_predictions(
     by_fixed = LogNormalPrior(known.fixed_ratio.median * fixed, known.fixed_ratio.sd * width)
     monkeypatch.setitem(LAWS, name, TrainingTimeLaw(noise_ratio=by_noise, fixed_ratio=by_fixed))
 
-    (score,) = evaluate_laws(read_shipped_series(), (name,)).law_scores
+    (score,) = evaluate_laws(read_shipped_series(), (name,)).forecast_scores_of_laws
 
     assert score.median < 0.2
     assert score.covered == 1
@@ -433,7 +433,7 @@ def test_balance_points_at_the_largest_size_are_bounds_and_grid_ones_approximate
 
 def test_the_finding_on_balance_points_states_how_far_rules_differ(benchmark_rows: pd.DataFrame) -> None:
     """The rules choose 64, 64 and 3,472 among the systems built for BERT."""
-    write_chapter = accelerator_choice_chapter(make_study(read_results_csv()))
+    write_chapter = accelerator_choice_chapter(make_mlperf_study(read_results_csv()))
 
     assert write_chapter is not None
     by_workload = benchmark_rows.dropna(subset=["built"]).groupby("workload").built
@@ -445,6 +445,6 @@ def test_the_finding_on_balance_points_states_how_far_rules_differ(benchmark_row
 @pytest.fixture(scope="module")
 def benchmark_rows() -> pd.DataFrame:
     """The table of balance points of the shipped series."""
-    write_chapter = accelerator_choice_chapter(make_study(read_results_csv()))
+    write_chapter = accelerator_choice_chapter(make_mlperf_study(read_results_csv()))
     assert write_chapter is not None
     return write_chapter.tables[0].data

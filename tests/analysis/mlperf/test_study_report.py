@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN_TEXT, sources_chapter
+from analysis.mlperf.chapters.sources import SHIPPED_ORIGIN_TEXT, make_data_sources_chapter
 from analysis.mlperf.reading.results import SHIPPED_RESULTS_PATH, MlperfResults, read_results_csv
 from analysis.mlperf.report import make_chapters, write_mlperf_report
-from analysis.mlperf.study import make_study
+from analysis.mlperf.study import make_mlperf_study
 from analysis.reading import parallel as cores
 from analysis.reading.parallel import ProcessPool
 from analysis.report.wording import format_number
@@ -108,7 +108,7 @@ def test_tables_and_figures_contain_numbers_in_full_precision(shipped_report: tu
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports can be compared with each other, also between hosts with different numbers of cores."""
     monkeypatch.setattr(cores, "_usable_core_count", lambda: 2)
-    few = make_study(MlperfResults(read_results_csv().results_of("ssd"), "some.csv"))
+    few = make_mlperf_study(MlperfResults(read_results_csv().results_of("ssd"), "some.csv"))
 
     write_mlperf_report(few, make_chapters(few), tmp_path / "once")
     with ProcessPool() as pool:
@@ -123,7 +123,9 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path, monkeypatch: pytes
 def test_names_from_submissions_are_escaped_on_the_page(tmp_path: Path) -> None:
     """Descriptions of systems may contain any text."""
     row = read_results_csv().rows[0].model_copy(update={"submitter": "<b>We</b>"})
-    strange = make_study(MlperfResults((row,), "some.csv", ("a <i>folder</i>: its division is open, not closed",)))
+    strange = make_mlperf_study(
+        MlperfResults((row,), "some.csv", ("a <i>folder</i>: its division is open, not closed",))
+    )
 
     page = write_mlperf_report(strange, make_chapters(strange), tmp_path).read_text()
 
@@ -143,7 +145,7 @@ def test_a_table_of_one_workload_is_described_in_the_singular(tmp_path: Path) ->
     """Three systems form no clusters, and a table has neither samples nor batches, so questions stay open."""
     (tmp_path / "mine.csv").write_text(MINE)
     chapters = {
-        chapter.title: chapter for chapter in make_chapters(make_study(read_results_csv(tmp_path / "mine.csv")))
+        chapter.title: chapter for chapter in make_chapters(make_mlperf_study(read_results_csv(tmp_path / "mine.csv")))
     }
 
     assert chapters["Systems and references"].finding == "3 results of 1 workload."
@@ -162,13 +164,13 @@ def test_the_origin_of_the_shipped_results_is_stated_for_any_path_spelling() -> 
     """A path with a detour leads to the same results."""
     detour = SHIPPED_RESULTS_PATH.parent / ".." / SHIPPED_RESULTS_PATH.parent.name / SHIPPED_RESULTS_PATH.name
 
-    assert SHIPPED_ORIGIN_TEXT in sources_chapter(make_study(read_results_csv(detour))).paragraphs
+    assert SHIPPED_ORIGIN_TEXT in make_data_sources_chapter(make_mlperf_study(read_results_csv(detour))).paragraphs
 
 
 def test_one_result_is_described_in_the_singular() -> None:
     results = MlperfResults(read_results_csv().results_of("ssd")[:1], "mine.csv")
 
-    assert sources_chapter(make_study(results)).finding == "Read from mine.csv: 1 result, 0 left out."
+    assert make_data_sources_chapter(make_mlperf_study(results)).finding == "Read from mine.csv: 1 result, 0 left out."
 
 
 def test_every_question_is_answered_for_the_shipped_results(shipped_report: tuple[str, Path, float]) -> None:
@@ -178,7 +180,9 @@ def test_every_question_is_answered_for_the_shipped_results(shipped_report: tupl
 def test_the_finding_on_stable_clusters_names_the_workload() -> None:
     (finding,) = (
         chapter.finding
-        for chapter in make_chapters(make_study(MlperfResults(read_results_csv().results_of("bert"), "some.csv")))
+        for chapter in make_chapters(
+            make_mlperf_study(MlperfResults(read_results_csv().results_of("bert"), "some.csv"))
+        )
         if chapter.title == "Clusters"
     )
 

@@ -7,13 +7,13 @@ from services.learning.datasets import LearningTask
 from services.learning.models import LeNet5, LinearModel
 from services.learning.models.layers import Conv2d, Dense, extract_patches, he_variance, sum_patches, upsample
 from services.learning.models.losses import cross_entropy, mse
-from services.runtime.device import Device
+from services.runtime.device import ComputeDevice
 
 MNIST = LearningTask(inputs=(1, 28, 28), outputs=10, loss="cross_entropy")
 DIGITS = LearningTask(inputs=(1, 8, 8), outputs=10, loss="cross_entropy")
 
 
-def test_sum_patches_is_the_adjoint_of_extract_patches(device: Device) -> None:
+def test_sum_patches_is_the_adjoint_of_extract_patches(device: ComputeDevice) -> None:
     """⟨extract_patches(x), c⟩ = ⟨x, sum_patches(c)⟩ for all x and c: the definition of the backward pass of a copy."""
     rng = np.random.default_rng(0)
     x = device.to_device(rng.standard_normal((3, 6, 6, 2)))
@@ -64,7 +64,7 @@ def test_upsampling_repeats_pixels() -> None:
     assert upsample(x, 2)[0, :, :, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
 
 
-def test_large_scores_do_not_overflow(device: Device) -> None:
+def test_large_scores_do_not_overflow(device: ComputeDevice) -> None:
     """exp(1000) is infinite; a certain and correct answer has loss zero, a certain and wrong one the difference."""
     scores, labels = device.to_device(np.array([[1000.0, 0.0], [1000.0, 0.0]])), device.to_device(np.array([0, 1]))
 

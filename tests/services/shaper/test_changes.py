@@ -30,7 +30,9 @@ def append(output_file: Path, changes: LinkChangeSchedule) -> Append:
     """Return `append(number, in_s, text)`, which adds a change that appends a text in this many seconds."""
 
     def add_change(number: int, in_s: float, text: str) -> Future[dict[str, Any]]:
-        return changes.add(number, time.monotonic() + in_s, [(["sh", "-c", f"cat >> {output_file}"], text)], {})
+        return changes.schedule_link_change(
+            number, time.monotonic() + in_s, [(["sh", "-c", f"cat >> {output_file}"], text)], {}
+        )
 
     return add_change
 
@@ -51,7 +53,7 @@ def test_changes_of_the_same_time_are_applied_in_the_order_of_their_numbers(
     slow, quick = f"sleep 0.1; cat >> {output_file}", f"cat >> {output_file}"
 
     futures = [
-        changes.add(k, due_time, [(["sh", "-c", command], str(k))], {})
+        changes.schedule_link_change(k, due_time, [(["sh", "-c", command], str(k))], {})
         for k, command in enumerate((slow, quick, slow, quick))
     ]
     for future in futures:
@@ -80,7 +82,7 @@ def test_cancelled_changes_are_not_applied(append: Append, changes: LinkChangeSc
 def test_a_failing_program_raises_an_error_and_the_next_change_is_applied(
     changes: LinkChangeSchedule, append: Append
 ) -> None:
-    failing = changes.add(0, 0.0, [(["sh", "-c", "echo no such class >&2; exit 2"], "")], {})
+    failing = changes.schedule_link_change(0, 0.0, [(["sh", "-c", "echo no such class >&2; exit 2"], "")], {})
 
     with pytest.raises(RuntimeError, match="no such class"):
         failing.result(PROMPT_S)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.shaper import nfqueue
-from services.shaper.delay_line import PacketDelayQueue, make_delay_queue
+from services.shaper.delay_line import PacketDelayQueue, make_packet_delay_queue
 
 PATH = {"source": "a", "target": "b", "delay_s": 0.005, "jitters": [], "losses": []}
 
@@ -66,7 +66,7 @@ def test_the_same_seed_loses_the_same_packets() -> None:
     """The share of lost packets is the declared one."""
     spec = {"seed": "1 a b", "path": PATH | {"losses": [{"kind": "independent", "share": 0.1}]}}
 
-    first, second = (make_delay_queue(0, spec, 0.0) for _ in range(2))
+    first, second = (make_packet_delay_queue(0, spec, 0.0) for _ in range(2))
     lost = [bool(first.add_packet(0.0, packet)) for packet in range(5000)]
 
     assert lost == [bool(second.add_packet(0.0, packet)) for packet in range(5000)]
@@ -76,7 +76,7 @@ def test_the_same_seed_loses_the_same_packets() -> None:
 def test_bursts_of_losses_follow_the_gilbert_elliott_model() -> None:
     """Two losses in a row are far more frequent than with independent losses."""
     law = {"kind": "gilbert_elliott", "to_bad": 0.01, "to_good": 0.25}
-    queue = make_delay_queue(0, {"seed": "1", "path": PATH | {"losses": [law]}}, 0.0)
+    queue = make_packet_delay_queue(0, {"seed": "1", "path": PATH | {"losses": [law]}}, 0.0)
 
     lost = [bool(queue.add_packet(0.0, packet)) for packet in range(20_000)]
 

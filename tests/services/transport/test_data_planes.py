@@ -10,9 +10,9 @@ import pytest
 
 from compose.runs.certificates import issue_certificates
 from services.cluster.addresses import Address
-from services.cluster.links.fluid_link import RateLimiter, goodput_bytes_per_s
+from services.cluster.links.fluid_link import RateLimiter, to_goodput_bytes_per_s
 from services.cluster.network import Network, NetworkPath
-from services.runtime.clock import WallClock, precise_event_loop
+from services.runtime.clock import WallClock, make_precise_event_loop
 from services.runtime.identity import NodeIdentity
 from services.runtime.transport import Message, MessageKind, MessageTag
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
@@ -62,7 +62,7 @@ def make_link_shaping(name: str, rate_bps: float, clock: WallClock) -> FluidMode
     """Return the shaping of a link that has this rate in both directions."""
     return FluidModelLinkShaping(
         name,
-        NodeLinks(RateLimiter(goodput_bytes_per_s(rate_bps)), RateLimiter(goodput_bytes_per_s(rate_bps))),
+        NodeLinks(RateLimiter(to_goodput_bytes_per_s(rate_bps)), RateLimiter(to_goodput_bytes_per_s(rate_bps))),
         Network(),
         0,
         clock,
@@ -129,7 +129,7 @@ def run_on_nodes(
             finally:
                 await asyncio.gather(*(transport.stop() for transport in transports.values()))
 
-        with asyncio.Runner(loop_factory=precise_event_loop) as runner:
+        with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
             return runner.run(main())
 
     return run
@@ -183,7 +183,7 @@ def test_connect_waits_for_a_receiver_that_does_not_listen_yet(
         await asyncio.gather(early.stop(), late.stop())
         return waited, reused, data
 
-    with asyncio.Runner(loop_factory=precise_event_loop) as runner:
+    with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         assert runner.run(exchange()) == (True, 1, b"hello")
 
 
@@ -422,7 +422,7 @@ def test_a_state_transfer_that_is_given_up_leaves_the_stream_usable(run_on_nodes
         nodes["a"].max_piece_bytes, switch_timeout = vector.nbytes, StrategySwitchTimeout(WallClock(), 0.0)
         await nodes["a"].connect(["b"])
         with pytest.raises(DeadlineExceeded, match="the strategy switch did not finish"):
-            async with switch_timeout.enforce(switch_timeout.deadline_s):
+            async with switch_timeout.cancel_block_at_deadline(switch_timeout.deadline_from_now_s):
                 await send_model_vectors(nodes["a"], "b", 1, [vector, vector])
         await nodes["a"].send("b", Message(TAG, b"as before"))
         return bytes((await nodes["b"].receive("a", TAG)).data), nodes["a"].traffic.messages

@@ -7,7 +7,7 @@ from services.runtime.transport import (
     Message,
     MessageKind,
     MessageTag,
-    PendingOperation,
+    PendingMessage,
     ReceiveCallback,
     ReceiveOutcome,
     SendFuture,
@@ -43,7 +43,7 @@ class RecordingTransport(Transport):
 
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
-    ) -> PendingOperation | None:
+    ) -> PendingMessage | None:
         self.calls.append(("recv", source))
         callback(MESSAGE)
 

@@ -9,11 +9,11 @@ from services.schema.errors import ProtocolError
 from services.transport.codec import (
     PREFIX_BYTES,
     build_message,
+    count_payload_bytes,
     decode_message,
     decode_message_prefix,
     encode_message,
     encode_message_prefix,
-    payload_size,
 )
 from services.wire.data_pb2 import DataHeader, DataMessage
 
@@ -102,7 +102,7 @@ def test_a_prefix_contains_the_header_and_the_size_of_the_payload(header: DataHe
     values = decode_message_prefix(encode_message_prefix(sent))
 
     assert len(encode_message_prefix(sent)) == PREFIX_BYTES
-    assert payload_size(values) == len(data)
+    assert count_payload_bytes(values) == len(data)
     assert build_message(values, data) == sent
     assert PREFIX_BYTES % 32 == 0, "payloads are aligned where buffers are"
 

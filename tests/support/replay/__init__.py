@@ -32,7 +32,7 @@ def replay(plan: Plan, arrivals: Sequence[ShardArrivals], progress: TrialProgres
     """
     strategy, data = plan.strategy, plan.dataset.load(plan.dtype)
     phases = strategy.training_phases()
-    compressor, switch = phases.first.exchange_properties().compressor, phases.switch
+    compressor, switch = phases.first.describe_worker_exchange().compressor, phases.switch
     if compressor.init_state(1) is not None:
         raise UserError(f"{compressor.kind} remembers what it has sent, which replays do not follow")
     initial_params = plan.model.init_parameters(data.task, plan.seed, plan.dtype)

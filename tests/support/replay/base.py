@@ -44,7 +44,7 @@ def gradient(
     plan: Plan, data: TrainTestData, params: HostArray, rank: int, step: int, shares: RankWeights | None = None
 ) -> tuple[HostArray, int]:
     """Return the mean gradient over the samples of a worker's share, and their number; shares are equal by default."""
-    share = plan.data_order.rank_sample_indices(step, rank, shares or (1,) * plan.workers)
+    share = plan.data_order.select_sample_indices(step, rank, shares or (1,) * plan.workers)
     _, mean = plan.model.loss_and_grad(data.task, params, data.train_x[share], data.train_y[share])
     host: HostArray = mean
     return host, len(share)

@@ -101,10 +101,10 @@ class _ElasticReplay:
 
     def _update(self, shard: int) -> None:
         rule, shard_range, rows = self.rules[shard], self.plan.shards[shard], self.updates[shard].pop(0)
-        rule.update([self._contribution(row, shard_range) for row in rows])
+        rule.update_shard_params([self._contribution(row, shard_range) for row in rows])
         for rank, _ in map(push_id, rows):
             worker = self.workers[rank]
-            worker.centre[shard] = rule.reply_vector(rank)
+            worker.centre[shard] = rule.make_push_reply_vector(rank)
             if len(worker.centre) == len(self.rules):
                 self._finish_exchange(rank)
 

@@ -41,7 +41,7 @@ class _ReplayedShard:
 
     def apply_update(self, contributions: Sequence[WorkerContribution]) -> None:
         """Apply the next update; discard versions that no later push was computed from."""
-        self.rule.update(contributions)
+        self.rule.update_shard_params(contributions)
         self.version += 1
         self.versions[self.version] = self.rule.params
         del self.updates[0]
@@ -126,7 +126,7 @@ class _PushReplay:
     def _compute(self, push: PushId) -> _ComputedPush:
         worker, step = push
         read = tuple(shard.versions[shard.reads.pop(push)] for shard in self.shards)
-        computing = self.strategy.server_algorithm().gradient_worker_count(self.plan.workers)
+        computing = self.strategy.server_algorithm().count_gradient_workers(self.plan.workers)
         shares = (1,) * computing + (0,) * (self.plan.workers - computing)
         mean, _ = gradient(self.plan, self.data, np.concatenate(read), worker, step, shares)
         return _ComputedPush(mean, read)
