@@ -106,7 +106,7 @@ def validate_scenarios(
         list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="default: all shipped scenarios")
     ] = None,
 ) -> None:
-    """Check scenarios and show all errors of all of them at once."""
+    """Check scenario files, and show the errors of all of them together."""
     from compose.scenario_files.load import find_scenario, load_scenario, shipped_scenario_paths
 
     errors = []

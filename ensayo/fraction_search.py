@@ -33,7 +33,7 @@ class SwitchFractionRunner:
     run_folders: list[Path] = field(default_factory=list)
 
     def measure_quality_and_time(self, switch_fraction: float) -> tuple[float, float]:
-        """Run the scenario with a switch fraction. Return the mean quality and the mean virtual seconds of the repeats.
+        """Return mean quality and virtual seconds of repeats with a switch fraction (workload share before the switch).
 
         A higher quality is better: metrics that should be low are negated.
 
@@ -54,7 +54,10 @@ class SwitchFractionRunner:
 
     @property
     def quality_metric(self) -> MetricName:
-        """Metric by which switch fractions are compared: that of the scenario's target, else its task's default."""
+        """Metric of the scenario's target; without a target, the default metric of the learning task.
+
+        Switch fractions (shares of the workload before the strategy switch) are compared by this metric.
+        """
         workload = self.scenario.workload
         target = workload.target
         return target.metric if target else DEFAULT_METRIC_OF_LOSS[learning_task_of(workload.dataset).task.loss]
@@ -77,7 +80,7 @@ class SwitchFractionRunner:
         return 1.0 if QUALITY_METRICS[self.quality_metric].bound_key == "at_least" else -1.0
 
     def format_switch_result(self, result: SwitchFractionResult) -> str:
-        """Return a line of text about a switch fraction: mean quality, virtual seconds, whether it is good enough."""
+        """Return a line on a switch fraction (share of the workload before the switch): quality, time and verdict."""
         verdict = "good enough" if result.is_good_enough else "too early"
         quality = "a repeat failed" if isnan(result.quality) else f"{self._higher_better_sign * result.quality:.4f}"
         return f"fraction {result.fraction:<7g} {self.quality_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

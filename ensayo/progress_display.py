@@ -61,7 +61,7 @@ class RunProgressDisplay(ABC):
 
     @abstractmethod
     def show_event_progress(self, log_event_name: str) -> None:
-        """Show the progress after a log event with this key."""
+        """Show the new progress of the run after an event with the given key was logged."""
 
     @abstractmethod
     def show_trial_end(self, line: str) -> None:
@@ -73,7 +73,7 @@ class RunProgressDisplay(ABC):
 
 
 class SilentDisplay(RunProgressDisplay):
-    """Display without output."""
+    """Progress display that prints nothing."""
 
     def print_line(self, line: str) -> None:
         """Print nothing."""
@@ -123,14 +123,14 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._run_bar = self._progress_bars.add_task("all trials", note="", visible=False)
 
     def show_trial_start(self, line: str) -> None:
-        """Show both bars and reset the bar of the running trial."""
+        """Show the progress bars of the running trial and of all trials, and reset the bar of the running trial."""
         self._progress_bars.start()
         steps = self.progress.current_plan.steps
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 
     def show_event_progress(self, log_event_name: str) -> None:
-        """Update both bars and the remaining time."""
+        """Update the bars of the trial and of the run, and the remaining time."""
         note = str(self.progress.trial_progress) or log_event_name.replace("_", " ")
         self._progress_bars.update(self._trial_bar, completed=self.progress.finished_steps_of_trial, note=note)
         self._update_run_bar()

@@ -32,7 +32,7 @@ def rehearse(
     observer: RunObserver | None = None,
     command: str = "",
 ) -> FinishedRunResult:
-    """Run all trials of a scenario file and write the report of the run.
+    """Rehearse training on this host: run all trials of a scenario file, and write the report of the run.
 
     Args:
         scenario_path: path of the scenario file.

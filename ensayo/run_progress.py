@@ -1,4 +1,4 @@
-"""Progress of a run, computed from the coordinator's log events and the clock. Display is elsewhere."""
+"""Progress of a run, computed from the coordinator's log events and the clock; other modules display the progress."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,7 +75,10 @@ class RunProgress:
 
     @property
     def finished_steps_of_trial(self) -> int:
-        """Number of steps of the running trial, from its sample count: asynchronous workers count steps separately."""
+        """Number of finished steps of the running trial, computed from the number of samples used so far.
+
+        Step numbers cannot be used, because asynchronous workers count their steps separately.
+        """
         return round(self._trial_completed_share() * self.current_plan.steps)
 
     def remaining_s(self) -> float:
@@ -95,6 +98,6 @@ class RunProgress:
         return max(0.0, self._expected_trial_s(self.current_plan) - elapsed_s)
 
     def _expected_trial_s(self, plan: Plan) -> float:
-        """Return the wall seconds that a plan predicts for its trial, else the mean of the ended trials."""
+        """Return the wall seconds that a trial's plan predicts; without a prediction, the mean of the ended trials."""
         mean_s = sum(self.finished_trials_s) / len(self.finished_trials_s) if self.finished_trials_s else 0.0
         return plan.estimated_training_wall_s or mean_s

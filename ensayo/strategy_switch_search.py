@@ -30,7 +30,7 @@ def bisect_switch_fraction(
     max_quality_loss: float,
     interval_halving_count: int,
 ) -> Iterator[SwitchFractionResult]:
-    """Bisect the switch fraction and yield the result of each measured fraction; the first is fully synchronous.
+    """Bisect the switch fraction (workload share before the switch); yield each result, the first without a switch.
 
     Args:
         measure_quality_and_time: returns quality (higher is better) and virtual seconds of a fraction, as means of
@@ -50,7 +50,7 @@ def bisect_switch_fraction(
 
 
 def find_earliest_good_switch(switch_results: list[SwitchFractionResult]) -> SwitchFractionResult:
-    """Return the result of the smallest switch fraction whose quality is good enough."""
+    """Return the result with the smallest share of synchronous training among those marked `is_good_enough`."""
     return min((result for result in switch_results if result.is_good_enough), key=lambda result: result.fraction)
 
 

@@ -23,7 +23,7 @@ def create_console() -> Console:
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """Return a table of trials with their predicted step times and the wall times of their whole sample budgets."""
+    """Return a table of trials with predicted step times, and predicted wall times for all budgeted samples."""
     table = Table(box=None, pad_edge=False, caption_justify="left")
     table.add_column("#")
     table.add_column("trial", overflow="fold")
@@ -47,7 +47,7 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
 
 
 def _format_second_phase_row(second_phase: PostSwitchPhasePlan) -> Iterable[str]:
-    """Yield the table cells of the training phase after a strategy switch: times, bytes, its first step if planned."""
+    """Yield the table cells of the phase after a strategy switch: times, bytes, and first step if the plan sets it."""
     predicted = second_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
@@ -56,7 +56,7 @@ def _format_second_phase_row(second_phase: PostSwitchPhasePlan) -> Iterable[str]
 
 
 def _format_wall_time(wall_s: float) -> str:
-    """Return a wall time as text, or `virtual` for 0: the wall time of a trial in virtual time is not predicted."""
+    """Return a wall time as text; 0, the wall time of trials in virtual time (not predicted), becomes `virtual`."""
     return format_duration(wall_s) if wall_s else "virtual"
 
 

@@ -1,4 +1,4 @@
-"""Texts for the terminal: durations, byte counts, titles of trials, and what a plan predicts and chooses."""
+"""Texts for the terminal: durations, byte counts, titles of trials, time dilation and chosen collectives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -33,7 +33,7 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
 
 
 def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield lines: the time dilation, and the trial that needs most of this host; no lines for runs in virtual time."""
+    """Yield lines on the time dilation and on the trial with the highest demand on the host; none in virtual time."""
     if capacity_check.capacity is None or capacity_check.most_demanding_trial is None:
         return
     demand = capacity_check.most_demanding_trial

@@ -1,4 +1,4 @@
-"""Kind of engine that ran a trial: whether in containers, in virtual time, or with links shaped by the kernel."""
+"""How the engine ran a trial: in containers or not, in virtual time or not, with links shaped by a kernel or not."""
 
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.reading.run_table import TrialLogTables

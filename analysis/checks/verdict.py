@@ -45,7 +45,7 @@ def valid_verdict(reason: str) -> CheckVerdict:
 
 
 def degraded_verdict(reason: str) -> CheckVerdict:
-    """Return the verdict that something was not verified, or that the host may have distorted the trial's times."""
+    """Return the verdict `degraded`: a property was not verified, or the host may have distorted the trial's times."""
     return CheckVerdict(VerdictLevel.DEGRADED, reason)
 
 

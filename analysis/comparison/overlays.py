@@ -111,7 +111,7 @@ def draw_comparison_figures(overlay: ComparedRunsAndCurves) -> list[CaptionedFig
 
 
 def draw_speedup_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
-    """Draw the speedup of all runs against workers / workers of the base run, on log axes, with 95% intervals."""
+    """Draw the speedup of all runs, with 95% intervals, against N / (workers of the base run), on log axes."""
     if not overlay.curves:
         return None
     title = _speedup_title(overlay)
@@ -132,7 +132,7 @@ def draw_speedup_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | No
 
 
 def draw_efficiency_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
-    """Draw the efficiency (speedup per worker) of all runs against workers / workers of the base run."""
+    """Draw the efficiency (speedup per worker) of all runs; x axis: number of workers relative to a curve's base."""
     if not overlay.curves:
         return None
     title = _format_efficiency_title(overlay)
@@ -261,7 +261,7 @@ def _worker_count_over_base(curve_point: ComparedSpeedupPoint) -> float:
 
 
 def _speedup_title(overlay: ComparedRunsAndCurves) -> str:
-    """Return the title of the speedup figure: the run and the published series with the largest speedups.
+    """Return the title of the speedup figure: which run and which published series have the largest speedup.
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
@@ -317,7 +317,7 @@ def _format_efficiency_title(overlay: ComparedRunsAndCurves) -> str:
 def _find_common_worker_ratio(
     curves: Sequence[ComparedSpeedupCurve],
 ) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
-    """Return the largest ratio workers / base workers for which all curves have a point, and these points.
+    """Return the largest ratio workers / base workers at which every curve has a value, and the points at this ratio.
 
     If the curves share no ratio, return None and the last point of each curve.
     """
@@ -379,7 +379,7 @@ def _format_min_value_title(
 def _join_names_with_value(
     value_by_name: Mapping[str, float], wanted_value: float, clause_verb: str
 ) -> tuple[str, str]:
-    """Return the first name that has the given value, and a clause that joins all such names with a verb.
+    """Return the first name with the value `wanted_value`, and a clause of all such names and the verb `clause_verb`.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
@@ -392,7 +392,7 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
 
 
 def _describe_speedup_bases(overlay: ComparedRunsAndCurves) -> str:
-    """Return a caption that names the base of every speedup curve, with its time and the number of runs."""
+    """Return a caption that names for every speedup curve its base, what its times measure, and its number of runs."""
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
         base = f"{curve.base_description} ({curve.time_description}; {_describe_repeat_counts(curve)})"
@@ -413,7 +413,7 @@ def _describe_repeat_counts(compared_curve: ComparedSpeedupCurve) -> str:
 
 
 def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
-    """Yield one loss curve per strategy and swept values of a run: that of the first repeat on the most workers."""
+    """Yield a loss curve per strategy and swept values of a run: the curve of the first repeat on the most workers."""
     first_repeats = [result for result in run.summary.trials if result.is_finished and result.repeat == 0]
     largest: dict[tuple[str, str], TrialResult] = {}
     for result in first_repeats:

@@ -1,4 +1,4 @@
-"""Text table that compares two runs: a row per strategy, swept values and number of workers of both runs."""
+"""Text table that compares two runs: a row per combination of strategy, swept values and worker count in both runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +63,7 @@ def _list_unshared_trials(run_label: str, summary: RunSummary, other_summary: Ru
 
 
 def trial_group_change_rows(old_run: RunSummary, new_run: RunSummary) -> list[tuple[str, ...]]:
-    """Return a table row per strategy, swept values and number of workers that both runs have.
+    """Return a table row for each strategy, swept values and number of workers that two compared runs share.
 
     Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
@@ -98,7 +98,7 @@ def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tup
 
 
 def _keep_shared_seed_trials(old_group: TrialGroup, new_group: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
-    """Return two groups of trials, reduced to shared seeds if there are any, and the text of the column `repeats`."""
+    """Return two groups, limited to shared seeds if there are any, and the text of the comparison column `repeats`."""
     counts = f"{len(old_group.trials)}, {len(new_group.trials)}"
     shared_seeds = old_group.seeds & new_group.seeds
     if not shared_seeds:

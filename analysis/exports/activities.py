@@ -36,7 +36,7 @@ def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_overlapping_steps(step_rows: pd.DataFrame) -> int:
-    """Return the number of training steps whose phases together reach into the next step of the same node."""
+    """Return the number of training steps whose last phase ends after the next step of the same node has begun."""
     ordered = sort_steps_by_rank(step_rows)
     return int((_step_phase_edges_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
@@ -48,7 +48,10 @@ def sort_steps_by_rank(step_rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _step_phase_edges_ns(step_rows: pd.DataFrame) -> TimestampsNs:
-    """Return begin and ends of the phases of each step, in ns, shape (steps, phases + 1). Unlogged phases take 0 ns."""
+    """Return the times in ns at which each step begins and its phases end, as an array (steps, phases + 1).
+
+    An unlogged phase takes 0 ns.
+    """
     seconds = step_rows[[f"{phase}_s" for phase in ACTIVITY_ORDER]].astype(float).fillna(0.0).to_numpy()
     starts = step_rows["start_s"].astype(float).to_numpy()[:, None]
     edges = np.rint(NS_PER_S * np.hstack([starts, starts + np.cumsum(seconds, axis=1)])).astype(np.int64)

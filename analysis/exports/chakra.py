@@ -178,7 +178,7 @@ def _add_worker_steps(
     exchange_pattern: StepMessageExchange,
     sender_ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """Add the steps of a worker to its trace, and its rank to the sender ranks of each step in which it sent messages.
+    """Add a worker's steps to its trace, and record the worker as a sender in each step in which it sent messages.
 
     `sender_ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
     """
@@ -221,7 +221,7 @@ def _add_worker_messages(
 def _add_server_shard_messages(
     trace: ChakraTrace, shard_bytes: int, worker_ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
-    """Add the messages of one server shard. A synchronous shard replies after it has received all gradients."""
+    """Add a server shard's messages to a Chakra trace; a synchronous shard replies after it has all gradients."""
     last_receive: dict[int, int] = {}  # rank -> node id
     for step, ranks in sorted(worker_ranks_by_step.items()):
         remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]

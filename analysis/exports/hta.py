@@ -48,7 +48,10 @@ KERNEL_OF_ACTIVITY = {
 
 
 class HtaExporter(Exporter):
-    """Exporter of one folder per trial. Compute and update are kernels of one stream, wait and exchange of another."""
+    """Exporter for Holistic Trace Analysis (HTA), with one folder per trial.
+
+    Compute and update are kernels of one stream; wait and exchange are kernels of another stream.
+    """
 
     kind: Literal["hta"] = "hta"
     tool_name: ClassVar[str] = "Holistic Trace Analysis"
@@ -97,7 +100,7 @@ def _build_hta_trace_of_worker(
 
 
 def _merge_activities_into_kernels(activity_table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one row per GPU kernel of the trace. A wait and the following exchange form one kernel."""
+    """Return a table with one row per GPU kernel. In each step, waiting for and exchanging data form one kernel."""
     kernels = activity_table[activity_table["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()

@@ -72,7 +72,7 @@ class PerfettoTrace:
         return number
 
     def add_slice(self, track_number: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
-        """Add a slice (an event with a duration) to a track. Slices of a track must be added by increasing begin."""
+        """Add a slice (an event with a duration) to a track; add the slices of a track in the order of their begin."""
         begin = self._add_event(track_number, begin_ns, "TYPE_SLICE_BEGIN")
         begin.name = name
         self._add_annotations(begin, annotations)

@@ -49,7 +49,7 @@ LEGEND_COLOURS = {"measured": style.FOREGROUND, "outside the calibrated domain":
 
 @dataclass(frozen=True)
 class FittedSpeedupCurve:
-    """Measured speedup curve of a strategy, and scaling laws fitted to its training times for equally many samples."""
+    """Measured speedup curve of a strategy, and scaling laws fitted to its times for an equal number of samples."""
 
     curve: SpeedupCurve
     law_fits: Mapping[str, laws.LawFit]  # by the names in SPEEDUP_LAWS
@@ -183,7 +183,7 @@ def _format_residual_error(law_fit: laws.LawFit) -> str:
 
 
 def _figure_title(fitted_curves: Sequence[FittedSpeedupCurve]) -> str:
-    """Return a title with the law that best fits the least efficient strategy, its error and its parameters."""
+    """Return a title that names the law which best fits the least efficient strategy, its parameters and fit error."""
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].throughput_efficiency(each.curve.base))
     fit = worst.law_fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"

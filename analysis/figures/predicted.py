@@ -109,7 +109,7 @@ def _draw_step_time_comparison(axes: Axes, y: int, comparison: StepTimeCompariso
 
 
 def _make_step_time_data(step_time_comparisons: Sequence[StepTimeComparison]) -> pd.DataFrame:
-    """Return the drawn step times as a table, with a column `phase` only if a trial switched strategies."""
+    """Return a table of the step times in the figure; it has a column `phase` only if a trial switched strategies."""
     values = [
         (
             *(row.trial_group.strategy, row.trial_group.condition, row.trial_group.workers),

@@ -56,7 +56,7 @@ def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def describe_speedup_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:
-    """Return caption text that defines speedup and gives, for each curve, the base of its speedups and the base's time.
+    """Return caption text that defines speedup and gives, for each curve, the baseline and the baseline's time.
 
     Hoefler & Belli (SC 2015) ask for absolute times, because a speedup does not show whether the base is slow.
     """

@@ -65,7 +65,7 @@ def _compute_exchange_share(trial_group: TrialGroup) -> float:
 
 
 def _bar_end_ms(trial_group: TrialGroup) -> float:
-    """Return the right end of a measured bar or of its predicted mark, whichever is larger, in milliseconds."""
+    """Return the bar's right end in ms: the measured or the predicted mean step time, whichever is longer."""
     return 1000 * max(sum(trial_group.mean_s_by_step_phase.values()), trial_group.predicted_mean_step_s or 0.0)
 
 

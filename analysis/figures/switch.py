@@ -61,7 +61,7 @@ def draw_switch_time_savings(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
-    """Return a title that says whether the first trial saved time by switching its strategy, and how repeats differ."""
+    """Return a title: what the strategy switch saved in the median repeat and, if repeats differ, how many saved."""
     first, _ = trials[0]
     repeats = [switch for trial, switch in trials if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
     differences = describe_switch_outcomes(repeats)

@@ -41,7 +41,7 @@ class NoiseEstimate:
 
 @dataclass(frozen=True)
 class PredictionBand:
-    """Values predicted by a scaling law, with the lower and upper end of their band, each of shape (n,)."""
+    """Predictions of a scaling law for n inputs, and the ends of the interval around each; all of shape (n,)."""
 
     centre: Floats  # at the fitted parameters
     low: Floats
@@ -59,7 +59,7 @@ class ScalingLaw(ScenarioComponent, ABC):
 
     @abstractmethod
     def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
-        """Return the predicted output, shape (..., n), for positive parameters of shape (..., parameters)."""
+        """Return the law's outputs at n inputs, shape (..., n), for positive parameters of shape (..., parameters)."""
 
     @abstractmethod
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
@@ -118,7 +118,7 @@ class LawFit:
     size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
     def simulate_new_measurements(self, input_values: SeriesColumns, random_seed: int = 0) -> Floats:
-        """Simulate new measurements at the given inputs with the fitted law and its noise, shape (draws, n).
+        """Return simulated measurements at n inputs, shape (draws, n), drawn from the fitted law and its noise.
 
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
@@ -209,7 +209,7 @@ def _fit_log_law_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return the least-squares log parameters for each set of observations; each prior counts as one more residual."""
+    """Return log parameters of the least-squares fit to each set of observations; each prior adds one residual."""
     _, prior_sds = law.make_log_param_prior(series_columns)
     has_prior = np.isfinite(prior_sds)
 
@@ -226,7 +226,7 @@ def _fit_log_law_parameters(
 def _pool_residual_norm(
     law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, earlier_fit_noise: NoiseEstimate
 ) -> float:
-    """Return the root of the squared residuals, summed over a fit and the fits that estimated `earlier_fit_noise`.
+    """Return the root of the summed squared residuals of this fit and of the fits that gave `earlier_fit_noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """

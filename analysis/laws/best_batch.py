@@ -19,7 +19,7 @@ from analysis.statistics.centre import Floats
 
 
 class BestBatchTrainingTimeLaw(ScalingLaw):
-    """Law of the training time on N workers at the best batch size; its fit needs times, but no batches or samples."""
+    """Law of the training time on N workers at the best batch size, fitted without batch sizes and sample counts."""
 
     kind: Literal["best_batch"] = "best_batch"
     formula: ClassVar[str] = "T = (sqrt(a/N) + sqrt(b))^2"

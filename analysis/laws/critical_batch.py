@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class CriticalBatchLaw(ScalingLaw):
-    """Law of the samples to reach the target with batch size B: S_min for small B, twice as many for B = B_noise."""
+    """Law of the samples that a model needs to the target with batch size B: S_min (1 + B/B_noise)."""
 
     kind: Literal["critical_batch"] = "critical_batch"
     formula: ClassVar[str] = "S = S_min (1 + B/B_noise)"

@@ -12,7 +12,7 @@ from analysis.statistics.centre import Floats
 
 
 class ExchangeTimeLaw(ScalingLaw):
-    """Law of the gradient exchange time: alpha seconds for each of m messages, plus `stretch` x transfer time w."""
+    """Law of the gradient exchange time: alpha seconds for each of m messages, plus the link time w times `stretch`."""
 
     kind: Literal["exchange"] = "exchange"
     formula: ClassVar[str] = "t = alpha m + stretch w"

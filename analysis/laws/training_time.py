@@ -25,7 +25,7 @@ class LogNormalPrior(NamedTuple):
 
 
 class TrainingTimeLaw(ScalingLaw):
-    """Law of the training time, (samples to target / batch) x step time, with a fitted law for either factor.
+    """Law of the training time: number of steps (samples to target / batch) x step time, each with its own fitted law.
 
     The batch of each size is `given` in the series, or is the `best` batch for the fitted parameters.
 
@@ -74,9 +74,10 @@ class TrainingTimeLaw(ScalingLaw):
         return parameters
 
     def make_log_param_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
-        """Return prior mean and sd of the logarithm of each parameter: S_min, B_noise, t0, c (infinite sd: no prior).
+        """Return mean and sd of the prior of each law parameter's logarithm, in the order of `parameter_names`.
 
-        Only the noise scale B_noise and fixed time t0 have priors, since a few different batches constrain them badly.
+        An infinite sd means that a parameter has no prior. Only the noise scale B_noise and the fixed time t0 have
+        priors, since a few different batches constrain them badly.
         """
         smallest = int(np.argmin(series["workers"]))
         step_seconds = add_local_batch_and_step_s_columns(series)["step_seconds"][smallest]
@@ -93,7 +94,9 @@ def add_local_batch_and_step_s_columns(measurement_series: SeriesColumns) -> Ser
 
 
 def compute_fastest_batches(law_parameters: Floats, worker_counts: Floats) -> Floats:
-    """Return the fastest global batch B, sqrt(t0 N B_noise / c), for steps of t0 + c B/N seconds; B_noise: noise scale.
+    """Return the global batch B with the shortest training time on N workers, sqrt(t0 N B_noise / c).
+
+    A step takes t0 + c B/N seconds: t0 is its fixed part, c the seconds per sample. B_noise is the noise scale.
 
     `law_parameters` are those of `TrainingTimeLaw`, shape (..., 4). `best_batch` has the derivation.
     """

@@ -49,7 +49,7 @@ def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAc
 
 
 def merge_over_trials(achieved_properties: Iterable[DeclaredVsAchieved]) -> tuple[DeclaredVsAchieved, ...]:
-    """Merge rows of several trials that have the same property, nodes and declared value, in the given order."""
+    """Merge rows of several trials with the same property, nodes and declared value into one row, in input order."""
     rows_by_key: dict[tuple[str, str, float, str, str], list[DeclaredVsAchieved]] = {}
     for row in achieved_properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
@@ -77,7 +77,7 @@ def _compare_link_rates(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
 def _measure_link_rate(
     trial: TrialLogTables, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
-    """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate is known.
+    """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate was determined.
 
     The rate of a probe flow is preferred, then the rate read back from the kernel, then the declared rate if Ensayo's
     own code shapes the link.

@@ -7,14 +7,14 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
-    """Return the payload bytes that each node sent, as counted by the node, else the sum over its training steps."""
+    """Return the payload bytes that each node sent: the node's logged total or, if missing, the sum over its steps."""
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
 def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
-    """Return the payload bytes that each node should have sent according to the plan, in steps and a strategy switch.
+    """Return the payload bytes that each node should send by the plan, both in steps and in a strategy switch.
 
     A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
     of its replies are multiplied by the mean number of steps of these workers. For an aborted state transfer, the bytes

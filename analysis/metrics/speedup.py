@@ -55,7 +55,7 @@ class SpeedupPoint:
     seconds_median: float
 
     def throughput_efficiency(self, curve_base: SpeedupBaseline) -> float:
-        """Return the samples per second and worker of this point divided by those of the base of the curve."""
+        """Return the samples per second and worker of this point, divided by those of the curve's baseline."""
         return self.rate_speedup / (self.workers / curve_base.workers)
 
 
@@ -96,7 +96,7 @@ class SpeedupCurve:
 
 
 def speedup_curves(trial_groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ...]:
-    """Return one speedup curve per strategy and combination of the other swept values.
+    """Return one speedup curve per strategy and combination of swept values other than the number of workers.
 
     A curve with a trial that took no time is left out, since it has no ratios.
     """
@@ -139,14 +139,14 @@ def _make_speedup_curve(
 
 
 def _compute_repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_count: int) -> Floats:
-    """Return the seconds that each repeat takes to its target or for a number of samples, in the order of seeds."""
+    """Return each repeat's seconds, by seed: to the target, or for `sample_count` samples, as `time_metric` says."""
     return trial_group.trial_times_s(time_metric) * (sample_count if time_metric == "time_to_samples" else 1)
 
 
 def _bootstrap_speedups(
     base_times_s: Floats, times_s_by_workers: dict[int, Floats], curve_base_group: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
-    """Return speedups of resampled repeats (bootstrap), by number of workers; empty where nothing was repeated.
+    """Return speedups of resampled (bootstrap) trials by number of workers; empty if no trial was repeated.
 
     Numerator and denominator are both resampled, paired by seed or independently. A strategy that is its own base has
     a speedup of 1 there by definition.
@@ -195,12 +195,12 @@ def _make_speedup_point(
 
 
 def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float | None:
-    """Return the ratio of samples per second that the strategy's closed form predicts; None without a prediction."""
+    """Return the speedup by closed forms: samples per second / those of the base; None if one is not predicted."""
     seconds, base_seconds = (each.predicted_seconds_per_sample for each in (trial_group, base_group))
     return base_seconds / seconds if seconds and base_seconds else None
 
 
 def _divide_by_speed_ratio(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
-    """Return speedup / (declared compute speed / that of the base); None where a compute speed is not declared."""
+    """Return the speedup / (declared compute speed relative to the base); None if a compute speed is not declared."""
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

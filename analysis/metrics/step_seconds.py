@@ -36,14 +36,14 @@ def typical_step_s(trial: TrialLogTables) -> float | None:
 
 
 def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
-    """Return whether `typical_step_s` is a median or a mean of the step times for a plan."""
+    """Return which statistic `typical_step_s` is for trials of this plan: a mean, a median, or a median of rounds."""
     if plan.has_varying_worker_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
 def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
-    """Return the median step time in seconds; where workers' speeds vary, the mean over steps on whole batches.
+    """Return the median step time in seconds, or, if workers' speeds vary, the mean over steps on whole batches.
 
     Closed forms predict the mean where speeds vary.
     """
@@ -52,7 +52,7 @@ def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
 
 
 def steps_of_complete_exchanges(step_table: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
-    """Return the training steps of complete rounds: a round is all steps up to an exchange, each on a whole batch.
+    """Return the steps of exchange rounds in which every step trained a whole batch; an exchange ends a round.
 
     Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
     whole, as when workers exchange once per epoch.

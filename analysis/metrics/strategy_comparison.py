@@ -21,7 +21,7 @@ from analysis.statistics.paired_comparison import PairedComparison, compare_time
 
 @dataclass(frozen=True)
 class StrategyTimeGap:
-    """Difference in time between two strategies with equal workers and swept values, paired by shared seeds."""
+    """Time difference of two strategies with equal worker counts and swept values, in trial pairs of equal seed."""
 
     faster: TrialGroup  # by the mean over all its repeats
     slower: TrialGroup
@@ -51,7 +51,10 @@ def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTime
 def find_group_time_gap(
     first_group: TrialGroup, second_group: TrialGroup, strategy_time_gaps: Iterable[StrategyTimeGap]
 ) -> StrategyTimeGap | None:
-    """Return the difference in time of two groups of trials, in either order; None with fewer than two shared seeds."""
+    """Return the difference in time between two groups of trials; None if they share fewer than two seeds.
+
+    The order of the two groups does not matter.
+    """
     names = {first_group.name, second_group.name}
     return next((each for each in strategy_time_gaps if {each.faster.name, each.slower.name} == names), None)
 
@@ -74,7 +77,7 @@ def compare_samples_needed(trial_groups: Sequence[TrialGroup]) -> dict[str, Conv
 
 
 def explain_unchecked_samples(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return why the samples of some strategies that reached the target could not be compared; else empty."""
+    """Return why some strategies that reached the target could not be compared by samples; empty if all could."""
     repeated_groups = (group for group in _find_repeated_non_baselines(trial_groups) if group.has_reached_target)
     reasons = dict.fromkeys(_missing_baseline_reason(group, trial_groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))
@@ -113,7 +116,7 @@ def _can_compare_times(first_group: TrialGroup, second_group: TrialGroup) -> boo
 def _compare_trial_group_times(
     first_group: TrialGroup, second_group: TrialGroup
 ) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
-    """Return the faster and the slower of two groups of trials, the compared time, and the paired comparison."""
+    """Return the faster and the slower of two groups of trials, the kind of time compared, and the comparison."""
     time_metric = choose_time_metric((first_group, second_group))
     faster, slower = first_group, second_group
     if first_group.mean_time_s(time_metric) > second_group.mean_time_s(time_metric):

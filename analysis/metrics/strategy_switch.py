@@ -144,7 +144,7 @@ def staleness_cost_s_per_batch(
 
 
 def _compute_times_per_batch(training_phase: TrainingPhase, trial_plan: TrialPlan) -> TrainingPhaseDurations:
-    """Return the times per global batch of the part of a trial before or after its strategy switch.
+    """Return the durations per global batch in one part of a trial: before or after its strategy switch.
 
     Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
     first one stops for the switch does so within the switch, not within the phase. In a synchronous step, compute
@@ -212,7 +212,7 @@ def _compute_batch_time_saved(
 
 
 def find_median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
-    """Return the strategy switch of the repeat that saved the median time; the first repeat if none has a time.
+    """Return the strategy switch of the repeat that saved the median time; the first one if no saving was measured.
 
     Repeats whose switch did not pay rank below all repeats whose switch paid.
     """
@@ -230,7 +230,7 @@ def describe_reported_repeat(switch_results: Sequence[StrategySwitchResult]) -> 
 
 
 def describe_switch_outcomes(switch_results: Sequence[StrategySwitchResult]) -> str:
-    """Return in how many repeats a strategy switch took place and saved time; empty where all repeats agree."""
+    """Return in how many repeats the strategy switched, and in how many that paid; empty if repeats do not differ."""
     switched = [switch for switch in switch_results if switch.has_switched]
     judged = [switch for switch in switched if switch.gain]  # a switch before the first step has no times to compare
     paid = sum(switch.has_paid_off for switch in judged)

@@ -37,7 +37,7 @@ class FinalQualityBySwitch:
 
     @property
     def is_worse_with_switch(self) -> bool:
-        """Whether trials that switched strategies end with a worse model, beyond tolerance and noise over seeds."""
+        """Whether switching makes the final model worse, by more than both the tolerance and the noise over seeds."""
         if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
             return not all(isfinite(value) for value in self.switched)
         sign = 1 if QUALITY_METRICS[self.metric].bound_key == "at_least" else -1
@@ -113,7 +113,7 @@ def _reached_target_after_switch(switched_trial: TrialResult) -> bool:
 
 
 def _judge_by_time_to_target(switched_trial: TrialResult, unswitched_trial: TrialResult) -> SwitchBenefitVerdict:
-    """Return "paid" if the trial that switched strategies reached the target sooner than the trial that did not."""
+    """Return "paid" if the trial with a strategy switch reached the target before the other, else "did not pay"."""
     time_s, unswitched_time_s = switched_trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
     times = f"{switched_trial.target} took {format_number(time_s)} s"
     if unswitched_time_s is None:

@@ -42,7 +42,7 @@ class SystemClustering:
         return self.stability >= MIN_STABLE_RAND_INDEX
 
     def members(self, systems: Sequence[ComparedResult], label: int) -> list[ComparedResult]:
-        """Return the systems of one cluster; `systems` are all systems of the partition."""
+        """Return the systems of one cluster; `systems` are all clustered systems, in the order of `labels`."""
         return [system for system, own_label in zip(systems, self.labels, strict=True) if own_label == label]
 
 

@@ -1,4 +1,4 @@
-"""Forecasts of scaling laws: fitted to sizes up to 64 accelerators and scored at 512 and more.
+"""Forecasts by scaling laws that are fitted to systems of up to 64 accelerators and scored on systems of 512 or more.
 
 Results are cached, because several chapters use them.
 """
@@ -55,9 +55,9 @@ class LawEvaluation:
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
     def compute_band_coverage_without_law_drift(self, law_name: str) -> float:
-        """Return the share of large systems inside a law's 90 % bands if its error beyond the fitted sizes is ignored.
+        """Return the share of large systems inside a law's 90 % bands without drift (error beyond the fitted sizes).
 
-        This error is called drift. Earlier versions of Ensayo computed bands without drift.
+        Earlier versions of Ensayo computed bands without drift.
         """
         columns = {each.benchmark: each.scaling_law_fit_data for each in self.series}
         forecasts: list[backtest.LawForecast] = []
@@ -104,7 +104,7 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 def fit_law_to_each_series(
     all_scaling_series: tuple[ScalingSeries, ...], law: laws.ScalingLaw
 ) -> dict[str, laws.LawFit]:
-    """Fit a scaling law to each series at all its sizes, with noise estimated from the residuals of all series."""
+    """Fit a scaling law to all points of each series, with one noise estimate from the residuals of all series."""
     first_noise = laws.NoiseEstimate(sd=0.1, degrees_of_freedom=1)
     first_fits = [law.fit(each.scaling_law_fit_data, first_noise) for each in all_scaling_series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)

@@ -29,7 +29,7 @@ SECONDS_PER_MINUTE = 60  # seconds
 
 
 class ScalingPoint(FrozenRecord):
-    """Measurements of a series at one number of accelerators, with the columns of a CSV file of scaling series."""
+    """Measurements at one number of accelerators in a scaling series; the fields are columns of its CSV file."""
 
     benchmark: NonEmptyText
     accelerators: PositiveCount
@@ -83,7 +83,7 @@ class ScalingSeries:
         return add_local_batch_and_step_s_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
     def compute_efficiencies(self) -> tuple[ScalingEfficiency, ...]:
-        """Return speedup, efficiency and the factors of efficiency for each size, relative to the smallest size."""
+        """Return speedup, efficiency and its factors by number of accelerators, relative to the smallest number."""
         base = self.points[0]
         return tuple(
             compute_efficiency(

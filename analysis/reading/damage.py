@@ -87,7 +87,7 @@ def find_run_file_damage(run_folder: RunFolder) -> tuple[FileProblem, ...]:
 
 
 def _check_published_speedups(run_folder: RunFolder) -> Iterator[FileProblem]:
-    """Yield damage in the section `published` of scenario.yaml; a file that was cut off is often still valid YAML."""
+    """Yield faults in the section `published` of scenario.yaml, since a file that was cut off is often valid YAML."""
     try:
         run_folder.read_published_speedups()
     except ValidationError as error:
@@ -175,7 +175,7 @@ def _describe_unlogged_strategy_switch(coordinator_log: NodeLog, node_logs: Mapp
 
 
 def _find_non_finite_values(node_log: NodeLog) -> Iterator[UnusableLogLine]:
-    """Yield the log lines of the first step and of the first evaluation that have NaN or infinity."""
+    """Yield the first log line of steps and the first of evaluations in which a value is NaN or infinite."""
     for key, describe in (("node_steps", _describe_non_finite_step), ("eval_metrics", _describe_non_finite_metric)):
         problems = ((event.line_number, describe(event)) for event in node_log.events_with_key(key))
         yield from [UnusableLogLine(line_number, problem) for line_number, problem in problems if problem][:1]

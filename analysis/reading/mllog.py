@@ -86,7 +86,7 @@ class MllogEvent:
     is_finite: bool = field(default=True, compare=False, repr=False)  # the line has neither NaN nor infinity
 
     def format_line(self) -> str:
-        """Return the log line of the event, as it was printed if it was read from a log."""
+        """Return the log line of the event: the original line if the event was read from a log, otherwise a new one."""
         fields = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
         return LOG_LINE_PREFIX + (self.json_text or json.dumps({name: getattr(self, name) for name in fields}))
 
@@ -162,7 +162,7 @@ def _is_cut_off(json_text: str) -> bool:
 
 
 def _decode_logged_value(value: Any) -> Any:
-    """Return the logged value, as MllogTable if it is a valid batch of rows."""
+    """Return a logged value: a valid batch of rows as MllogTable, every other value unchanged."""
     if isinstance(value, dict) and value.keys() == BATCH_KEYS:
         with suppress(ValueError):  # `read_logged_rows` reports what is wrong with a batch that it needs
             return decode_logged_table_rows(value)

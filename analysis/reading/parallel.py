@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class ProcessPool:
-    """Process pool of this process and one helper process per further core; helpers end with the `with` block.
+    """Process pool: this process and one helper process per further core. Helpers end when the `with` block ends.
 
     Helpers start with the first task. They are new processes that neither copy this process's memory nor import its
     main module, so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items
@@ -79,7 +79,7 @@ class ProcessPool:
 
 
 def create_process_pool(log_size_bytes: int) -> ProcessPool:
-    """Return a process pool for reading logs of `log_size_bytes`; small logs are read without helper processes."""
+    """Return a process pool for reading logs of `log_size_bytes`; a pool for small logs has no helper processes."""
     return ProcessPool(single_process=log_size_bytes < PARALLEL_LOG_BYTES)
 
 

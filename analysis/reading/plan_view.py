@@ -134,7 +134,7 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def predicted_exchange_without_latency_s(self) -> float:
-        """Predicted seconds of a gradient exchange without message latency: transfer times and path delays."""
+        """Predicted seconds of a gradient exchange (transfers and path delays), without `alpha_s` per message."""
         return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 
     @property

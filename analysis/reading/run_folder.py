@@ -1,4 +1,4 @@
-"""Paths of a run folder and of its trial folders. No other module of the analysis knows their file names."""
+"""Paths of the files in run folders and trial folders; no other module of the analysis knows the file names."""
 
 import json
 from dataclasses import dataclass

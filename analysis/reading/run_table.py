@@ -251,6 +251,6 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _concatenate_trial_frames(frames_by_trial: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
-    """Return one frame of all trials' frames, with the trial's name in the column `trial`."""
+    """Return the data frames of all trials as one frame, with the trial's name in the column `trial`."""
     with_trial = [frame.assign(trial=trial_name) for trial_name, frame in frames_by_trial if not frame.empty]
     return pd.concat(with_trial, ignore_index=True) if with_trial else pd.DataFrame()

@@ -76,7 +76,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _join_constant_columns(csv_columns_or_constants: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
-    """Yield the columns; neighbouring columns that are each constant are joined into a single column of text."""
+    """Yield the columns of a CSV table; neighbouring columns that are each constant are joined into one text column."""
     constants: list[str] = []
     for cells in csv_columns_or_constants:
         if isinstance(cells, str):
@@ -91,7 +91,7 @@ def _join_constant_columns(csv_columns_or_constants: Sequence[list[Any] | str], 
 
 
 def _format_csv_column(values: NDArray[Any]) -> list[Any] | str:
-    """Return the cells of a CSV column: as numbers if JSON writes them like `%.9g`, otherwise as texts.
+    """Return the cells of a CSV column: numbers where JSON writes them as the format `%.9g` does, otherwise texts.
 
     A column with one constant value is returned as a single text. Why a rounded number may stay a number: the quotient
     of two integers that floats represent exactly is the float nearest to that decimal (IEEE 754, division).

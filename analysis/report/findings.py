@@ -54,7 +54,7 @@ def strategy_switch_finding(summary: RunSummary) -> str:
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the swept values with the best accuracy, and on the fastest ones with equal accuracy.
+    """Return a sentence on the most accurate swept values, and the fastest ones of no significantly other accuracy.
 
     Applies to one strategy with several repeated combinations of swept values, without a target.
     """
@@ -184,7 +184,7 @@ def step_time_growth_finding(summary: RunSummary) -> str:
 
 
 def gain_of_more_workers_finding(summary: RunSummary) -> str:
-    """Return a sentence on how much faster each strategy gets from the second most to the most workers.
+    """Return a sentence on how much faster each strategy gets between its two largest numbers of workers.
 
     Applies to at most MAX_LISTED speedup curves of three points or more, without a target.
     """
@@ -241,7 +241,7 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 
 
 def switch_outcome_sentence(group: TrialGroup) -> str:
-    """Return as a sentence whether a strategy switch took place and saved time, in the repeat of median saving."""
+    """Return a sentence: did a strategy switch take place and save time, in the repeat that saved the median time?"""
     switches = [trial.switch for trial in group.trials if trial.switch]
     repeats = "; ".join(filter(None, (describe_reported_repeat(switches), describe_switch_outcomes(switches))))
     median_switch = find_median_saving_switch(switches)
@@ -249,7 +249,7 @@ def switch_outcome_sentence(group: TrialGroup) -> str:
 
 
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
-    """Return how much a strategy gains from the second most to the most workers, or beyond how many it loses speed.
+    """Return how much faster the most workers are than the second most, or beyond how many workers speed falls.
 
     Empty for speedup curves of fewer than three points.
     """
@@ -310,7 +310,7 @@ def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
 
 
 def _describe_vs_prediction(speedup_curve: SpeedupCurve) -> str:
-    """Return a strategy's measured and predicted speedup on its most workers, as a clause."""
+    """Return a clause with a strategy's measured and predicted speedup on the strategy's largest number of workers."""
     last = speedup_curve.points[-1]
     measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
     where = f"{speedup_curve.description} on {format_worker_count(last.workers)}"
@@ -353,7 +353,7 @@ def _equally_accurate_groups(best: TrialGroup, trial_groups: Sequence[TrialGroup
 
 
 def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
-    """Return the p-value of a paired t-test that two groups of trials have the same accuracy.
+    """Return the p-value of a paired t-test of the hypothesis that two groups of trials have the same accuracy.
 
     Pairs are the seeds that finished in both groups. Differences are tested, not ratios: an accuracy may be zero.
     """
@@ -367,7 +367,7 @@ def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
 def _describe_efficiency(
     speedup_curve: SpeedupCurve, max_worker_counts: Collection[int], quality_target: str | None
 ) -> str:
-    """Return a strategy's efficiency on the most workers: "26% with batch fixed, all of the loss in hardware".
+    """Return a clause with a strategy's efficiency on the most workers, and whether hardware or learning reduces it.
 
     The number of workers is named where it differs between speedup curves. Where the target was missed on some number
     of workers, the loss is not split into hardware and learning.
@@ -412,7 +412,7 @@ def _describe_worker_scaling(speedup_curve: SpeedupCurve, saturating_worker_coun
 
 
 def _saturating_worker_count(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:
-    """Return the predicted number of workers that saturate the servers' links of a strategy; None if unpredicted."""
+    """Return how many workers are predicted to saturate a strategy's server links; None if the plan has no number."""
     most = speedup_curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)
     key = (speedup_curve.strategy, speedup_curve.condition)

@@ -103,7 +103,7 @@ def _compare_two_fastest_groups(trial_groups: Sequence[TrialGroup], summary: Run
 
 
 def _find_rival_groups(winner: TrialGroup, trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups of trials of other strategies that ran with the winner's swept values.
+    """Return the groups of trials of other strategies that ran with the swept values of the fastest group, `winner`.
 
     The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
     groups of several workers where there are any.
@@ -139,7 +139,7 @@ def headline_sentences(summary: RunSummary) -> list[str]:
 
 
 def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> list[str]:
-    """Return the sentences on the fastest strategy, the cause, and the effect of swept values, most relevant first."""
+    """Return sentences, most relevant first: the fastest strategy, why it is fastest, and what swept values change."""
     is_missed = fastest_pair.target and fastest_pair.time_metric == "time_to_samples"
     missed = f"No strategy reached {fastest_pair.target}; " if is_missed else ""
     winner_sentence = f"{missed}{fastest_pair.description}"
@@ -157,7 +157,7 @@ def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategi
 
 
 def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
-    """Return for every strategy that switches whether its switch took place and saved time, on the most workers."""
+    """Return a sentence per switching strategy: whether, on its most workers, the switch took place and saved time."""
     by_size = sorted(summary.trial_groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
     groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
@@ -165,14 +165,14 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
 
 
 def _find_two_fastest_at_slowest_sweep(summary: RunSummary) -> TwoFastestStrategies | None:
-    """Compare the two fastest strategies at the slowest swept values; None if only one strategy ran with them."""
+    """Compare the two fastest strategies at the swept values with the slowest training; None if only one ran there."""
     worst_effect = compute_sweep_slowdowns(groups_by_swept_values(summary))[0]
     comparison = _two_fastest_strategies_at(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
 def _two_fastest_strategies_at(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
-    """Compare the two fastest strategies with given swept values, without the one-worker baseline."""
+    """Compare the two fastest strategies that ran with the given swept values; the one-worker baseline is left out."""
     groups = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     return _compare_two_fastest_groups(groups, summary)
 
@@ -227,7 +227,7 @@ def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary
 
 
 def _why_winner_wins(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> str:
-    """Return why the winner is faster than strategies on as many workers: a shorter step phase, or fewer samples."""
+    """Return why the fastest strategy beats others on equally many workers: a shorter step phase, or fewer samples."""
     peers = _find_same_worker_count_rivals(summary, fastest_pair)
     if not peers:
         return ""
@@ -318,7 +318,7 @@ def _describe_mean_staleness(trial_group: TrialGroup) -> str:
 
 
 def _format_short_group_name(group: TrialGroup, winner: TrialGroup) -> str:
-    """Return the strategy name of a group of trials, with its number of workers if the winner has another."""
+    """Return a group's strategy name, with its number of workers if this number differs from the winner's."""
     if group.is_baseline:
         return "one worker alone"
     if group.workers == winner.workers:
@@ -327,7 +327,7 @@ def _format_short_group_name(group: TrialGroup, winner: TrialGroup) -> str:
 
 
 def _speedup_sentence(summary: RunSummary, winner_group: TrialGroup) -> str:
-    """Return a sentence on speedup and efficiency of the fastest strategy, with the factors of the efficiency."""
+    """Return a sentence on speedup and efficiency of the fastest strategy, with hardware and statistical efficiency."""
     if winner_group.workers == 1:
         return "More workers do not pay off here." if summary.curves else ""
     for curve in summary.curves:

@@ -43,7 +43,7 @@ class FastestStrategy:
 
     @property
     def p_value_vs_second_fastest(self) -> float | None:
-        """p-value of no difference between the fastest and the second strategy (Holm); None without a test."""
+        """p-value (Holm) of the hypothesis that the two fastest strategies are equally fast; None if it is untested."""
         return self.difference.p_adjusted if self.difference else None
 
     @property
@@ -103,7 +103,7 @@ def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | 
 def _find_fastest_strategy(
     trial_groups: Sequence[TrialGroup], strategy_time_gaps: Sequence[StrategyTimeGap]
 ) -> FastestStrategy | None:
-    """Return the fastest strategy among groups of trials on the same workers; None where a time is zero or unknown."""
+    """Return the fastest strategy of trial groups on the same workers; None if a compared time is zero or unknown."""
     time_metric = choose_time_metric(trial_groups)
     fastest, second = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))[:2]
     fastest_times, second_times = fastest.trial_times_s(time_metric), second.trial_times_s(time_metric)
@@ -174,7 +174,7 @@ def _explain_no_significance(fastest_strategy: FastestStrategy) -> str:
 
 
 def _format_p_value(strategy_time_gap: StrategyTimeGap | None) -> str:
-    """Return the p-value of a comparison as text, with the number of shared seeds if some repeats lack a partner."""
+    """Return the p-value of a comparison as text, with the number of shared seeds if not all repeats are paired."""
     if strategy_time_gap is None:
         return ""
     seeds = f" over {strategy_time_gap.comparison.pairs} shared seeds" if strategy_time_gap.has_unpaired_repeats else ""

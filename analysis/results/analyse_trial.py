@@ -67,7 +67,10 @@ def _measure_and_save_trial(
 
 @contextmanager
 def _add_trial_folder_to_errors(trial_folder: TrialFolder) -> Iterator[None]:
-    """Add the trial folder's path to every exception, each of which is a bug in Ensayo: damaged input raises none."""
+    """Add the trial folder's path to every exception.
+
+    Damaged input raises no exception here, so every exception is a bug in Ensayo.
+    """
     try:
         yield
     except Exception as error:
@@ -77,7 +80,7 @@ def _add_trial_folder_to_errors(trial_folder: TrialFolder) -> Iterator[None]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Switch off the garbage collector within the context: it would visit the many small lists of log rows."""
+    """Disable the garbage collector within the context: a collection would visit the many small lists of log rows."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

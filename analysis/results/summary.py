@@ -66,7 +66,7 @@ class RunSummary:
 
     @cached_property
     def swept_values(self) -> tuple[str, ...]:
-        """Combinations of swept values, such as "uplink 10mbit"; one empty text if only workers are swept."""
+        """Combinations of swept values, such as "uplink 10mbit"; one empty text if only worker counts are swept."""
         return tuple(dict.fromkeys(trial.condition for trial in self.trials))
 
     @property
@@ -75,7 +75,7 @@ class RunSummary:
         return next((trial.target for trial in self.trials if trial.target), None)
 
     def published_results_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
-        """Return the published speedups of one strategy that the scenario quotes."""
+        """Return the published speedups that the scenario quotes for the strategy `strategy`."""
         return tuple(result for result in self.published if result.strategy == strategy)
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _merge_file_problems(file_problems: Sequence[FileProblem]) -> list[str]:
 
 
 def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTables) -> list[TrialResult]:
-    """Return the trials, with a verdict on each strategy switch, by comparison with a trial that did not switch."""
+    """Return all trials; a trial that switched strategies gets a verdict on the time saved against one that did not."""
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
 
     def keeps_initial_strategy(unswitched_trial: TrialResult, switched_trial: TrialResult) -> bool:
@@ -140,7 +140,7 @@ def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTab
         return has_same_labels and strategies[unswitched_trial.id] == strategies[switched_trial.id].get("before")
 
     def find_unswitched_trial(switched_trial: TrialResult) -> TrialResult | None:
-        """Return a finished trial with the same seed and workers that did not switch strategies."""
+        """Return a finished trial without a switch that has the seed and the number of workers of `switched_trial`."""
         finished = (other for other in trials if other.is_finished and other.id != switched_trial.id)
         same_seed = (
             other for other in finished if (other.seed, other.workers) == (switched_trial.seed, switched_trial.workers)

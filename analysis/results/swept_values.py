@@ -20,12 +20,12 @@ class SweepSlowdown:
 
     @property
     def strategy(self) -> str:
-        """Label of the affected strategy in the scenario."""
+        """Label, in the scenario, of the strategy that the change of swept values slows down."""
         return self.before.strategy
 
     @property
     def slowdown_ratio(self) -> float:
-        """Time for the same number of samples with the second swept values / time with the first."""
+        """Time per sample with the second combination of swept values / time per sample with the first combination."""
         return seconds_per_sample(self.after) / seconds_per_sample(self.before)
 
 
@@ -80,7 +80,7 @@ def _sweep_with_most_values(summary: RunSummary) -> list[TrialGroup]:
 
 
 def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return a clause that compares the times of one strategy for all swept values with those for the first."""
+    """Return a clause that gives a strategy's times for all swept values, relative to its time for the first values."""
     first, *others = trial_groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
     conditions = join_names(omit_repeated_keys(group.condition for group in others))
@@ -88,7 +88,7 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
 
 
 def omit_repeated_keys(swept_values: Iterable[str]) -> list[str]:
-    """Shorten swept values for a list: if all have the same key, only the first keeps it: "fraction 0.0", "0.125"."""
+    """Keep a key that all swept values share only in the first value: "lr 1", "lr 2" -> "lr 1", "2"."""
     names = list(swept_values)
     keys = {name.rpartition(" ")[0] for name in names}
     return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names
@@ -107,7 +107,7 @@ def _find_fastest_and_slowest(trial_groups: Sequence[TrialGroup]) -> tuple[Trial
 def _find_sweep_slowdowns(
     strategy_groups: Sequence[Sequence[TrialGroup]], first_swept_values: str, last_swept_values: str
 ) -> Iterator[SweepSlowdown]:
-    """Yield the effect of changing between two combinations of swept values on each strategy that ran with both."""
+    """Yield each strategy's slow-down from the first to the last swept values, if the strategy ran with both."""
     for groups in strategy_groups:
         by_condition = {group.condition: group for group in groups}
         if not {first_swept_values, last_swept_values} <= by_condition.keys():

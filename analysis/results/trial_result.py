@@ -91,7 +91,7 @@ class TrialResult:
 
     @property
     def step_time_mean_or_median_name(self) -> StepStatistic:
-        """Whether a mean or a median of the measured step times is compared with the predicted step time.
+        """Statistic of measured step times (mean or median) that is compared with the predicted step time.
 
         After a switch it is the mean, because a median would be a step of only one of the two strategies.
         """
@@ -99,7 +99,7 @@ class TrialResult:
 
     @property
     def measured_step_seconds(self) -> float | None:
-        """Measured step time that is compared with the predicted step time, in seconds."""
+        """Measured step time in seconds for comparison with the predicted one: a mean or a median of the steps."""
         if self.switch and self.switch.has_switched:
             return self.step_seconds["mean"] if self.step_seconds else None
         return self.typical_step_seconds
@@ -230,7 +230,7 @@ class TrialGroup:
         return frozenset(trial.seed for trial in self.trials)
 
     def trial_times_s(self, time_metric: TimeMetric) -> Floats:
-        """Return the seconds of each trial, in the order of seeds: to the target, or per sample of all workers.
+        """Return one time per trial, in the order of seeds: seconds to the target or seconds per sample of all workers.
 
         The time to a target that was missed is infinite.
         """
@@ -259,11 +259,14 @@ class TrialGroup:
 
     @property
     def max_eval_gap_samples(self) -> float:
-        """Most samples between evaluations, by which samples to target are rounded up; 0 if the target was missed."""
+        """Most samples between the evaluation that reached the target and the previous one; 0 if no trial reached it.
+
+        Evaluations round the samples to the target up by at most this number.
+        """
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
     def time_rounding_s(self, time_metric: TimeMetric) -> float:
-        """Return the seconds between evaluations, by which a time to target is rounded up; 0 for a time per sample."""
+        """Return the seconds between evaluations, by which times to target are rounded up; 0 for other time metrics."""
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
     @property
@@ -288,7 +291,7 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean step time, comparable with the sum of `mean_s_by_step_phase`; averaged over the trials."""
+        """Predicted mean time of the steps in `mean_s_by_step_phase`, averaged over trials; None if not predicted."""
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
@@ -315,7 +318,7 @@ def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
 
 
 def choose_time_metric(trial_groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
-    """Return by which time to compare groups of trials: time to the target if any group reached it, else per sample.
+    """Return which time compares groups of trials: time to the target if any group reached it, else time per sample.
 
     With `require_all` it is the time to the target only if all groups reached it. Ratios of times need that, because a
     ratio with an infinite time has no meaning.
@@ -369,7 +372,7 @@ def _is_baseline_of(baseline_group: TrialGroup, trial_group: TrialGroup) -> bool
 
 
 def _seconds_per_sample(trial: TrialResult) -> float:
-    """Return the trial's seconds per sample; zero if training took no time, as in a simulation without speeds."""
+    """Return a trial's seconds per sample; zero if training took no time, as in simulations without compute speeds."""
     if trial.samples_per_second:
         return 1 / trial.samples_per_second
     return 0.0 if trial.seconds == 0 else float("inf")

@@ -53,9 +53,10 @@ def confidence_interval(run_values: Floats, centre_function: CentreFunction = ol
 
 
 def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = False) -> Interval | None:
-    """Return the 95 % confidence interval of olympic mean (numerators) / olympic mean (denominators).
+    """Return the 95 % confidence interval of a ratio of two olympic means (means without the extreme runs).
 
-    Both have shape (runs,). Both sides are resampled, so that the interval includes the spread of both; `paired` as in
+    The ratio is olympic mean (numerators) / olympic mean (denominators). Both have shape (runs,). Both sides are
+    resampled, so that the interval includes the spread of both; `paired` as in
     `resample_olympic_means`. A side of a single run counts as exact. None where both sides are single runs.
     """
     if numerators.size == denominators.size == 1:
@@ -95,7 +96,7 @@ def _bca_interval(sample_arrays: SampleArrays, statistic_function: StatisticFunc
 
 
 def _is_bca_interval_defined(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> bool:
-    """Return whether a BCa bootstrap interval exists: runs are finite and differ, and each affects the statistic."""
+    """Return whether a BCa bootstrap interval exists: values are finite, differ and influence the statistic."""
     if not all(np.isfinite(sample).all() and np.ptp(sample) for sample in samples):
         return False
     left_out = [range(len(samples))] if paired else [[index] for index in range(len(samples))]

@@ -62,7 +62,10 @@ def compare_convergence(
 def _compute_welch_p_value(
     mean_difference: float, samples_to_target: tuple[Floats, Floats], evaluation_intervals: tuple[float, float]
 ) -> float:
-    """Return the one-sided p-value of Welch's t-test; each mean's variance is at least that caused by rounding."""
+    """Return the one-sided p-value of Welch's t-test of two groups' samples to target.
+
+    Evaluations round these samples up; the variance of a mean is at least the variance from this rounding.
+    """
     rounding = [
         rounding_variance(sample, step) for sample, step in zip(samples_to_target, evaluation_intervals, strict=True)
     ]

@@ -71,7 +71,7 @@ def _compute_log_time_ratios(first_times: Floats, second_times: Floats) -> Float
 
 
 def _rounding_variance(times: Floats, rounding_step: float) -> float:
-    """Return the variance of the mean log time that is due to rounding of the times to evaluations."""
+    """Return the variance of the mean log time that arises because times are rounded up to the next evaluation."""
     return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 
 

@@ -1,4 +1,4 @@
-"""Rounding error of time to target and samples to target.
+"""Rounding errors of two measured values: the time to the target, and the samples to the target.
 
 A target is reached at an evaluation, so times and samples to target are rounded up to the next evaluation.
 """

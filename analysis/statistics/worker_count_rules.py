@@ -27,7 +27,7 @@ class ChosenWorkerCount:
 
 
 def find_last_efficient_index(workers_vs_base: Floats, speedups: Floats) -> int | None:
-    """Return the index of the most workers before efficiency first falls below MIN_EFFICIENCY.
+    """Return the index of the last number of workers before efficiency first falls below MIN_EFFICIENCY.
 
     None where the first number of workers is already below.
     """

@@ -85,7 +85,7 @@ def assume_host_capacity(
     why_uncalibrated: str,
     transport_name: TransportName = "grpc",
 ) -> HostCapacity:
-    """Return a conservative capacity for an uncalibrated host, from its number of cores and the costs of gRPC."""
+    """Return a conservative capacity for an uncalibrated host, from its cores and assumed costs of gRPC messages."""
     total_bps = ASSUMED_BPS_PER_CORE * fingerprint_of_host.cores
     return HostCapacity(
         engine=engine_name,

@@ -44,7 +44,7 @@ class CalibrationNodePair(ABC):
 
     @abstractmethod
     def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
-        """Measure messages over a link of `link_rate_bps`, in bit/s, and return the results; None leaves it unshaped.
+        """Measure messages over a link of `link_rate_bps` (bit/s; None: an unshaped link), and return the results.
 
         Raises:
             HostError: a node can't be started on this host, or has failed.
@@ -88,7 +88,7 @@ class ContainerPair(CalibrationNodePair):
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Store the images (by device) and the transport; `measure_message_timing` starts containers."""
+        """Store the container images, by device, and the transport; start no container yet."""
         self._images = images
         self._transport = transport
 
@@ -119,7 +119,7 @@ class ContainerPair(CalibrationNodePair):
         uid_and_gid: str,
         link_rate_bps: float | None,
     ) -> MessageTimesAndRates:
-        """Start a network and two containers and return their measurement; `exit_stack` removes all of them."""
+        """Start a network and two containers and return the measured message costs; `exit_stack` removes all three."""
         network = docker_client.networks.create(
             f"ensayo-{calibration_name}", internal=True, labels=_docker_labels(calibration_name, "network")
         )
@@ -150,7 +150,7 @@ class ContainerPair(CalibrationNodePair):
     def _shape_links_and_measure(
         self, client: Any, calibration_name: str, node_containers: list[Container], link_rate_bps: float | None
     ) -> MessageTimesAndRates:
-        """Wait until both containers are connected, shape their links, let them start, and return their measurement."""
+        """Wait until both containers are connected, shape their links, signal the start, and return the measurement."""
         requester = node_containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY_LINE:
@@ -174,7 +174,7 @@ class ContainerPairAddresses(FrozenRecord):
     hosts: tuple[str, ...]
 
     def node_addresses(self, node_index: int) -> NodeAddresses:
-        """Return the addresses of worker `node_index`, counted from 1; there is no coordinator (number 0) here."""
+        """Return the addresses of worker `node_index`, counted from 1 as in a run, which has the coordinator as 0."""
         address = Address(host=self.hosts[max(0, node_index - 1)], port=MEASUREMENT_PORT)
         return NodeAddresses(data=address, control=address)
 
@@ -275,7 +275,7 @@ def _start_probe_process(
 
 
 def _parse_probe_output(probe_stdout: str, probe_stderr: str) -> MessageTimesAndRates:
-    """Return the measurement that the requesting node printed as its last line of JSON.
+    """Return the measurement that the node that sends the requests printed as its last line of JSON.
 
     Raises:
         HostError: the node printed no measurement.

@@ -45,7 +45,7 @@ ROUNDING_TOLERANCE = 1e-9
 
 
 class TrialHostDemand(FrozenRecord):
-    """What one trial needs of this host: need in words -> smallest dilation (slow-down of the clock) that meets it."""
+    """Needs of one trial: for each need in words, the smallest time dilation (slow-down) at which the host meets it."""
 
     trial: str
     declared: float | None  # declared dilation; None: auto
@@ -57,17 +57,17 @@ class TrialHostDemand(FrozenRecord):
 
     @property
     def dilation_by_need(self) -> dict[str, float]:
-        """Needs that determine the trial's dilation: need in words -> smallest dilation that meets it."""
+        """Smallest time dilation for each need of the trial: need in words -> smallest dilation that meets the need."""
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
     def bottleneck_text(self) -> str:
-        """Description of the need that requires the largest dilation."""
+        """The trial's need, in words, that requires the largest dilation (slow-down of the clock)."""
         return max(self.dilation_by_need, key=self.dilation_by_need.__getitem__, default="nothing that this host lacks")
 
     @property
     def min_time_dilation(self) -> float:
-        """Smallest dilation in `USUAL_DILATIONS` at which this host is fast enough for the trial; inf if none is."""
+        """Smallest usual dilation (slowdown of emulation) at which this host is fast enough; inf if none suffices."""
         smallest = max(self.dilation_by_need.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
@@ -105,15 +105,18 @@ class StepHostLoad(NamedTuple):
 
     @property
     def worst_slowdown_text(self) -> str:
-        """Text on the worker that this host slows down most: `3 ms of compute in 1 ms` (CPU time, declared time)."""
+        """Text on the worker that this host slows down most, such as `3 ms of compute in 1 ms`.
+
+        The first number is CPU time on this host, the second is the compute time on the declared device.
+        """
         cpu_s, device_s = max(self.compute_phases, key=lambda phase: phase.cpu_s / phase.device_s)
         others = f" on one of {len(self.compute_phases)} workers" if len(self.compute_phases) > 1 else ""
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
     def find_min_compute_dilation(self, core_count: int) -> float:
-        """Return the smallest dilation under which this host finishes the compute of all workers in time.
+        """Return the smallest time dilation under which this host is fast enough for the compute of all workers.
 
-        In time means within the durations of the declared devices, plus the lateness that a step allows. One worker
+        Fast enough means within the durations of the declared devices, plus the lateness that a step allows. One worker
         computes on one core.
         """
         allowed_late_s = MAX_LATE_STEP_SHARE * self.step_s
@@ -122,7 +125,10 @@ class StepHostLoad(NamedTuple):
 
 
 class CapacityCheck(FrozenRecord):
-    """Result of the check whether this host is fast enough for a run: the dilation, and what each trial needs."""
+    """Result of the check whether this host is fast enough for a run.
+
+    Contains the dilation (slow-down of the clock), and what each trial needs of the host.
+    """
 
     capacity: HostCapacity | None  # None: virtual time needs none
     dilation: float  # of trials with dilation: auto
@@ -171,7 +177,7 @@ def check_host_can_run(
 def compute_host_demand(
     plan: Plan, host_capacity: HostCapacity, step_cpu_times: CpuTimeFunctions, time_dilation: float | None
 ) -> TrialHostDemand:
-    """Return the least time dilation that meets each need of a trial, such as a link rate; the plan's is ignored."""
+    """Return the least time dilation for each need of a trial, such as a link rate; the plan's dilation is ignored."""
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_predict_step_load(plan, phase, host_capacity, step_cpu_times) for phase in _training_phases(plan)]
     needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _max_traffic_bps_by_link(plan)}
@@ -206,12 +212,12 @@ def compute_host_demand(
 
 
 def _raise_min_dilation(dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
-    """Add a need of a trial and the least time dilation that meets it; for a known need, keep the larger dilation."""
+    """Record a need and the least time dilation that meets it; if the need is recorded already, keep the larger one."""
     dilation_by_demand[demand_text] = max(min_time_dilation, dilation_by_demand.get(demand_text, 0.0))
 
 
 def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Yield, for each link with a limited rate, a description and the rate that its nodes can use, in virtual bit/s."""
+    """Yield each rate-limited link in words, and the most traffic its nodes can cause, in bits per virtual second."""
     uplinks, downlinks = (
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
         for direction in ("uplink", "downlink")
@@ -234,7 +240,7 @@ def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
 
 
 def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
-    """Return the highest rate of a node's link during a trial, events included; inf if the link is not shaped."""
+    """Return the highest rate of a node's link in a trial, also during link events; inf for a link without shaping."""
     declared_bps = node.uplink_bps if direction == "uplink" else node.downlink_bps
     changes = (event.change for event in plan.events if isinstance(event.change, LinkChange))
     changed_bps = (getattr(change, direction) or 0.0 for change in changes if node.name in change.of)
@@ -242,7 +248,7 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
 
 
 def _flows_of_each_exchange(plan: Plan) -> tuple[list[Flow], ...]:
-    """Return sets of flows (sender, receiver) that are active at once: of each collective, all pushes, all replies."""
+    """Return sets of simultaneous flows (sender, receiver): one per collective, one of pushes, one of replies."""
     workers = plan.step_cost_model.workers
     pushes = list(plan.worker_server_push_pairs)
     replies = [(server, worker) for worker, server in pushes]
@@ -259,7 +265,7 @@ def _training_phases(plan: Plan) -> tuple[Plan | PostSwitchPhasePlan, ...]:
 
 
 def _total_payload_bps(plan: Plan) -> float:
-    """Return the total payload rate of all links while the network is the bottleneck, in bit/s of virtual time.
+    """Return the payload rate of all links together while only the network limits it, in bit/s of the emulated time.
 
     It is 0 when nothing is shaped.
     """
@@ -294,7 +300,7 @@ def _predict_step_load(
 
 
 def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, replica_count: int) -> float:
-    """Return how many parameter updates CPUs compute per step: those of all replicas, or of all servers together."""
+    """Return how many parameter updates CPUs compute per step: all replicas' if workers update, else all servers'."""
     first, *second = plan.strategy.training_phases()
     strategy = second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
     algorithm = strategy.server_algorithm()
@@ -353,5 +359,5 @@ def _format_rate_gbit(rate_bps: float) -> str:
 
 
 def make_virtual_time_check() -> CapacityCheck:
-    """Return the capacity check of a run in virtual time: every host is fast enough for it."""
+    """Return the capacity check of a run in virtual (computed) time, for which every host is fast enough."""
     return CapacityCheck(capacity=None, dilation=1.0, demands=())

@@ -149,7 +149,10 @@ def _ancestor_pids(pid: int) -> Iterator[int]:
 
 
 def _parent_pid(pid: int) -> int:
-    """Return the pid of a process's parent. In /proc/<pid>/stat it follows the last bracket: names may have spaces."""
+    """Return the pid of a process's parent, read after the process name in /proc/<pid>/stat.
+
+    The name is in brackets and may contain spaces, so the fields are split after the last closing bracket.
+    """
     return int((_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -38,7 +38,7 @@ class TrialNodeRunner(ABC):
 
     @abstractmethod
     def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Shape the links as declared in the plan, and return a record of each link with the rates read back."""
+        """Shape links as the plan declares; return a record per link, with rates read back from the kernel, if any."""
 
     def probe_links(self) -> dict[str, LinkShapingRecord]:
         """Measure the links while all nodes wait for training to start, and return the link records with the results.
@@ -172,7 +172,7 @@ class TrialSupervisor:
 
     @contextmanager
     def _record_host_metrics(self) -> Iterator[None]:
-        """Record metrics of the host during the `with` block, even if it raises."""
+        """Record metrics of the host during the `with` block, even if the block raises an exception."""
         recorder = HostMetricsRecorder(self.nodes.read_cpu_throttling)
         recorder.start()
         try:
@@ -209,7 +209,7 @@ class TrialSupervisor:
             if is_done():
                 return
             if time.monotonic() > deadline:
-                raise TrialFailed(f"{timeout_reason} within {timeout_s:g} virtual seconds")
+                raise TrialFailed(f"{timeout_reason} within {timeout_s:g} virtual seconds (of the emulated cluster)")
             time.sleep(POLL_INTERVAL_S)
 
     def _process_log_event(self, log_event: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ def find_key_description(scenario_document: Any, key_path: KeyPath) -> str:
 
 
 def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
-    """Describe which numbers are allowed at `key_path` of a scenario document; empty if none are."""
+    """Describe the numbers that are allowed at `key_path` of a scenario document; empty if the key takes no number."""
     schema = _schema_at_key_path(scenario_schema(), scenario_document, key_path)
     (schema, *_) = schema.get("anyOf") or schema.get("oneOf") or [schema]
     if schema.get("type") not in NUMBER_TYPES:

@@ -102,7 +102,7 @@ def _decode_scenario(scenario_yaml: YamlDocument) -> Scenario:
 
 
 def _describe_key_conflict(key_conflict: KeyConflict, scenario_yaml: YamlDocument) -> ScenarioProblem:
-    """Return a conflict between keys as a problem, with file and line of the key to change."""
+    """Return a conflict between scenario keys as a ScenarioProblem, with the file and line of the key to change."""
     path = key_conflict.key_path
     return ScenarioProblem(scenario_yaml.find_position_of_key(path), ".".join(map(str, path)), key_conflict.message)
 
@@ -130,7 +130,7 @@ def _find_sweep_problems(
 def _find_key_conflicts(
     scenario: Scenario, trial_identity: TrialIdentity, engine_name: str | None
 ) -> list[KeyConflict]:
-    """Return all conflicts between keys in the trial of one combination of swept values."""
+    """Return all conflicts between scenario keys in one trial, that is, with one combination of swept values."""
     try:
         trial = scenario.trial(trial_identity)
     except ValidationError as error:

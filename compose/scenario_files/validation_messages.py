@@ -80,7 +80,7 @@ class InvalidScenarioValue:
     path: KeyPath  # of the wrong value in the document
 
     def validation_problems(self) -> Iterator[KeyConflict]:
-        """Yield the conflict that this validation error describes, or all conflicts raised by a validator of Ensayo."""
+        """Yield the conflict that this validation error describes; all conflicts if a validator found several."""
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
         error = self.error_from_validator
@@ -115,7 +115,7 @@ class InvalidScenarioValue:
 
     @property
     def wrong_value_text(self) -> str:
-        """End of a message that quotes the wrong value; empty if the value is a list or a section."""
+        """End of a message that quotes the wrong value; empty unless the value is text or a number."""
         return f", not {self.given_value!r}" if isinstance(self.given_value, str | int | float) else ""
 
     @property
@@ -126,7 +126,7 @@ class InvalidScenarioValue:
 
     @property
     def list_syntax_hint(self) -> str:
-        """End of a message that suggests to write the wrong value as a list; empty if the value is a section."""
+        """End of a message that proposes a list, such as `; write [3]`; empty unless the value is text or a number."""
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 
     @property
@@ -136,7 +136,7 @@ class InvalidScenarioValue:
 
     @property
     def allowed_values_text(self) -> str:
-        """Values allowed where one of several words is expected: the words, and the number if one is allowed."""
+        """Allowed values for a message: the expected words, and the number if the key also allows a number."""
         words, number = str(self.details["ctx"]["expected"]), describe_allowed_number(self.data, self.path)
         return f"{words} or {number}" if number else words
 

@@ -1,4 +1,4 @@
-"""Configuration that delays or drops packets: packet filter rules, queues of the process that delays, netem queues."""
+"""Settings that delay or drop packets: for the packet filter, for the delaying process, and for netem queues."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ NETEM_QUEUE_PACKETS = 100_000
 def make_iptables_rules(
     device: str, link_state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
-    """Return input for `iptables-restore --noflush`: packets that a node drops, or passes to a process that delays.
+    """Return input for `iptables-restore --noflush`: rules that drop packets or queue them for a process that delays.
 
     The node's partition chain and delay chain are replaced in one step, whatever rules they had.
 
@@ -40,7 +40,7 @@ def make_iptables_rules(
 
 
 def make_nfqueue_delays(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
-    """Return the queues of the delay line, the process that delays packets from NFQUEUE: queue number -> path, seed."""
+    """Return the settings of the process that delays packets: for each NFQUEUE number, a network path and a seed."""
     numbers = {name: number for number, name in enumerate(node_addresses)}
     return {
         str(numbers[path.source]): {"seed": f"{seed} {path.source} {path.target}", "path": path.model_dump(mode="json")}

@@ -77,7 +77,7 @@ def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
 
 
 def link_changes(plan: Plan) -> tuple[LinkChange, ...]:
-    """Return the link changes of all events in a plan; other events are left out."""
+    """Return the changes of link properties by a plan's events; partitions and all other events are left out."""
     return tuple(event.change for event in plan.events if isinstance(event.change, LinkChange))
 
 
@@ -87,7 +87,10 @@ def has_delay_or_loss_changes(plan: Plan) -> bool:
 
 
 def _link_rates_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
-    """Yield a tuple per rate limit between two nodes: the declared rate and those set by events, in virtual bit/s."""
+    """Yield, for each rate limit between two nodes, the declared rate and all rates that events set.
+
+    Rates are in bit/s of virtual time.
+    """
     yield from ((link.rate_bps,) for link in plan.network.shared_links_between(source.name, target.name))
     changes = link_changes(plan)
     uplink = (source.uplink_bps, *(change.uplink for change in changes if source.name in change.of))
@@ -120,7 +123,7 @@ def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> 
 
 
 def _last_declared_rate_bps(rates_over_time_bps: Sequence[float | None]) -> float | None:
-    """Return the last rate that is not None, which is the one in force; None if no rate is declared."""
+    """Return the last declared rate in a list of link rates, which overrides the others; None if none is declared."""
     return next((value for value in reversed(rates_over_time_bps) if value is not None), None)
 
 

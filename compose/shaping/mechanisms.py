@@ -114,7 +114,7 @@ def _choose_delay_loss_mechanisms(
 
 
 def _packet_delay_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
-    """Return the first mechanism that can delay the packets of every path: netem, NFQUEUE, else the transport."""
+    """Return the first mechanism that can delay packets of all paths: netem, NFQUEUE, or else Ensayo's transport."""
     has_netem = {"netem", "htb", "ifb"} <= set(kernel_features)
     paths_are_supported = all(map(is_supported_by_netem, plan.network.paths))
     if has_netem and paths_are_supported and not has_delay_or_loss_changes(plan):

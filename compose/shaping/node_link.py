@@ -103,7 +103,7 @@ class NodeLinkScripts:
         return programs
 
     def make_nfqueue_delays(self, link_state: LinkState) -> dict[str, object]:
-        """Return the queues of the delay line (it delays packets) for a link state: queue number -> path and seed."""
+        """Return settings of the process that delays packets from NFQUEUE: queue number -> network path and seed."""
         return delays.make_nfqueue_delays(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
 
     def queue_counters_script(self, interface: str) -> str:
@@ -150,7 +150,7 @@ class NodeLinkScripts:
         return differences
 
     def find_peer_htb_limits(self) -> dict[str, tuple[str, float]]:
-        """Return the rate limits to single peers: limit name -> HTB class, and rate in bit/s of virtual time."""
+        """Return the rate limits to single peers: limit name -> HTB class, and rate in bits per virtual second."""
         links = self._plan.network.shared_links
         own_limits = [link for link in links if not link.serves_many_node_pairs and link.sources == (self._node.name,)]
         return {

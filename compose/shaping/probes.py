@@ -82,7 +82,7 @@ class RateProbe(FrozenRecord):
         return {target: tuple(sources) for target, sources in sources_by_target.items()}
 
     def describe_rate_mismatch(self, achieved_bps: float, time_dilation: float) -> str:
-        """Return a message that compares the expected with the achieved rate, in virtual Mbit/s."""
+        """Return a message that compares the expected with the achieved rate, in Mbit per second of virtual time."""
         expected_mbps, achieved_mbps = self.rate_bps * time_dilation / 1e6, achieved_bps * time_dilation / 1e6
         error = achieved_mbps / expected_mbps - 1
         expected = f"declared {expected_mbps:.4g} Mbit/s"
@@ -203,12 +203,12 @@ class _LinkRatesInWallTime:
         return self.plan.network.shared_links_between(source, target)
 
     def min_limit_between_bps(self, source: str, target: str) -> float:
-        """Return the lowest rate limit between two nodes, without those of their own links; inf if there is none."""
+        """Return the lowest rate of the shared links between two nodes, without access links; inf if there are none."""
         limits = self.rate_limits_between(source, target)
         return min((limit.rate_bps / self.plan.dilation for limit in limits), default=inf)
 
     def flow_rate_bps(self, source: str, target: str) -> float:
-        """Return the rate that a single flow between two nodes reaches."""
+        """Return the rate that a single flow between two nodes can reach: the lowest rate limit on its path."""
         return min(self.uplink_bps(source), self.min_limit_between_bps(source, target), self.downlink_bps(target))
 
     def find_max_path_delay_wall_s(self, probe_flows: Iterable[ProbeFlow]) -> float:
@@ -217,7 +217,7 @@ class _LinkRatesInWallTime:
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
     def has_losses(self, probe_flows: Iterable[ProbeFlow]) -> bool:
-        """Return whether any of the flows loses packets by declaration, so that a probe could not measure its rate."""
+        """Return whether packet loss is declared for any flow's path: a probe could not measure such a flow's rate."""
         return any(self.plan.network.path_between(*flow).losses for flow in probe_flows)
 
     def make_rate_probe(

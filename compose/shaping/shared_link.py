@@ -52,7 +52,7 @@ def shared_links_setup_script(plan: Plan) -> str:
 
 
 def make_tc_dump_script(plan: Plan) -> str:
-    """Return a script that prints the current state of the kernel in the namespace of the network switch."""
+    """Return a script that prints the kernel's queues, classes and filters in the namespace of the network switch."""
     return "\n".join([*_interface_lookup_commands(plan), *_make_tc_dump_commands()])
 
 
@@ -71,7 +71,7 @@ def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, 
 
 
 def shared_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
-    """Split the shared links by the HTB tree of the network switch: for arriving and for departing packets.
+    """Split the shared links by the HTB tree in which the network switch shapes them: on arrival or on departure.
 
     No path passes two links of the same tree.
 
@@ -101,7 +101,7 @@ def _make_tc_dump_commands() -> list[str]:
 def _assign_links_to_htb_trees(
     start_link: SharedLink, all_links: Sequence[SharedLink], htb_tree_by_link: dict[str, int]
 ) -> None:
-    """Assign all shared links that paths connect with a start link to the two HTB trees, alternating on each path.
+    """Assign a start link, and all shared links that paths connect with it, to the two HTB trees.
 
     Two links on the same path get different trees.
     """

@@ -1,4 +1,4 @@
-"""Parser of the output of `tc` and `iptables`: class rates, queue counters, structure and packet filter rules."""
+"""Parser of the output of `tc` and `iptables`: class rates, queue counters, `tc` filters and packet filter rules."""
 
 import json
 import re
@@ -29,7 +29,7 @@ class QueueCounters(FrozenRecord):
     backlog_bytes: int = 0
 
     def growth_since(self, earlier_counters: "QueueCounters") -> "QueueCounters":
-        """Return how much each counter has grown since an earlier reading; only the backlog is the current value."""
+        """Return how much each counter has grown since an earlier reading, with the current value of the backlog."""
         return QueueCounters(
             packets=self.packets - earlier_counters.packets,
             drops=self.drops - earlier_counters.drops,

@@ -53,7 +53,7 @@ class WorkerSpec(AccessLink):
 
 
 class WorkerGroup(AccessLinkSettings):
-    """Group of workers with settings of their own; a key that is left out has its value under `cluster.worker`."""
+    """Group of workers with their own settings; for a key that is left out, the value in `cluster.worker` applies."""
 
     name: str = Field(min_length=1, description="unique name of the group")
     ranks: tuple[NonNegativeInt, ...] = Field(min_length=1, description="ranks of the group's workers, counted from 0")
@@ -154,7 +154,7 @@ class Cluster(FrozenRecord):
                 yield KeyConflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
-        """Return a copy for this number of workers and servers, without the settings of nodes that do not exist."""
+        """Return a copy with the given numbers of workers and servers, without settings of nodes that do not exist."""
         group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
         node_names = cluster_node_names(worker_count, server_count)
         update = {

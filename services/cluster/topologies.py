@@ -271,7 +271,7 @@ class NodePairLink(LinkProperties):
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
     def key_conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
-        """Yield a conflict for each contradiction in this link, and for an earlier link between the same nodes."""
+        """Yield a conflict for each contradiction in this link, and one if an earlier link joins the same nodes."""
         yield from self.find_field_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield KeyConflict(("nodes",), "a link connects two different nodes")

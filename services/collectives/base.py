@@ -95,7 +95,7 @@ class TransferSchedule(FrozenRecord):
         return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
     def max_message_bytes(self, vector_bytes: int, preferred_message_bytes: int, min_message_bytes: int) -> int:
-        """Return the size of the longest message, in bytes, when the schedule sums vectors of `vector_bytes`.
+        """Return the size of the longest message, in bytes, when the schedule sums vectors of `vector_bytes` bytes.
 
         A pipeline cuts each chunk into at least two pieces: a rank forwards one while it receives the next.
 
@@ -111,7 +111,7 @@ class TransferSchedule(FrozenRecord):
         return min(max_bytes, max(min_message_bytes, half_chunk_bytes))
 
     def max_pieces_in_flight(self, piece_bytes: int) -> int | None:
-        """Return how many pieces of a vector a rank may send before it has received the total of the first piece.
+        """Return how many pieces a rank may send before it has received the first piece's total (sum of all ranks).
 
         The transport's pieces may be shorter than `max_piece_bytes`; then `window_extra_bytes` are more pieces. None
         means no limit.
@@ -169,7 +169,7 @@ class TransferSchedule(FrozenRecord):
 
 
 def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
-    """Return when a transfer's source rank has received its chunks; an empty message waits for all chunks so far."""
+    """Return when a transfer's source rank has the chunks to send; a token (empty message) waits for earlier rounds."""
     if transfer.kind == "token":
         return max(source_arrival_s_by_chunk.values(), default=0.0)
     chunks = range(transfer.first_chunk, transfer.stop_chunk)
@@ -259,9 +259,9 @@ class Collective(ScenarioComponent, ABC):
         return None
 
     def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
-        """Return a copy in which fields that are None or empty have values for this network and this model."""
+        """Return a copy in which unset fields (None or empty) have values that suit the given network and model."""
         return self
 
     def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
-        """Return the collectives of which the plan takes the one with the least predicted run time."""
+        """Return the candidates among which the plan chooses the collective with the least predicted run time."""
         return (self.fill_in_unset_fields(network_and_model_sizes),)

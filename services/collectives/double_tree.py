@@ -92,7 +92,7 @@ def _max_sent_volume_in_vectors(rank_count: int) -> float:
 
 
 def _pieces_to_fill_pipeline(rank_count: int) -> int:
-    """Return how many pieces of the vector a link carries before every level of both trees is sending."""
+    """Return how many pieces of the vector a link carries until the pipeline is full: both trees send on all levels."""
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 
@@ -124,7 +124,10 @@ def _make_binary_tree_edges(first_node: int, last_node: int, root_depth: int) ->
 
 
 def _subtree_root(first_node: int, last_node: int) -> int:
-    """Return the root of a subtree of n nodes: `first_node` - 1 + p, with p the largest power of two up to n."""
+    """Return the root of the subtree that has the nodes `first_node` to `last_node`.
+
+    It is `first_node` - 1 + p, where p is the largest power of two that does not exceed the number of nodes.
+    """
     return first_node - 1 + (1 << ((last_node - first_node + 1).bit_length() - 1))
 
 

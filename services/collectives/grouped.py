@@ -1,4 +1,4 @@
-"""Rank groups of collectives with two levels: declared groups, groups of one size, or the racks of the network."""
+"""Groups of ranks for two-level collectives: declared groups, groups of a declared size, or the network's racks."""
 
 from abc import ABC
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class RankGroupCollective(OptionalRendezvousCollective, ABC):
         return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model_sizes.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
-        """Return the ranks of each group; all ranks are one group if neither groups nor a size are known."""
+        """Return the ranks of each group; all ranks form one group if neither the groups nor their size are set."""
         if self.groups:
             return self.groups
         size = self.size or rank_count

@@ -33,7 +33,10 @@ class HalvingDoubling(PairwiseExchangeCollective):
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: p=2^k ranks send (p-1)/p of the vector twice; others send and get it whole.
+        """Return the seconds of an all-reduce.
+
+        Of all ranks, p = 2^k (the largest power of two) send (p-1)/p of the vector twice. Each other rank sends its
+        whole vector once and receives the total once.
 
         The empty message after folding adds no α: while a rank waits for it, its partner's half is already on its way.
         """
@@ -55,7 +58,7 @@ def _make_halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def _make_doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
-    """Yield the rounds of the all-gather: each rank sends all totals that it has to its partner."""
+    """Yield the rounds of the all-gather: each rank sends its partner all summed chunks that it already has."""
     distance = 1
     while distance < len(ranks):
         yield tuple(
@@ -66,6 +69,6 @@ def _make_doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def _find_block_of_chunk(chunk_number: int, chunks_per_block: int) -> tuple[int, int]:
-    """Return first chunk and end of the aligned block of `chunks_per_block` chunks that contains `chunk_number`."""
+    """Return (start, end) of the aligned block of `chunks_per_block` chunks that contains the chunk `chunk_number`."""
     first = chunk_number // chunks_per_block * chunks_per_block
     return first, first + chunks_per_block

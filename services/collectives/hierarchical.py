@@ -9,7 +9,7 @@ from services.collectives.ring import make_ring_rounds
 
 
 class HierarchicalAllReduce(RankGroupCollective):
-    """All-reduce with a reduce-scatter inside each group, one ring per slice between groups, and an all-gather inside.
+    """All-reduce: reduce-scatter inside each group, a ring between groups per vector slice, all-gather in each group.
 
     Each rank of a group owns the sum of one slice. The owners of a slice, one per group, form a ring. A group sends
     2(G-1)/G of the vector to other groups, whatever its size. Inside a group, slices go directly to their owners, so α
@@ -51,7 +51,10 @@ class HierarchicalAllReduce(RankGroupCollective):
 
 
 def _reduce_scatter_transfers(ranks: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
-    """Yield transfers that sum slice k of the vector at a group's k-th rank; each rank sends to its successor first."""
+    """Yield the transfers after which the k-th rank of a group holds the group's sum of slice k of the vector.
+
+    Each rank sends to the next rank of the group first, then to the rank after that, and so on.
+    """
     for turn in range(1, len(ranks)):
         for position, rank in enumerate(ranks):
             owner = (position + turn) % len(ranks)

@@ -7,7 +7,7 @@ from services.collectives.grouped import RankGroupCollective
 
 
 class HierarchicalCopyAllReduce(RankGroupCollective):
-    """All-reduce over leaders (first rank of each group): groups reduce to leaders, leaders to one; totals go back.
+    """All-reduce: the first rank of each group sums the group, one of these ranks adds the sums; totals go back to all.
 
     TensorFlow made it for machines whose groups of devices have few links between them.
     """
@@ -26,7 +26,7 @@ class HierarchicalCopyAllReduce(RankGroupCollective):
         return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: at each level, the busiest leader's link carries one vector per other rank.
+        """Return the seconds of an all-reduce: per level, the busiest leader's link carries a vector per rank below.
 
         With a rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.
         """

@@ -16,11 +16,11 @@ class PairwiseExchangeCollective(OptionalRendezvousCollective):
 
     @property
     def _messages_per_round(self) -> int:
-        """Number of consecutive messages per round: the data and, with a rendezvous, an empty message before it."""
+        """Consecutive messages per round: the data and, if ranks wait for tokens, an empty token before the data."""
         return 1 + self.ranks_wait_for_tokens
 
     def _insert_ready_signals(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """Yield the rounds, each after empty messages (tokens) with which receivers report that they are ready."""
+        """Yield all rounds; if ranks wait for tokens (empty messages from ready receivers), tokens precede each."""
         for transfers in rounds:
             if self.ranks_wait_for_tokens:
                 yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)

@@ -31,9 +31,10 @@ class RecursiveDoubling(PairwiseExchangeCollective):
         )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: 2^k ranks send the whole vector k times; other ranks send and get it once.
+        """Return the run time in seconds: 2^k ranks swap the whole vector k times, with k = ⌊lg `rank_count`⌋.
 
-        With a rendezvous, a token precedes each swap. Without one, the first swap waits for a token where ranks fold.
+        Each other rank sends its vector once and gets the total once. With a rendezvous, a token precedes each swap.
+        Without one, the first swap waits for a token where ranks fold.
         """
         has_folded_ranks = rank_count != len(ranks_after_folding(rank_count))
         token_s = alpha_s * (has_folded_ranks and not self.ranks_wait_for_tokens)

@@ -54,7 +54,7 @@ class ReduceToOne(Collective):
         return TransferSchedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: until rank 0 has received all vectors and sent the last total.
+        """Return the seconds of an all-reduce: until rank 0 has received all vectors and sent the last total (sum).
 
         Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So
         the run time is the largest sum, over all arrays, of two times: until the array has been received from all

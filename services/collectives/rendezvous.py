@@ -16,7 +16,10 @@ EAGER_LIMIT_BYTES = 64 << 10  # vectors up to this size may share a link with th
 
 
 class OptionalRendezvousCollective(Collective, ABC):
-    """A collective whose ranks send to one rank after another; a rendezvous makes them wait for empty messages."""
+    """A collective in which each rank sends to one rank after another, with or without a rendezvous.
+
+    With `rendezvous`, a rank waits for an empty message (token) where two messages would share a link.
+    """
 
     eager_closed_form: ClassVar[str]  # closed form without tokens
 
@@ -41,7 +44,7 @@ class OptionalRendezvousCollective(Collective, ABC):
         return self.rendezvous is not False
 
     def _insert_arrival_acks(self, rounds: Sequence[Round]) -> Iterator[Round]:
-        """Yield the rounds, each followed by confirmations to senders whose next message goes to another rank.
+        """Yield each round, followed by a round of confirmations to the senders that send to another rank next.
 
         A confirmation is an empty message (token): it reports that a message has arrived. Without tokens, the sender's
         second message takes half of its link from the first one: broadcast along a binomial tree took a fifth longer
@@ -59,7 +62,7 @@ class OptionalRendezvousCollective(Collective, ABC):
 
 
 def _needs_arrival_ack(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
-    """Return whether the source sends to another rank next, and gets no message from the target before that."""
+    """Return whether the source of a transfer next sends to another rank, before it gets a message from the target."""
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}
         if targets:

@@ -27,7 +27,9 @@ class BinomialTree(OptionalRendezvousCollective):
         return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: ⌈lg n⌉ rounds each way for n ranks; rank 0 awaits confirmation between sends.
+        """Return the seconds of a tree all-reduce over n ranks: ⌈lg n⌉ rounds of reduce, and as many of broadcast.
+
+        Rank 0 waits for a confirmation between its sends.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its
         round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.

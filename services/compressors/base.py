@@ -29,7 +29,10 @@ class CompressedPayload:
 
 
 class Compressor(ScenarioComponent):
-    """Converts a vector into fewer bytes and back. Each compressor's docstring states its ratio and its error."""
+    """Converts a vector into fewer bytes and back.
+
+    Each compressor's docstring states its compression ratio, and the error of the vector after decompression.
+    """
 
     @abstractmethod
     def init_state(self, entry_count: int) -> CompressorState:

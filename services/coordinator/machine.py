@@ -225,7 +225,7 @@ class RunStateMachine:
         return set(self._computing_worker_names) <= set(reporting_workers)
 
     def _does_switch_rule_use(self, loss_source: LossSource) -> bool:
-        """Return whether the rule that decides about a strategy switch uses this loss (`validation` or `train`)."""
+        """Return whether the rule for a strategy switch uses the loss `loss_source`: `validation` or `train`."""
         return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss_source == loss_source
 
     def _make_epoch_reply(

@@ -87,11 +87,11 @@ class CoordinatorRuntime:
         )  # the cancellation of one call must not cancel the calls of other nodes
 
     async def open_start_gate(self) -> None:
-        """Let training start as soon as all nodes have joined: the network is set up."""
+        """Record that the network is set up; training may start as soon as all nodes have joined."""
         await self._run_machine_actions(self.machine.handle_start_gate_open())
 
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        """Record a worker's report of a finished epoch; decide whether it continues, stops or switches strategy."""
+        """Record a worker's epoch report; return whether the worker continues, stops or switches its strategy."""
         reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
         await self._run_machine_actions(self.machine.handle_epoch_end(epoch_report))
         return await reply
@@ -217,7 +217,7 @@ class CoordinatorRuntime:
             reply.set_result(epoch_decision)
 
     def _log_switch_rule_decision(self, eval_point: LossEvaluation, decision: SwitchRuleDecision) -> None:
-        """Log every decision of the rule for a strategy switch, so that the log shows why there was none."""
+        """Log every decision of the rule for a strategy switch, so that the log shows why no switch began."""
         self.log.log_event("switch_rule", decision._asdict(), epoch_num=eval_point.number, step=eval_point.step)
 
     def _start_strategy_switch(self) -> None:

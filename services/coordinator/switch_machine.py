@@ -41,7 +41,7 @@ class StartSwitchAction:
 
 @dataclass(frozen=True)
 class AnnounceDecisionAction:
-    """Action: send a decision about a strategy switch to all nodes that have reported or will report its `stage`."""
+    """Action: answer earlier and later reports of the stage `stage` with a decision on the strategy switch."""
 
     stage: ReportStage
     decision: StrategySwitchDecision
@@ -105,7 +105,7 @@ class StrategySwitchStateMachine:
         return [StartSwitchAction()]
 
     def _decide_if_all_reported(self, report_stage: ReportStage) -> list[SwitchAction]:
-        """Return the announcement of the decision once all nodes have reported this stage; before, an empty list."""
+        """Return the announcement of the decision; an empty list while some nodes have not reported the given stage."""
         reports = self._reports[report_stage]
         if len(reports) < len(self.worker_names) + len(self.server_names):
             return []
@@ -178,7 +178,7 @@ class StrategySwitchStateMachine:
                 yield report.node_name
 
     def _make_switch_decision(self, load_or_commit: Literal["load", "commit"]) -> StrategySwitchDecision:
-        """Return the decision to load or commit. The first step after the switch is the fastest worker's next step.
+        """Return the decision (load or commit) with the second strategy's first step: the fastest worker's next step.
 
         Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
         identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are

@@ -38,7 +38,7 @@ class DataOrder(FrozenRecord):
         return ceil(self.samples / self.batch)
 
     def batch_sample_indices(self, step: int) -> SampleIndices:
-        """Return the indices of the samples in the global batch of `step`, counted from 0 over all epochs."""
+        """Return the indices of the samples in the global batch of `step`; steps are counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         return epoch_permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
 

@@ -57,7 +57,7 @@ def equal_vector_ranges(entry_count: int, range_count: int) -> tuple[VectorRange
 
 
 def proportional_vector_ranges(entry_count: int, shares: Sequence[int]) -> tuple[VectorRange, ...]:
-    """Cut a vector into contiguous ranges whose sizes are proportional to `shares`, within one entry.
+    """Cut a vector into contiguous ranges whose sizes are proportional to `shares`, rounded to whole entries.
 
     Range k ends at ⌊entries·(share₀ + … + shareₖ)/(sum of shares)⌋. The ranges cover the whole vector and do not
     overlap.

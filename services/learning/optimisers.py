@@ -43,7 +43,7 @@ class Optimiser(ScenarioComponent):
         """Return the parameters and the state after one update with the gradient `grad`."""
 
     def add_weight_decay(self, params: Vector, grad: Vector) -> Vector:
-        """Return the gradient g of the loss plus that of the L2 penalty on the parameters θ: g + λ·θ."""
+        """Return g + λ·θ: the gradient g of the loss, plus the gradient of the L2 penalty on the parameters θ."""
         return grad + self.weight_decay * params if self.weight_decay else grad
 
 
@@ -60,7 +60,9 @@ class Sgd(Optimiser):
 
 
 class Momentum(Optimiser):
-    """SGD with momentum: v ← μ·v + g, θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v). v starts at zero.
+    """SGD with momentum: velocity v ← μ·v + g, parameters θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v).
+
+    μ is the momentum, g the gradient and η the learning rate. v starts at zero.
 
     I. Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in PyTorch's
     form: the learning rate multiplies the velocity when it is applied, not the gradient when it is added.

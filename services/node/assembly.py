@@ -226,7 +226,7 @@ def _make_worker(
 def _make_transport_factory(
     plan: Plan, node: NodePlan, node_services: NodeServices, worker_slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
-    """Return a function that makes the transport of a worker, or of the server in the worker's process.
+    """Return a function that makes a transport, either for a worker or for the server in the worker's process.
 
     Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
     stay inside the process.

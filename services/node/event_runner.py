@@ -77,7 +77,7 @@ class ScenarioEventRunner:
         self._tasks.add(task)
 
     def _slow_or_pause_worker(self, slowdown_or_pause: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
-        """Apply a slowdown or pause to this worker; return the coroutine that logs when it begins and ends."""
+        """Apply a slowdown or pause to this worker; return the coroutine that logs the begin and end of the event."""
         factor = slowdown_or_pause.change.factor if isinstance(slowdown_or_pause.change, WorkerSlowdown) else inf
         self.slowdowns.add_slowdown(start_s, slowdown_or_pause.change.lasts, factor)
         return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)

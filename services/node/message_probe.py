@@ -1,4 +1,4 @@
-"""Measurement of the cost of a message on this host, and of the rate of one link, between two node processes.
+"""Measurement between two node processes: cost of a message on this host, and rate of the link between the nodes.
 
 The requester sends requests, the responder replies, over a transport of nodes. The engine starts both processes,
 shapes the link between them if a rate is declared, and then opens the start gate.
@@ -130,7 +130,7 @@ async def _measure_message_rtts(transport: SocketTransport, round_trip_numbers: 
 
 
 async def _answer_probes(transport: SocketTransport, probe_task: MessageProbeNodeSettings) -> None:
-    """Answer each request with the CPU seconds used so far, then receive the bulk transfers."""
+    """Reply to each request with the CPU seconds that this process used so far, then receive the large transfers."""
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
         if step == WARM_UP_ROUND_TRIPS:
@@ -157,7 +157,7 @@ async def _wait_for_start_signal() -> None:
 
 
 async def _measure_two_way_sum_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
-    """Send and receive at once; return the payload rate of both directions together, in bit/s."""
+    """Send and receive at the same time; return the payload rate of both directions together, in bit/s."""
     started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(_send_pieces(transport, peer_name, piece_count, step=BOTH_WAYS_STEP))

@@ -109,7 +109,7 @@ async def _run_coordinator(
 
 
 async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
-    """Wait for an event with a time limit in virtual seconds: a coordinator must not outlive a dead engine.
+    """Wait for an event, at most `timeout_s` virtual seconds, so that the coordinator ends if the engine has died.
 
     Raises:
         DeadlineExceeded: the event did not happen in time; the error starts with `timeout_message`.

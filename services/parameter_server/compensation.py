@@ -66,7 +66,7 @@ class NoCompensation(DelayCompensation):
 
 
 class DcAsgd(DelayCompensation):
-    """DC-ASGD with a constant λ (DC-ASGD-c in the paper). With λ = 0 it equals asynchronous SGD bitwise."""
+    """DC-ASGD-c (Zheng et al., 2017), with a constant factor λ. With λ = 0 it equals asynchronous SGD bitwise."""
 
     kind: Literal["dc_asgd"] = "dc_asgd"
     strength: float = Field(default=0.04, ge=0, description="factor λ of the correction")
@@ -81,7 +81,7 @@ class DcAsgd(DelayCompensation):
 
 
 class AdaptiveDcAsgd(DelayCompensation):
-    """DC-ASGD with λ = λ₀/√(s + ε), where s is a running mean of squared gradients (DC-ASGD-a in the paper).
+    """DC-ASGD-a of the paper: λ = λ₀/√(s + ε) with constants λ₀ and ε, and a running mean s of squared gradients.
 
     The state is s ← m·s + (1-m)·g⊙g, zero at first.
     """

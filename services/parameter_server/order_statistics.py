@@ -73,7 +73,7 @@ def simulate_mean_round_s(
 
 
 def _make_time_grid_s(time_cdfs: Sequence[Cdf], awaited_count: int, time_scale_s: float) -> TimesS:
-    """Return equidistant times from 0 to one at which almost surely `awaited_count` workers have finished."""
+    """Return equidistant times from 0 to a time at which almost surely `awaited_count` workers have finished."""
     end_s = time_scale_s
     while _probability_of_fewer_finished(time_cdfs, awaited_count, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2

@@ -58,13 +58,13 @@ class Placement(ScenarioComponent):
     def shard_ranges(
         self, worker_count: int, scenario_server_count: int, parameter_count: int
     ) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a parameter vector; equal shards differ by at most one entry."""
+        """Return the range of each shard in a parameter vector; shards of equal share differ by at most one entry."""
         parts = self.compute_shard_proportions(worker_count, self.dedicated_server_count(scenario_server_count))
         return proportional_vector_ranges(parameter_count, [part for part in (*parts.servers, *parts.workers) if part])
 
 
 class DedicatedPlacement(Placement):
-    """Equal shards on dedicated servers, which are not workers.
+    """Equal shards of the parameter vector on dedicated servers, which are not workers.
 
     M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
     """

@@ -41,7 +41,7 @@ class ServerAlgorithm:
         return self.placement.shard_owners(worker_nodes, server_nodes)
 
     def shard_ranges(self, worker_count: int, parameter_count: int) -> tuple[VectorRange, ...]:
-        """Return each shard's range of a parameter vector with this number of entries."""
+        """Return each shard's range in a parameter vector of `parameter_count` entries."""
         return self.placement.shard_ranges(worker_count, self.servers, parameter_count)
 
     def count_gradient_workers(self, worker_count: int) -> int:

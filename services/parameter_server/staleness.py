@@ -79,7 +79,7 @@ class DynSgdWeighting(StalenessWeighting):
 
 
 class ExponentialWeighting(StalenessWeighting):
-    """Weight exp(-λτ) for a gradient with staleness τ; at least exp(-700), so that the weight never underflows to 0."""
+    """Weight exp(-λτ) for a gradient with staleness τ and decay λ; at least exp(-700), so that it never underflows."""
 
     kind: Literal["exponential"] = "exponential"
     decay: PositiveFloat = Field(description="decay λ of the weight per update of staleness")

@@ -35,7 +35,7 @@ class UpdateRule(ABC):
 
     @property
     def needs_stale_params(self) -> bool:
-        """Whether the server must keep a copy of the parameters from which each worker computes."""
+        """Whether the server must keep a copy of the parameters with which each worker computes its gradient."""
         return False
 
     @abstractmethod
@@ -91,7 +91,7 @@ class GradientUpdateRule(UpdateRule):
         return gradient
 
     def _compute_lr_scale(self, gradients_in_update: int) -> float:
-        """Return the part of the learning rate that an update from this number of gradients uses."""
+        """Return the share of the learning rate that applies to an update from `gradients_in_update` gradients."""
         return 1.0 if self.planned_gradients is None else gradients_in_update / self.planned_gradients
 
     def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
@@ -101,7 +101,7 @@ class GradientUpdateRule(UpdateRule):
 
 @dataclass
 class ElasticAveragingRule(UpdateRule):
-    """Elastic averaging: the server's parameters move towards each worker's by α times their difference.
+    """Elastic averaging: the server's parameters c move towards each worker's parameters x by α(x - c); α: moving rate.
 
     The reply to a worker is the centre (the server's parameters) from which the difference was taken. With it the
     worker computes the same move.
@@ -123,7 +123,7 @@ class ElasticAveragingRule(UpdateRule):
 
 
 def elastic_averaging_move(moving_rate: float, params: Vector, centre_params: Vector) -> Vector:
-    """Return α·(x - c), by which a worker's parameters x and the server's parameters c approach each other.
+    """Return α·(x - c), by which parameters x of a worker and c of the server approach each other; α: `moving_rate`.
 
     Worker and server compute the same bits.
     """

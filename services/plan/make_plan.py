@@ -117,7 +117,7 @@ def make_plan(
 
 
 def random_event_horizon_s(trial: TrialSpec) -> float:
-    """Return the virtual time in seconds up to which a trial's random events are drawn, computed without its events."""
+    """Return the virtual time in seconds at which random events end, from a trial's predicted time without events."""
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", DummyAddresses())
     return plan.predicted_s * EVENT_HORIZON_FACTOR
@@ -204,7 +204,7 @@ def _predict_training_s(
 
 
 def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]:
-    """Return the payload bytes that each worker sends per step as replies to other workers, by node name."""
+    """Return, by node name, the payload bytes per step that the server shard on each worker sends to other workers."""
     return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.replies)}
 
 

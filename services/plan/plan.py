@@ -117,12 +117,12 @@ class Plan(FrozenRecord):
 
     @property
     def longest_message_bytes(self) -> int:
-        """Size in bytes of the longest message where the transport, not the kernel, shapes links."""
+        """Size in bytes of the longest message, for engines in which the transport shapes links, not the kernel."""
         return choose_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
-        """Virtual seconds that a node waits for a message: the step timeout, times the steps between two exchanges."""
+        """Longest wait for a message in virtual seconds: step timeout x number of steps between two exchanges."""
         return self.timeouts.step * self.exchange_period
 
     @property

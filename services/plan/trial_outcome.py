@@ -10,7 +10,7 @@ from services.schema.component import FrozenRecord
 
 
 class MeasuredLinkValue(FrozenRecord):
-    """Declared value of a link's rate or delay, and the value measured before the run, both in virtual time."""
+    """Declared rate or delay of a link, and the value measured before the run, both in the cluster's virtual time."""
 
     declared: float
     achieved: float
@@ -18,7 +18,7 @@ class MeasuredLinkValue(FrozenRecord):
 
 
 class LinkShapingRecord(FrozenRecord):
-    """Record of how the link of one node, or the network switch, was shaped, probed and monitored.
+    """Record of the shaping, probes and monitoring of one node's link, or of the shared links in the network switch.
 
     Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
     """

@@ -27,7 +27,7 @@ class WorkerPush:
 
 @dataclass(frozen=True)
 class ApplyUpdateAction:
-    """Action: update the parameters with pushed vectors; these are in rank order, so that sums repeat bitwise."""
+    """Action: update the parameters with pushed vectors, in rank order, for bitwise reproducible sums."""
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
@@ -109,7 +109,7 @@ class ShardStateMachine:
         """
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
-            raise ProtocolError(f"a server can't resume while these pushes wait for an update or a reply: {pushes}")
+            raise ProtocolError(f"can't resume serving while these pushes wait for an update or a reply: {pushes}")
         self._worker_clocks, self._computing_workers = dict(next_step_by_worker), set(next_step_by_worker)
         self._step_timings = {
             worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_step_by_worker
@@ -139,7 +139,7 @@ class ShardStateMachine:
         return [*self._accept_or_drop_push(push), *self._take_ready_updates(asynchronous), *self._due_replies(now_s)]
 
     def handle_leave(self, worker_rank: int, now_s: float = 0.0) -> list[ShardAction]:
-        """Record that a worker sends no more pushes, and return the actions for workers that waited for it.
+        """Record that a worker leaves; return the actions for other workers, which no longer wait for its pushes.
 
         Raises:
             ProtocolError: the worker has left already, or waits for a reply.
@@ -166,7 +166,7 @@ class ShardStateMachine:
         yield DropStalePushAction(push, self.version)
 
     def _take_ready_updates(self, push_to_apply_alone: WorkerPush | None = None) -> Iterator[ApplyUpdateAction]:
-        """Yield the updates that can be made now: from an asynchronous push, and from enough gathered pushes.
+        """Yield the due updates: one from a push that is applied alone, one from the gathered pushes of enough workers.
 
         When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
         once one worker has to wait, all workers wait for each other.
@@ -206,7 +206,7 @@ class ShardStateMachine:
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
     def _track_worker_slowness(self, push: WorkerPush) -> None:
-        """Count the consecutive windows of steps in which the worker of a push was slow compared with all workers."""
+        """At a push, count in how many consecutive windows of steps its worker was slow compared with all workers."""
         watch = self.synchroniser.describe_worker_sync().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
@@ -255,7 +255,7 @@ class ShardStateMachine:
         return timing.started_s + timing.step_s
 
     def _count_unapplied_samples(self, push_being_answered: WorkerPush) -> int:
-        """Return the samples in pushes that wait for an update and in steps that workers are computing.
+        """Return the number of samples in pushes that wait for an update, and in steps that workers are computing.
 
         A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """

@@ -76,7 +76,7 @@ class ServerRuntime:
         return push == MessageKind.STRATEGY_SWITCH
 
     async def _receive_push(self, worker_rank: int, step: int) -> WorkerPush | int:
-        """Return a worker's push of `step`, or a message kind if the worker leaves or stops for a strategy switch."""
+        """Return a worker's push of `step`; if the worker leaves or stops for a switch, the kind of its message."""
         worker_name, end_stages = self.worker_names[worker_rank], (MessageKind.LEAVE, MessageKind.STRATEGY_SWITCH)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
         message = await self.transport.receive(worker_name, *tags)

@@ -104,7 +104,10 @@ class StrategySwitchingServer:
     async def _transfer_shard(
         self, decision: StrategySwitchDecision, params: HostArray, optimiser_state: OptimiserState, deadline_s: float
     ) -> tuple[StrategySwitchDecision, HostArray, OptimiserState]:
-        """Receive or send this server's shard in a strategy switch, and return the next decision and the shard."""
+        """Receive or send this server's shard in a strategy switch.
+
+        Return the coordinator's next decision, and the shard's parameters and optimiser state.
+        """
         try:
             async with self.time_limit.cancel_block_at_deadline(deadline_s):
                 if self.switch.model_transfer_plan.receivers == "servers":
@@ -142,7 +145,7 @@ class StrategySwitchingServer:
     def _start_new_server(
         self, decision: StrategySwitchDecision, params: HostArray, optimiser_state: OptimiserState
     ) -> None:
-        """Start the server of the strategy after the switch; if that strategy has none, keep the shard and wait."""
+        """Start the server of the strategy after the switch; if that strategy has no servers, keep the old server."""
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return

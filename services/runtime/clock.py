@@ -26,7 +26,7 @@ class Clock(ABC):
 
     @abstractmethod
     def timestamp_ms(self) -> float:
-        """Return the current time in milliseconds, for log lines; differences between two times are virtual."""
+        """Return the time in ms for log lines; a difference of two times is time of the emulated cluster (virtual)."""
 
     @abstractmethod
     def to_wall_s(self, virtual_s: float) -> float:
@@ -64,7 +64,7 @@ class WallClock(Clock):
 
 
 class VirtualClock(Clock):
-    """Clock of a simulated trial (`VirtualTimeLoop`): compute takes no virtual time."""
+    """Clock of a simulated trial (`VirtualTimeLoop`): the call of a compute function takes no virtual time."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

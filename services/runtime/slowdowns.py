@@ -15,12 +15,12 @@ class SlowdownInterval(NamedTuple):
 
 @dataclass
 class WorkerSlowdowns:
-    """Slowdowns and pauses of one worker, by virtual time; events that depend on a step are added when they start."""
+    """Slowdowns and pauses of one worker in virtual time; one that is declared for a step is added when it starts."""
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
     def add_slowdown(self, start_s: float, duration_s: float | None, time_multiplier: float) -> None:
-        """Multiply compute times by `time_multiplier` from `start_s` on, for `duration_s` or to the end."""
+        """Multiply compute times by `time_multiplier` from `start_s` for `duration_s`; None: to the end of the run."""
         self.intervals.append(
             SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, time_multiplier)
         )

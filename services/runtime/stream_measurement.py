@@ -1,4 +1,4 @@
-"""Measurement of received data: the rate at which bytes arrive, and reading of bytes without keeping them."""
+"""Tools to measure received data: the rate at which bytes arrive, and a function that reads and discards bytes."""
 
 import socket
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ Arrival: TypeAlias = tuple[float, int]  # monotonic seconds, bytes
 
 
 def arrival_rate_bytes_per_s(arrival_times_and_bytes: Iterable[Arrival]) -> float:
-    """Return the bytes received per second from the first arrival to the last; 0 for fewer than two.
+    """Return the bytes received per second from the first arrival to the last; 0 for fewer than two arrivals.
 
     The bytes of the first arrival are not counted, since they arrived before the measured time.
     """

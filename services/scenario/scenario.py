@@ -184,7 +184,7 @@ class Scenario(FrozenRecord):
         return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(swept.single_trial_document(identity)))
 
     def document_with_swept_values(self, trial_identity: "TrialIdentity") -> ScenarioDocument:
-        """Return this scenario as nested dicts and lists, with each swept key set to its value in one trial."""
+        """Return this scenario as nested dicts and lists, with each swept key set to its value in the given trial."""
         return apply_sweep_point(self.sweep, trial_identity.sweep_point, self.encode())
 
     def single_trial_document(self, identity: "TrialIdentity") -> ScenarioDocument:
@@ -212,7 +212,7 @@ class Scenario(FrozenRecord):
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the sweep axes for a strategy, or for the baseline if None; the axis of worker counts comes last."""
+        """Return the sweep axes of a strategy (None: the one-worker baseline); the axis of worker counts comes last."""
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
@@ -287,7 +287,7 @@ class Scenario(FrozenRecord):
                     yield KeyConflict(("events", k, key), message)
 
     def _missing_throughput_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict for every random event if the duration of the trial cannot be predicted."""
+        """Yield a conflict for every random event, which needs a predicted duration, if a worker lacks a throughput."""
         unpaced = self.workers_without_throughput
         for k, event in enumerate(self.events):
             if unpaced and event.at.random is not None:
@@ -330,7 +330,7 @@ class TrialSpec(FrozenRecord):
 
     @classmethod
     def from_single_trial_scenario(cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario) -> Self:
-        """Return one trial of a scenario that has only this trial's strategy, swept values and seed."""
+        """Return the trial with this identity; the given scenario has only its strategy, swept values and seed."""
         ((label, strategy),) = single_trial_scenario.strategies.items()
         workers = single_trial_scenario.cluster.workers
         other_labels = {

@@ -64,7 +64,7 @@ class SweepAxis(FrozenRecord):
         return tuple(self.paths) or (KEY_PATH_ALIASES.get(own_axis_name, own_axis_name),)
 
     def values_by_key_path(self, own_axis_name: str, axis_value: Any) -> Mapping[str, Any]:
-        """Return dotted path and value of each scenario key that one value, or named case, of this sweep axis sets."""
+        """Return what one value or named case of this sweep axis sets: dotted path of a scenario key -> value."""
         return self.cases[axis_value] if self.cases else dict.fromkeys(self.swept_key_paths(own_axis_name), axis_value)
 
     def list_swept_values(self, own_axis_name: str, key_path: str) -> list[Any]:

@@ -125,7 +125,7 @@ class ShaperRequestHandler:
         return {}
 
     def send_probe_datagrams(self, targets: dict[str, float], since: float, until: float) -> Response:
-        """Send datagrams to other nodes between two times of the monotonic clock; `targets` is address -> bit/s."""
+        """Send datagrams from time `since` to `until` (monotonic clock); `targets` maps addresses to maximum bit/s."""
         probe.send_flood(targets, since, until)
         return {}
 

@@ -21,7 +21,7 @@ NOT_APPLIED: Response = {"applied": None}
 
 
 class ScheduledLinkChange:
-    """Scheduled change of a link: programs that wait for their input, and new settings of the delay line.
+    """Scheduled change of a link: programs that start early and act when they get input, and new packet delays.
 
     A change is applied once or cancelled; `result` has the response.
     """
@@ -32,7 +32,7 @@ class ScheduledLinkChange:
         self._delays = delays
 
     def apply_at_scheduled_time(self, send_delay_settings: Callable[[dict[str, Any]], object]) -> None:
-        """Wait for the time of this link change, apply it, and wait until its programs have ended."""
+        """Wait until this link change is due, apply it, and wait until the programs that apply it have ended."""
         while time.monotonic() < self.moment:
             pass
         try:
@@ -49,7 +49,7 @@ class ScheduledLinkChange:
             self.result.set_result({"applied": time.monotonic()})
 
     def cancel(self) -> None:
-        """Cancel this change of the link: kill its programs before they start their work."""
+        """Cancel this change of the link: kill the programs that wait to apply it."""
         for process, _ in self._processes:
             process.kill()
             if process.stdin:

@@ -27,7 +27,7 @@ CALIBRATION_SLEEPS, CALIBRATION_SLEEP_S = 25, 0.001
 
 @dataclass
 class PacketDelayQueue:
-    """Queue of delayed packets of one path; its methods return verdicts as encoded messages to the kernel."""
+    """Queue of delayed packets of one path; methods return verdicts (orders to the kernel) as encoded messages."""
 
     number: int
     delays_s: Iterator[float]  # delay of each packet, in wall seconds
@@ -38,7 +38,7 @@ class PacketDelayQueue:
     _last_due_s: float = 0.0
 
     def add_packet(self, now_s: float, packet_number: int) -> bytes:
-        """Add a packet that has arrived; return the verdict that drops it if it is lost, else an empty message."""
+        """Add an arrived packet; if it is lost, return a message by which the kernel drops it, else no bytes."""
         losses = [next(draws) for draws in self.loss_draws]  # of all models: their states must not depend on each other
         if any(losses):
             return nfqueue.encode_packet_verdict(self.number, packet_number, nfqueue.DROP)
@@ -47,7 +47,7 @@ class PacketDelayQueue:
         return b""
 
     def release_due_packets(self, now_s: float) -> bytes:
-        """Remove all packets that are due, and return the verdict that accepts them; empty if none is due."""
+        """Remove all due packets, and return the message by which the kernel accepts them; empty if none is due."""
         last_packet = None
         while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
             last_packet = self._waiting_packets.popleft()[1]
@@ -106,7 +106,7 @@ def _seconds_to_next_packet(delay_queues: dict[int, PacketDelayQueue]) -> float 
 
 
 def _receive_packets(netlink_socket: Any, delay_queues: dict[int, PacketDelayQueue], now_s: float) -> None:
-    """Read the packets that have arrived, at most `MAX_RECEIVED_AT_ONCE`: packets that are due must not wait longer."""
+    """Read at most `MAX_RECEIVED_AT_ONCE` arrived packets, so that reading does not hold up packets that are due."""
     drop_verdicts = []
     for _ in range(MAX_RECEIVED_AT_ONCE):
         try:
@@ -126,7 +126,7 @@ def _handle_settings_request(
     settings_or_numbers: dict[str, Any] | list[str],
     wake_early_s: float,
 ) -> None:
-    """Handle one input line: a mapping (number -> settings) sets up queues; a list requests their settings."""
+    """Handle an input line: a mapping of queue numbers to settings sets up queues; a list requests descriptions."""
     if isinstance(settings_or_numbers, dict):
         _set_up_delay_queues(netlink_socket, delay_queues, settings_or_numbers, wake_early_s)
         response = {}
@@ -142,7 +142,7 @@ def _set_up_delay_queues(
     settings_by_queue: dict[str, Any],
     wake_early_s: float,
 ) -> None:
-    """Create packet queues, or change settings of existing ones; `settings_by_queue` is by queue number."""
+    """Create packet queues, or change settings of existing ones; `settings_by_queue` maps queue number to settings."""
     for key, settings in settings_by_queue.items():
         number = int(key)
         queue = make_packet_delay_queue(number, settings, wake_early_s)
@@ -154,7 +154,7 @@ def _set_up_delay_queues(
 
 
 def _measure_sleep_overrun_s() -> float:
-    """Return by how many seconds even the most punctual sleep of this process ends late.
+    """Return the smallest delay, in seconds, with which this process wakes up from a sleep.
 
     The least of several sleeps, because most sleeps on a busy host measure the load of the host.
     """

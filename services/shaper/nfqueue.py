@@ -22,7 +22,7 @@ _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields 
 
 
 def encode_queue_binding(queue_id: int) -> bytes:
-    """Return the messages that bind a kernel packet queue to this process; large TCP packets arrive unsplit."""
+    """Return the messages that bind a kernel packet queue to this process and request large TCP packets unsplit."""
     return b"".join(
         (
             _encode_message(CONFIG, queue_id, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledge=True),
@@ -39,7 +39,7 @@ def encode_packet_verdict(queue_number: int, packet_number: int, decision: int) 
 
 
 def encode_accept_packets_up_to(queue_number: int, packet_number: int) -> bytes:
-    """Return the message that accepts all waiting packets of a queue up to one packet, which is included."""
+    """Return the kernel message that accepts the waiting packets of a queue up to and including `packet_number`."""
     return _encode_message(VERDICT_BATCH, queue_number, _encode_attribute(2, struct.pack(">II", ACCEPT, packet_number)))
 
 

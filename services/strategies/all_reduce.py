@@ -166,7 +166,7 @@ def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> floa
 def _list_bytes_by_node_pair(
     rank_pair_bytes: Mapping[RankPair, int], node_names: Sequence[str]
 ) -> tuple[tuple[Flow, int], ...]:
-    """Return the bytes that each pair of workers (sender, receiver) transfers in one round of a schedule, sorted."""
+    """Return each pair of workers (sender, receiver) and its bytes in one round of a schedule, sorted by names."""
     return tuple(
         sorted(((node_names[source], node_names[target]), size) for (source, target), size in rank_pair_bytes.items())
     )

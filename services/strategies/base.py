@@ -92,7 +92,7 @@ class BytesPerStep:
 
 
 def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
-    """Return the mean bytes per step of a message sent every `steps_per_message` steps; an integer if that is exact."""
+    """Return the mean bytes per step of a message sent every `steps_per_message` steps; an int if the mean is whole."""
     quotient, remainder = divmod(message_bytes, steps_per_message)
     return message_bytes / steps_per_message if remainder else quotient
 
@@ -111,7 +111,7 @@ class PhasesAndSwitch:
 
     @property
     def first_phase_with_servers(self) -> "SinglePhaseStrategy | None":
-        """First training phase that uses servers; None if none does. Two phases with servers use the same servers."""
+        """First training phase that uses servers; None if no phase does. A later one uses the same servers."""
         return next((phase for phase in self if phase.server_algorithm()), None)
 
     @property
@@ -126,10 +126,10 @@ class PhasesAndSwitch:
 
 
 class Strategy(ScenarioComponent, ABC):
-    """Base class of a strategy as declared in a scenario: validation, network-dependent values, training phases."""
+    """Base class of a strategy as declared in a scenario: conflicts, choice of the collective, and training phases."""
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
-        """Yield the conflicts of this strategy with the rest of the scenario; key paths start at this strategy."""
+        """Yield the conflicts of this strategy with other scenario parts; key paths are relative to the strategy."""
         yield from ()
 
     def resolve_auto_collective(
@@ -151,7 +151,7 @@ class Strategy(ScenarioComponent, ABC):
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """Properties of a training phase that are the same on every cluster."""
+    """How a training phase exchanges vectors, for example how often; the same on every cluster."""
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
@@ -166,7 +166,7 @@ class SinglePhaseStrategy(Strategy):
         return PhasesAndSwitch(self)
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        """Return the properties of this training phase that are the same on every cluster."""
+        """Return how workers exchange in this training phase, for example how often; the same on every cluster."""
         return ExchangePattern()
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below

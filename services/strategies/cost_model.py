@@ -116,7 +116,7 @@ class StepTimePrediction(FrozenRecord):
 
     @property
     def median_step_s(self) -> float | None:
-        """Predicted median of the step time over all steps of all workers; None if steps take no time.
+        """Predicted median of the step time over all steps of all workers; None (no usable value) if it would be 0 s.
 
         A worker that is twice as fast does twice as many steps.
         """
@@ -129,7 +129,7 @@ class StepTimePrediction(FrozenRecord):
 
     @property
     def mean_step_s(self) -> float | None:
-        """Predicted mean of the step time over all steps of all workers; None if steps take no time."""
+        """Predicted mean of the step time over all steps of all workers; None instead of 0 if steps take no time."""
         if not all(self.steps_s or (0.0,)):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)

@@ -26,7 +26,7 @@ DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
 
 class Easgd(ServerBasedStrategy):
-    """Elastic averaging SGD (EASGD, Zhang et al., 2015); with optimiser `momentum` and `nesterov` it is their EAMSGD.
+    """Elastic averaging SGD (EASGD, Zhang et al., 2015). Optimiser `momentum` with `nesterov` gives their EAMSGD.
 
     `moving_rate` is α, the strength of the coupling; with 0 workers are independent and the centre never changes.
     Samples count when they are exchanged; a worker that leaves exchanges the rest. Before its first exchange a worker
@@ -118,7 +118,10 @@ class EasgdWorker(PushPullWorker):
     async def _exchange_with_centre(
         self, push_number: int, params: Vector, worker_state: EasgdWorkerState, step_timer: StepTimer
     ) -> StepResult:
-        """Push the worker's parameters to the servers, and move parameters and centre towards each other."""
+        """Push this worker's parameters to the servers, and move these parameters towards the centre.
+
+        The centre (the servers' parameters) moves towards the worker's parameters by the same amount.
+        """
         replies = await self.exchange_with_shards(
             push_number, params, worker_state.unsent_samples, worker_state.shard_states, step_timer
         )

@@ -116,7 +116,7 @@ class ParameterServerWorker(PushPullWorker):
         update_count: int,
         optimiser_state: OptimiserState,  # noqa: ARG002
     ) -> tuple[PushState, ...]:
-        """Return the state that a worker keeps for each shard after a strategy switch, with new compressor states.
+        """Return the worker's state for each shard after a strategy switch; the compressors start from new states.
 
         The residuals of the other phase's compressor belonged to other ranges of the vector.
         """

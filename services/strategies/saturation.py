@@ -11,9 +11,10 @@ from services.strategies.cost_model import LinkId
 
 
 def contended_step_s(solo_step_s: Sequence[float], link_busy_s: Sequence[Mapping[LinkId, float]]) -> tuple[float, ...]:
-    """Return step times on shared links: each worker's time alone or, if longer, its slowest link's time to serve all.
+    """Return the step time of each worker when several workers share links.
 
-    The result is exact if equal workers saturate one link. It is too short by up to a fifth if their speeds differ, and
+    It is the worker's step time alone or, if longer, the time in which its slowest link serves all workers once. The
+    result is exact if equal workers saturate one link. It is too short by up to a fifth if their speeds differ, and
     too long if a worker that waits for one link leaves time on another.
 
     Args:

@@ -33,7 +33,7 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
 
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
-        """Rule that weights a pushed vector by its staleness: the number of updates since its parameters were read."""
+        """Rule that weights a pushed vector by its staleness (updates made since the worker read the parameters)."""
         return UNIFORM_WEIGHTING
 
     def server_algorithm(self) -> ServerAlgorithm:

@@ -39,7 +39,7 @@ ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·
 
 @dataclass(frozen=True)
 class ServerStepTimeModel:
-    """Prediction of the step time of one training phase with servers on one cluster, by a closed form."""
+    """Closed-form prediction of the step time on one cluster, for one training phase with parameter servers."""
 
     algorithm: ServerAlgorithm
     exchange_period: int
@@ -59,7 +59,7 @@ class ServerStepTimeModel:
         return self._predict_asynchronous()
 
     def saturating_worker_count(self) -> float:
-        """Return the number of workers n* above which more workers make asynchronous training no faster; inf if none.
+        """Return n*, the worker count above which asynchronous training is no faster; inf if no shared link limits it.
 
         At n* the step time of a worker that has all links to itself equals the time in which the busiest link that all
         workers use carries the bytes of all workers; the latter is proportional to n. For links of B bytes per second,
@@ -147,7 +147,7 @@ class ServerStepTimeModel:
 
 
 def _turn_workers_to_servers(cost_model: CostModel, worker_count_left: int) -> CostModel:
-    """Return the cost model with the workers of highest rank as servers: the other workers compute the whole batch."""
+    """Return the cost model with the workers of highest rank as servers, so that the others compute the whole batch."""
     factor = len(cost_model.workers) / worker_count_left
     return cost_model.model_copy(
         update={
@@ -170,7 +170,7 @@ def _flows_of_worker(
 def _predict_concurrent_exchange_s(
     push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes], cost_model: CostModel
 ) -> float:
-    """Return the seconds of an exchange in which all pushes start at once on idle links, until the last reply."""
+    """Return the seconds of an exchange from the begin of all pushes, together on idle links, to the last reply."""
     latency_s = cost_model.max_latency_s([flow for flow, _ in push_flows]) + cost_model.max_latency_s(
         [flow for flow, _ in reply_flows]
     )

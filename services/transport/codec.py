@@ -1,4 +1,4 @@
-"""Encoding of bulk messages: writes and reads the bytes of `DataMessage` in data.proto without protobuf's copies.
+"""Encoding of bulk messages: reads and writes `DataMessage` of data.proto, without the payload copies of protobuf.
 
 Protobuf copies a payload twice on each side. Here everything before the payload is a prefix of constant length,
 `PREFIX_BYTES`, and is packed in one call; the received payload is a view of the receive buffer (`make bench` measures
@@ -43,7 +43,10 @@ def encode_message(message: Message) -> bytes:
 
 
 def _find_forwardable_message(encoded_prefix: bytes, payload_buffer: Buffer) -> bytes | None:
-    """Return the received message that contains `payload_buffer` if its bytes equal the message to send; else None."""
+    """Return the received message that contains `payload_buffer` if this message equals the one to send.
+
+    Return None if the messages differ, or if `payload_buffer` is not part of a received message.
+    """
     received = payload_buffer.obj if isinstance(payload_buffer, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload_buffer):
         return None
@@ -89,22 +92,25 @@ def decode_message_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
 
 
 def count_payload_bytes(message_prefix_fields: PrefixFields) -> int:
-    """Return the length in bytes of the payload after a message prefix with these fields."""
+    """Return the length in bytes of the payload that follows a message prefix, from the prefix's decoded fields."""
     return _decode_payload_size(message_prefix_fields[-1])
 
 
 def message_tag(message_prefix_fields: PrefixFields) -> MessageTag:
-    """Return the tag of the message whose prefix has these decoded fields."""
+    """Return the tag of a message, given the decoded fields of the message's prefix, which precedes the payload."""
     return MessageTag(*message_prefix_fields[:4])
 
 
 def build_message(message_prefix_fields: PrefixFields, payload: Buffer) -> Message:
-    """Return the message made of the decoded fields of its prefix and its payload."""
+    """Build a message from its payload and the decoded fields of its prefix."""
     return Message(MessageTag(*message_prefix_fields[:4]), payload, *message_prefix_fields[4:12])
 
 
 def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:
-    """Return the fields of a message prefix; None if other software wrote it, which omits padding and zero values."""
+    """Return the fields of a message prefix; None if the prefix does not have the fixed layout of this codec.
+
+    Other software that writes such messages omits padding and zero values.
+    """
     if len(encoded_prefix) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded_prefix) != _CONSTANT_BYTES:
         return None
     return _FIELDS_FORMAT.unpack_from(encoded_prefix)

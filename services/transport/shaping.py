@@ -43,7 +43,7 @@ class PathDelaySampler:
 
 
 class TransportShaping(ABC):
-    """Base class of emulators that delay the messages of one node like the declared network; times are virtual."""
+    """Base class of emulators that delay the messages of a node, in virtual time, as the declared network would."""
 
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 

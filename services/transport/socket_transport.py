@@ -66,7 +66,7 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Stop after all messages of this node have been received and all messages to it have arrived.
+        """Stop when the peers have received all messages from this node, and all messages to this node have arrived.
 
         A stream on which a message was broken off at this node is skipped: its sender has cancelled the message, or
         has already received the error.
@@ -111,7 +111,7 @@ class SocketTransport(Transport):
         return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
     async def _deliver(self, source: str, message: Message) -> None:
-        """Delay a received message like the emulated links, and put it into the mailbox."""
+        """Delay a received message as long as the emulated links would, and put it into the mailbox."""
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return

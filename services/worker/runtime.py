@@ -38,11 +38,11 @@ class LossAndStepCounters:
         self.loss_samples += sample_count
 
     def make_next_epoch_counters(self) -> "LossAndStepCounters":
-        """Return counters for the next epoch: losses start at zero, steps and deadlines continue."""
+        """Return counters for the next epoch: losses start at zero; steps and compute deadlines keep their counts."""
         return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
     def count_compute_deadline(self, *, is_missed: bool) -> None:
-        """Count one deadline of a step whose compute time is set by the scenario, met or missed."""
+        """Count a deadline, and whether it was missed; steps whose compute time the scenario sets have a deadline."""
         self.deadlines += 1
         self.missed_deadlines += is_missed
 

@@ -24,7 +24,7 @@ from services.strategies.switching.switch import TrainingPhaseSwitch, find_shard
 
 @dataclass(frozen=True)
 class ModelSnapshot:
-    """Copy of a worker's parameters and optimiser state in host memory; no state where servers own it."""
+    """Copy of a worker's parameters and optimiser state in host memory; no state if servers own the optimiser state."""
 
     params: HostArray
     optimiser_state: OptimiserState | None
@@ -74,7 +74,10 @@ class WorkerStrategySwitch:
         )
 
     def _take_model_snapshot(self, next_step: int, step_result: StepResult) -> ModelSnapshot:
-        """Return a copy of this worker's model; before the first update it includes the initial optimiser state."""
+        """Return a copy of this worker's parameters, and of its optimiser state unless the servers own that state.
+
+        Before the first update, the copy includes the initial optimiser state even if the servers own it.
+        """
         context = self.algorithm_before.context
         device, optimiser_state = context.device, self.algorithm_before.worker_optimiser_state(step_result.state)
         if optimiser_state is None and next_step == 0:
@@ -100,7 +103,7 @@ class WorkerStrategySwitch:
         )
 
     def _compute_shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in the parameter vector; without servers, one range for all of it."""
+        """Return the range of each shard in the parameter vector; without servers, one range for the whole vector."""
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
     async def _send_or_receive_model(

@@ -1,4 +1,4 @@
-"""Check that training steps took no longer than declared links and workers need, so that this host adds no overhead."""
+"""Check that this host added no overhead: training steps took no longer than declared links and workers need."""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict

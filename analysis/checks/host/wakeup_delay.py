@@ -6,7 +6,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_wakeup_delay(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if the canary thread woke later than the trial's threshold at the 99th percentile.
+    """Return a degraded verdict if the canary, a thread that only sleeps, woke too late at the 99th percentile.
 
     The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which
     `check_missed_step_deadlines` finds.

@@ -11,7 +11,7 @@ READ_BACK_METHOD = "read back"
 
 
 class SharedLinkRate(NamedTuple):
-    """Declared and achieved rate of a shared link, in bit/s of virtual time."""
+    """Declared and achieved rate of a shared link, in bits per second of virtual time (the emulated cluster's time)."""
 
     name: str
     declared_bps: float

@@ -1,1 +1,1 @@
-"""Functions that all figures use: style, labels, marks of balance points, and saving of drawings to files."""
+"""Functions that all figures use: style, labels, marks at the worker counts that rules choose, saving to files."""

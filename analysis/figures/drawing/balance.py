@@ -30,7 +30,7 @@ def mark_chosen_worker_counts(
     count_choices: Sequence[RuleAndWorkerCount],
     get_y_of_point: Callable[[SpeedupPoint], float],
 ) -> None:
-    """Draw a hollow mark around each point of a speedup curve whose number of workers is chosen by a rule.
+    """Draw a hollow mark around each point of a speedup curve that a rule chooses, such as the knee of the curve.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
@@ -46,7 +46,7 @@ def mark_chosen_worker_counts(
 def format_rules_choosing_point(
     speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, count_choices: Sequence[RuleAndWorkerCount]
 ) -> str:
-    """Return the names of the rules that choose the number of workers of a point on a speedup curve, as one text."""
+    """Return the names of all rules that choose the number of workers of a curve's point, separated by semicolons."""
     return "; ".join(_find_rules_choosing_point(speedup_curve, speedup_point, count_choices))
 
 

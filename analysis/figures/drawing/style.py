@@ -210,7 +210,7 @@ PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
 def format_run_footer(run_summary: RunSummary) -> str:
-    """Return the footer text of a run's figures: verdict, engine, repeats per point, time dilation and name.
+    """Return the footer text of a run's figures: verdict, engine, runs per plotted point, time dilation and name.
 
     The footer also names each shaping mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
     """

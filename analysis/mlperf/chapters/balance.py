@@ -48,7 +48,7 @@ _, KNEE_RULE, COST_RULE = WORKER_COUNT_RULES
 
 
 def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on the numbers of accelerators that three rules choose per workload; None without series."""
+    """Return the chapter on numbers of accelerators that rules choose per workload; None if there is no series."""
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
@@ -66,7 +66,7 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
 
 
 def _format_max_to_min_ratio(balance_point_table: pd.DataFrame, count_column: str) -> str:
-    """Format, as a range over all workloads, the ratio of the largest to the smallest number of accelerators chosen."""
+    """Format, as a range over workloads, the ratio of the largest to the smallest accelerator count by any rule."""
     balance_points = balance_point_table.dropna(subset=[count_column]).groupby("workload", sort=False)[count_column]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
@@ -78,7 +78,7 @@ def _format_ratio(ratio: float) -> str:
 
 
 def _relative_size_grid_step(series: ScalingSeries) -> float:
-    """Return the relative distance of neighbouring numbers of accelerators for which a law is evaluated."""
+    """Return by what share each accelerator count exceeds the previous one, in the grid on which a law is evaluated."""
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
@@ -114,7 +114,7 @@ def _choose_counts_by_law(series: ScalingSeries, law_fit: LawFit) -> tuple[Chose
 def _format_accelerator_count(
     count_choice: ChosenWorkerCount | None, series: ScalingSeries, approximate_sign: str = ""
 ) -> str:
-    """Format a chosen number of accelerators; ≥ or ≤ marks an end of the measured sizes, as it may lie beyond this end.
+    """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes (the choice may lie beyond).
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """

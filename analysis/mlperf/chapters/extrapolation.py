@@ -95,7 +95,7 @@ MISSING_DATA_TEXT = (
 
 
 def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on forecasts of scaling laws for larger systems than they are fitted to; None without any."""
+    """Return the chapter on forecasts for systems larger than those that laws are fitted to; None without forecasts."""
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.large_system_forecasts:
         return None
@@ -160,7 +160,7 @@ def _describe_forecast_method(evaluation: LawEvaluation) -> str:
 
 
 def _describe_law_errors_on_other_datasets() -> str:
-    """Return a paragraph on the laws' errors on two other data sets: MLPerf v4.1 with fewer systems, and round v5.0."""
+    """Return a paragraph on the laws' prediction errors on MLPerf v4.1 with fewer systems and on MLPerf v5.0."""
     scores_by_series = {
         name: {each.law: each for each in _evaluate_laws_on_csv_series(path).forecast_scores_of_laws}
         for name, path in OTHER_SERIES_PATHS.items()

@@ -33,7 +33,7 @@ RULE_TEXT = (
 
 
 def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter that splits scaling efficiency into hardware x statistical; None without samples to target."""
+    """Return the chapter on scaling efficiency = hardware x statistical; None if samples to the target are unknown."""
     series = find_scaling_series(mlperf_study)
     if not series:
         return None

@@ -30,7 +30,7 @@ RULE_TEXT = (
 
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on scaling efficiency within each family of accelerators; None if no family has two sizes."""
+    """Return the chapter on scaling efficiency per accelerator family; None if no family has systems of two sizes."""
     comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
         return None

@@ -65,7 +65,7 @@ PARTS_TEXT = (
 
 
 def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with parameters, AICc and backtests of each law; None if no series has enough sizes."""
+    """Return the chapter with parameters, AICc and backtests of each law; None if no series has enough system sizes."""
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.series:
         return None
@@ -100,7 +100,10 @@ def _describe_backtest_errors(backtest_table: pd.DataFrame) -> str:
 
 
 def make_holdout_error_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
-    """Return each law's errors at sizes not used in its fit, sorted by median, for sizes that all laws predicted."""
+    """Return a table of each law's errors at sizes of systems not used in its fit, sorted by median error.
+
+    Only sizes that all laws predicted are included.
+    """
     misses = {law: _find_holdout_errors(law_evaluation, law) for law in law_evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
     if not common:
@@ -110,7 +113,7 @@ def make_holdout_error_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
 
 
 def _find_holdout_errors(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
-    """Return a law's errors at sizes not used in its fit, by series, size and log distance from the fitted sizes."""
+    """Return a law's errors at worker counts outside of its fit, by series, count and log distance to the fit."""
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
@@ -145,7 +148,7 @@ def _law_fit_row(scaling_series: ScalingSeries, law_name: str, law_fit: LawFit) 
 
 
 def is_aicc_comparable(law_fit: LawFit) -> bool:
-    """Return whether a fit's information criterion (AICc) can be compared with that of laws fitted only to times."""
+    """Return whether a fit's AICc (information criterion) is comparable with those of fits to training times only."""
     return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
 

@@ -33,7 +33,7 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class SystemGroupMark:
-    """Mark in the cluster map, which stands for systems of equal accelerator family, size and cluster."""
+    """Mark in the cluster figure: all systems with the same accelerator family, accelerator count and cluster."""
 
     benchmark: str
     family: str
@@ -107,7 +107,7 @@ def _draw_system_cluster_marks(
 
 
 def _vertical_mark_shift(cluster_mark: SystemGroupMark, all_marks: Sequence[SystemGroupMark]) -> float:
-    """Return the vertical shift, in rows, that separates overlapping marks of the same family and size."""
+    """Return the vertical shift, in rows, that separates marks with equal family and number of accelerators."""
     kind_and_size = (cluster_mark.family, cluster_mark.accelerator_count)
     overlapping = [each for each in all_marks if (each.family, each.accelerator_count) == kind_and_size]
     return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)

@@ -42,7 +42,7 @@ def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadCom
 
 
 def make_speedup_table(workload: WorkloadComparison) -> pd.DataFrame:
-    """Return a table of a workload's systems with relative size, speedup and efficiency."""
+    """Return a table of a workload's systems: speedup, efficiency, and size relative to the reference system."""
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},

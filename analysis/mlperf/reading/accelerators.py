@@ -12,7 +12,7 @@ FILLER_WORDS = re.compile(r"(?i)\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Acce
 
 
 def accelerator_family(accelerator_name: str) -> str:
-    """Return the family of an accelerator: model and form factor without maker, memory and clock, as "H100 SXM".
+    """Return an accelerator's family, such as "H100 SXM": model and form factor without maker, memory and clock.
 
     An unknown model keeps the submitter's words. Systems of one family can be compared with each other: they have the
     same chip on the same kind of board.

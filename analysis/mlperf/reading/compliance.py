@@ -22,7 +22,7 @@ class LoggedValueRule(NamedTuple):
     predicate: Callable[[Any], bool]
 
     def is_applicable_to(self, logged_value: Any) -> bool:
-        """Return whether the predicate can be computed for a value: a numeric bound needs a number."""
+        """Return whether this rule's predicate can be computed for a value: a numeric bound needs a number."""
         try:
             self.predicate(logged_value)
         except (TypeError, KeyError):
@@ -103,7 +103,7 @@ FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop":
 
 
 def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule) -> dict[str, MllogKeyRule]:
-    """Return rules for keys that must appear once. Keys in `key_names` may have any value, others have a value rule."""
+    """Return rules for keys that must appear once: any value for `key_names`, the given rule for `value_rules`."""
     any_value = {key: MllogKeyRule() for key in key_names.split()}
     return any_value | {key: MllogKeyRule(rule) for key, rule in value_rules.items()}
 

@@ -94,7 +94,7 @@ def read_round_folder(round_root: Path) -> MlperfResults:
 
 
 def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError if another folder has the same runs; systems with power measurements may be listed twice."""
+    """Raise NoScoreError if an earlier folder has the same runs; systems with power measurements may be there twice."""
     if run_times in folder_by_run_times:
         raise NoScoreError(f"has the same runs as the folder {folder_by_run_times[run_times]}")
 
@@ -124,7 +124,7 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
         name = str(error.errors()[0]["loc"][0])
         allowed = MlperfResult.model_fields[name].description
         file_name = log_folder.system_json_path.name
-        raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the description") from None
+        raise NoScoreError(f"{file_name}: {name} should be {allowed}; correct the system description") from None
 
 
 def _compute_folder_score(

@@ -33,7 +33,7 @@ class RunSamplesToTarget:
 
 
 def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
-    """Read samples (or epochs) at the last evaluation and the global batch from a log; None if either is missing."""
+    """Read the number of samples (or epochs) at the last evaluation, and the global batch; None if one is missing."""
     timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
@@ -60,7 +60,7 @@ def _parse_positive_number(value: Any) -> float | None:
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return a study's scaling series, from published logs or shipped with Ensayo; none for a CSV table of a user."""
+    """Return a study's scaling series, from published logs or shipped with Ensayo; empty if a user's CSV was read."""
     return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_scaling_series(study)
 
 
@@ -85,7 +85,7 @@ def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> S
 
 
 def _read_scaling_point(round_folder: Path, same_size_results: Sequence[MlperfResult]) -> ScalingPoint | None:
-    """Read the results at one number of accelerators: minutes of the fastest system, mean samples, median batch.
+    """Read the results at one number of accelerators: fastest system's minutes, and mean samples, median batch of runs.
 
     Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
     have no samples or different units.

@@ -54,7 +54,7 @@ def compose_project_name(plan: Plan) -> str:
 
 
 def render_compose_document(plan: Plan, host_properties: DockerHostProperties) -> dict[str, Any]:
-    """Return the Compose document of a trial; its image tags and paths come from the host's properties."""
+    """Return the Compose document of a trial; image tags and paths are those of the host (`host_properties`)."""
     return {
         "name": compose_project_name(plan),
         "services": {node.name: _node_service(plan, node, host_properties) for node in plan.nodes}
@@ -171,7 +171,7 @@ def _node_networks(node: NodePlan) -> dict[str, Any]:
 
 
 def _docker_network_definition(plan: Plan, node_address: str) -> dict[str, Any]:
-    """Return the Compose definition of a bridge network without a route outside, on the /24 subnet of an address."""
+    """Return the Compose definition of a bridge network without access to the outside, on the /24 subnet of a node."""
     subnet = node_address.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",

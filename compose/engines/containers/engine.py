@@ -186,7 +186,7 @@ def read_host_properties(
 
 
 def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:
-    """Make the Unix user of the nodes the owner of all TLS key files, as Compose mounts files with their host owner.
+    """Make the nodes' Unix user the owner of all TLS key files, because Compose keeps the owner of mounted files.
 
     Needed only when the runner is root; otherwise the files belong to the nodes' user already.
     """

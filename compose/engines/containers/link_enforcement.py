@@ -178,7 +178,7 @@ class LinkShaper:
         }
 
     def _parse_link_rates(self, node: NodePlan, tc_output: str) -> dict[str, float | None]:
-        """Return fields of a link record: uplink and downlink rate in the output of tc, in bit/s of virtual time."""
+        """Return record fields: a node's uplink and downlink rate, read in tc's output, as bit/s of virtual time."""
         ceilings = reading.parse_htb_rates_bps(tc_output)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
         enforced = {direction: ceilings.get((direction, "1:1"), 0.0) * self.plan.dilation for direction in declared}
@@ -301,7 +301,7 @@ class LinkShaper:
         )
 
     def _read_queue_counters(self) -> dict[str, dict[str, reading.QueueCounters]]:
-        """Return packet counters of all queues: node or network switch -> device -> counters, if readable."""
+        """Return the packet counters of all readable queues, by node or network switch and by network device."""
         scripts = {name: link.queue_counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
         if shared_link.NETWORK_SWITCH in self.helpers:
             scripts[shared_link.NETWORK_SWITCH] = shared_link.make_htb_counter_script(self.plan)
@@ -312,5 +312,5 @@ class LinkShaper:
         return counters
 
     def _submit_scripts(self, script_by_link: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """Send all helper containers their scripts before waiting for any reply, because nodes exit after training."""
+        """Send all helper containers their scripts before waiting for a reply, as nodes may exit during the wait."""
         return {name: self.helpers[name].submit("script", script=script) for name, script in script_by_link.items()}

@@ -55,7 +55,7 @@ class LinkEventScheduler:
     """Applies the link events of a trial at their planned times, from the start of training to the end of the run."""
 
     def __init__(self, plan: Plan, links: LinkShaper, record_path: Path) -> None:
-        """Create the scheduler; it starts with the coordinator's event `run_start`.
+        """Create the scheduler; it applies no event before the coordinator logs the event `run_start`.
 
         Args:
             plan: of the trial.
@@ -140,7 +140,7 @@ class LinkEventScheduler:
             threading.Thread(target=self._log_link_change_time, args=(change,), daemon=True).start()
 
     def _insert_into_schedule(self, event_boundary: _LinkEventBoundary) -> None:
-        """Send a link change to the helpers of its nodes, then send later changes again, with the new link states."""
+        """Send a link change to its nodes' helpers; send later changes again with link states that include this one."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
             self._active_events = _find_active_link_events(self._active_events, past := self._scheduled.pop(0))
@@ -192,7 +192,7 @@ class LinkEventScheduler:
         )
 
     def _log_link_change_time(self, event_boundary: _LinkEventBoundary) -> None:
-        """Wait until all helpers have applied a link change, then log when the last helper did, or a helper's error."""
+        """Wait until all helpers have applied a link change, then log when the last one did, or a helper's error."""
         event, planned_at_s = event_boundary.event, event_boundary.planned_at_s
         time.sleep(max(0.0, event_boundary.due_at_s - time.monotonic()))  # until then, the change may be sent again
         with self._changed:

@@ -88,7 +88,10 @@ def _probe_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> No
     ]
     if failures:
         examples = "; ".join(failures[:MAX_REPORTED_PAIRS])
-        raise TrialFailed(f"round trips differ by more than `fidelity.round_trip` allows: {examples}; {BUSY_HOST_HINT}")
+        raise TrialFailed(
+            "measured round-trip times differ from the declared times by more than `fidelity.round_trip` allows: "
+            f"{examples}; {BUSY_HOST_HINT}"
+        )
     for name, round_trips_of_node in declared.items():
         record = {
             peer: MeasuredLinkValue(
@@ -107,7 +110,7 @@ def _is_round_trip_accepted(shaper: LinkShaper, declared_round_trip: ExpectedRou
 
 
 def _measure_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
-    """Measure round-trip times with echo datagrams, in virtual seconds: node pair -> list of tries -> list of echoes.
+    """Measure round-trip times in virtual seconds (of the emulated cluster): node pair -> for each try, its echo times.
 
     A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
     """
@@ -135,7 +138,7 @@ def _measure_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> 
 def _measure_echo_round_trips(
     shaper: LinkShaper, address_by_node: dict[str, str], node_pairs: set[PeerPair]
 ) -> dict[PeerPair, list[float]]:
-    """Send several echo datagrams between each pair of nodes and return their round-trip times in virtual seconds.
+    """Send several echo datagrams between each pair of nodes; return virtual round-trip times (wall time / dilation).
 
     The nodes send one after the other; at the same time, they would wait for the host's cores.
     """
@@ -178,7 +181,7 @@ def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
 def _repeat_rate_probe(
     shaper: LinkShaper, node_addresses: dict[str, str], rate_probe: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
-    """Repeat a flood (datagrams that fill a link) until its rate is conclusive; return its rates, wall-time bit/s."""
+    """Repeat a flood (datagrams that fill a link) until conclusive; return all rates, in bit/s of wall time."""
     tolerance = shaper.plan.fidelity.rate_error
     return repeat_until_conclusive(
         first_rate_bps,
@@ -241,7 +244,7 @@ def _record_probed_rates(shaper: LinkShaper, rate_probe: RateProbe, rates_bps: S
 
 
 def _find_rate_limit_link(shaper: LinkShaper, rate_limit_kind: str, rate_limit_name: str) -> str | None:
-    """Return the name of the link whose record stores the measured value of a rate limit; None if none enforces it."""
+    """Return the link in whose record the measured value of a rate limit belongs; None if no link has the limit."""
     return shaper.link_enforcing_rate_limit(rate_limit_name) if rate_limit_kind == "pipe" else rate_limit_name
 
 
@@ -278,6 +281,9 @@ def _measure_message_time(shaper: LinkShaper, node_addresses: dict[str, str]) ->
 
 
 def _await_helper_replies(reply_futures: Iterable[Future[Any]]) -> None:
-    """Wait for the replies of all requests; if an iterator sends the requests, all are sent before the first wait."""
+    """Wait for the replies of all requests.
+
+    If `reply_futures` is an iterator that sends the requests, all requests are sent before the first wait.
+    """
     for reply in list(reply_futures):
         reply.result(REPLY_TIMEOUT_S)

@@ -12,7 +12,7 @@ AcceptsValue = Callable[[float], bool]
 
 
 def is_conclusive(measured_values: Sequence[float], is_value_ok: AcceptsValue) -> bool:
-    """Return whether to stop measuring: the median is accepted, or further tries can't make it acceptable."""
+    """Return whether to stop measuring: the values' median is accepted, or more values can't make it acceptable."""
     rejected = sum(not is_value_ok(value) for value in measured_values)
     return is_value_ok(median(measured_values)) or rejected > MAX_TRIES // 2 or len(measured_values) >= MAX_TRIES
 

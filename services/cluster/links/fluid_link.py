@@ -36,7 +36,10 @@ MIN_FLUID_MESSAGES_PER_VECTOR = 32  # unless the messages would be shorter than 
 
 
 def choose_message_bytes(vector_bytes: int) -> int:
-    """Return the size in bytes of the messages of a vector if the fluid model, not the kernel, limits link rates."""
+    """Return the size in bytes of the messages into which a vector is cut.
+
+    Applies where the fluid model of this module, not the kernel, limits link rates.
+    """
     return min(max(vector_bytes // MIN_FLUID_MESSAGES_PER_VECTOR, MIN_FLUID_MESSAGE_BYTES), MAX_FLUID_MESSAGE_BYTES)
 
 
@@ -89,7 +92,7 @@ class AtomicFloatFile:
         path.write_bytes(bytes(max(1, number_count) * cls._NUMBER.size))
 
     def number_at(self, index: int) -> AtomicFloat:
-        """Return the atomic number at this index of the file, counted from 0."""
+        """Return the number at an index of the file, counted from 0, as an object that changes it atomically."""
         return _AtomicFloatInFile(self, index * self._NUMBER.size)
 
     def update_number(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
@@ -123,7 +126,7 @@ class RateLimiter:
     free_at_number: AtomicFloat = field(default_factory=InProcessAtomicFloat)  # virtual seconds
 
     def pass_and_time_message(self, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
-        """Pass a message of `size_bytes` after all earlier messages; return when the message has left this limiter.
+        """Pass a message of `size_bytes` after all earlier ones; return the times when its first and last byte leave.
 
         The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
         longer: a message that arrives slowly leaves room for other messages.

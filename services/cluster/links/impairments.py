@@ -23,11 +23,11 @@ class Jitter(ScenarioComponent):
 
     @abstractmethod
     def iter_one_way_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
-        """Yield an endless sequence of random one-way delays with this mean, in seconds; none is negative."""
+        """Yield random one-way delays in seconds, without end, with the mean `mean_delay_s`; none is negative."""
 
 
 class NormalJitter(Jitter):
-    """Normally distributed delay. Negative delays become zero, which raises a mean below three standard deviations."""
+    """Normally distributed delay. Setting negative delays to zero raises a mean of less than 3 standard deviations."""
 
     kind: Literal["normal"] = "normal"
 

@@ -1,4 +1,4 @@
-"""Rate, delay, jitter and loss of a link between two regions or nodes. A named distance can supply the delay."""
+"""Rate, delay, jitter, loss of a link between two regions or nodes. A distance such as `metro` can set the delay."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -25,13 +25,13 @@ class LinkProperties(FrozenRecord):
 
     @property
     def with_distance_delay(self) -> Self:
-        """Copy of these properties in which an undeclared delay is that of the named distance, such as `wan-eu-us`."""
+        """Copy of these properties with the delay of the named distance, such as `wan-eu-us`, if none is declared."""
         if self.link is None:
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})
 
     def find_field_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict for jitter without a delay, and for a link without any effect."""
+        """Yield a conflict for jitter without a delay, and for a link that declares neither rate, delay nor loss."""
         resolved = self.with_distance_delay
         if resolved.jitter and not resolved.delay:
             yield KeyConflict(("jitter",), JITTER_NEEDS_DELAY)

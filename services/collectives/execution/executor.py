@@ -68,7 +68,7 @@ class _PartialSumsFirstSendLock:
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
     def try_acquire(self, operation_index: int, operation: RankSendOrReceive) -> bool:
-        """Return whether `operation` holds the lock; if not, the operation waits until `release` returns its index."""
+        """Return whether the operation gets the lock; if not, it waits until `release` returns `operation_index`."""
         if self._owner is None:
             self._owner = operation_index
         elif self._owner != operation_index:

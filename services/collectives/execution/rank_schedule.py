@@ -61,7 +61,7 @@ def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[Vector
 
 
 def _limit_send_window(operations: Sequence[RankSendOrReceive], window_pieces: int) -> list[RankSendOrReceive]:
-    """Return the operations, changed to send partial sums at most `window_pieces` messages ahead of received totals.
+    """Return operations that send partial sums at most `window_pieces` messages ahead of the totals received so far.
 
     The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
     """
@@ -84,7 +84,7 @@ def _limit_send_window(operations: Sequence[RankSendOrReceive], window_pieces: i
 
 
 def _derive_dependents(operations: Sequence[RankSendOrReceive]) -> tuple[RankSendOrReceive, ...]:
-    """Return the operations with their fields `dependents` and `is_forwarded` derived from all prerequisites."""
+    """Return the operations with `dependents` and `is_forwarded` filled in from the prerequisites of all operations."""
     dependents: defaultdict[int, list[int]] = defaultdict(list)
     for index, operation in enumerate(operations):
         for earlier in operation.prerequisites:
@@ -166,18 +166,21 @@ class _RankOpsBuilder:
         return len(self.operations) - 1
 
     def _last_receives_of(self, piece_numbers: range) -> set[int]:
-        """Return the indices of the last receives that changed the pieces `piece_numbers`."""
+        """Return, for the given pieces of the vector, the indices of the last receive operations that changed them."""
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_awaited_by_message(self, transfer: Transfer, message_pieces: range) -> range:
-        """Return the pieces that a message depends on: its own, or all of its transfer if transfers are awaited."""
+        """Return the pieces that a message waits for: all of its transfer with `awaits_transfers`, else its own."""
         return self._piece_numbers_of_transfer(transfer) if self._awaits_transfers else message_pieces
 
     def _piece_numbers_of_transfer(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _split_into_messages(self, transfer: Transfer) -> list[range]:
-        """Return the pieces in each message of a transfer: as many as fit; an empty message stands for all pieces."""
+        """Return the pieces in each message of a transfer: as many pieces as the longest message can hold.
+
+        A token (an empty message) stands for all pieces of its transfer.
+        """
         pieces = self._piece_numbers_of_transfer(transfer)
         if transfer.kind == "token":
             return [pieces]

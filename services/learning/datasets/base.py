@@ -48,6 +48,6 @@ class Dataset(ScenarioComponent):
 
 
 def read_stored_arrays(dataset_name: str) -> dict[str, HostArray]:
-    """Return the arrays in the file `<dataset_name>.npz` of this folder, by name."""
+    """Return the arrays, by name, in the file `<dataset_name>.npz` of the folder services/learning/datasets."""
     with np.load(Path(__file__).with_name(f"{dataset_name}.npz")) as file:
         return dict(file)

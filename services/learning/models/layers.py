@@ -30,7 +30,7 @@ def glorot_variance(fan_in: int, fan_out: int) -> float:
 
 
 def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signature for both rules
-    """Return the initial weight variance with which layers preserve variances although ReLU halves them.
+    """Return the initial weight variance that keeps the scale of signals constant through layers with ReLU.
 
     K. He et al., ICCV 2015, eq. 10.
     """
@@ -60,7 +60,7 @@ class Layer(ABC):
 
     @abstractmethod
     def forward(self, parameter_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerGradientFunctions]:
-        """Return the layer's output for the input `x`, and the backward pass."""
+        """Return the layer's output for the input `x`, and the gradient functions of the layer's backward pass."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class AveragePool(ParameterFreeLayer):
 
 @dataclass(frozen=True)
 class Flatten(ParameterFreeLayer):
-    """Conversion of images (C, H, H, B) to rows (B, C·H·H)."""
+    """Conversion of B images of C channels and H·H pixels, (C, H, H, B), to rows of numbers, (B, C·H·H)."""
 
     def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         return x.reshape(-1, x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)

@@ -23,7 +23,7 @@ def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def mse(outputs: Array, targets: Array) -> tuple[Array, Array]:
-    """Return the mean of (output - target)² over samples and outputs, and its gradient; both (B, O) → (), (B, O)."""
+    """Return the mean of (output - target)² over B samples and O outputs, and its gradient of shape (B, O)."""
     error = outputs - targets
     return (error**2).mean(), error * (2 / error.size)
 

@@ -10,7 +10,7 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
-    """Dynamic SSP: the server varies a worker's limit of steps ahead of the slowest, `low` to `high`, to shorten waits.
+    """Dynamic SSP: to shorten waits, the server varies (`low` to `high`) how many steps a worker may lead the slowest.
 
     X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
     predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The
@@ -48,7 +48,7 @@ class Dssp(Synchroniser):
 
 
 def _compute_wait_s(worker_ready_after_s: float, slowest_remaining_s: float, slowest_worker_step_s: float) -> float:
-    """Return the seconds that a worker waits until the slowest worker finishes one of its next steps."""
+    """Return the seconds that a worker, once ready, waits until the slowest worker ends its next step."""
     periods = (worker_ready_after_s - slowest_remaining_s) / slowest_worker_step_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0

@@ -8,7 +8,7 @@ from services.parameter_server.synchronisers.straggler_aware import StragglerAwa
 
 
 class GreedySynchroniser(StragglerAwareSynchroniser):
-    """Synchronous training that becomes asynchronous while there is a straggler: every gradient is then an update.
+    """Synchronous training; while there is a straggler, training is asynchronous, with one update per gradient.
 
     S. Li et al., "Sync-Switch", ICDCS 2021, greedy policy. The first synchronous update after an asynchronous period
     averages gradients of different staleness. Of several servers, the first one decides for all of them, and informs

@@ -44,7 +44,7 @@ class LossEvaluation:
 
 
 class SwitchRuleState(NamedTuple):
-    """State that a switch rule keeps between two evaluation points."""
+    """State that a rule for a strategy switch keeps from one evaluation of the loss to the next."""
 
     losses: tuple[float, ...] = ()  # the last finite ones
     points: int = 0  # evaluation points so far
@@ -71,7 +71,7 @@ class SwitchRule(ScenarioComponent):
         return "validation"
 
     def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Return the step before which the strategy switches; None if it never does, or if losses decide."""
+        """Return the step before which the strategy switches; None if it never switches, or if losses decide when."""
         return None
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
@@ -114,7 +114,7 @@ class PlateauRule(SwitchRule):
         return self.loss
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the key `force_at` and a reason if its epoch is the last one or later; None if it is earlier."""
+        """Return the key `force_at` and the reason of its conflict if it is not before the last epoch; else None."""
         epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
@@ -166,7 +166,7 @@ class AtStepRule(SwitchRule):
         return step if step < total_steps else None
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the declared key and a reason if the switch would come after the last step of the run; else None.
+        """Return the key (`step` or `epoch`) and the reason if it puts the switch after the last step; else None.
 
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """

@@ -96,7 +96,7 @@ class StrategySwitch(Strategy):
             yield KeyConflict(("when", key), why)
 
     def _explain_double_lr_change(self, worker_count: int) -> str | None:
-        """Return why two scenario keys would both change the learning rate after the switch; None if only one does."""
+        """Return why two scenario keys would both change the learning rate after the switch; None if they would not."""
         if not isinstance(self.after, ParameterServer):
             return None
         if self.after.rate != "per_sample":
@@ -121,7 +121,7 @@ def find_phase_conflicts(
     scenario_sizes: ScenarioSizes,
     lr_conflict_reason: str | None,
 ) -> Iterator[KeyConflict]:
-    """Yield the conflicts of a strategy switch between two training phases; that of learning rates comes first."""
+    """Yield the conflicts of a strategy switch between two training phases; those of learning rates come first."""
     if phase_before == phase_after:
         yield KeyConflict((), "before and after are the same strategy; change one of them")
     elif lr_conflict_reason:
@@ -194,5 +194,5 @@ def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> 
 
 
 def _staleness_divides_lr(training_phase: SwitchablePhase) -> bool:
-    """Return whether the staleness weights of a phase reduce its learning rate to about 1/n for n workers."""
+    """Return whether the staleness weights of a phase divide its learning rate by about n, the number of workers."""
     return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_lr_by_worker_count

@@ -50,7 +50,7 @@ class TrainingPhaseSwitch:
     def optimiser_state_after_switch(
         self, optimiser: AnyOptimiser, params: Vector, state_before: OptimiserState
     ) -> OptimiserState:
-        """Return the optimiser's state after the strategy switch: carried over, with zero vectors, or the initial one.
+        """Return the optimiser's state after the strategy switch, by `state_policy`: carry, zero or reset.
 
         carry: unchanged. zero: its vectors are zero and its count of updates continues (so Adam's bias correction does
         not start again). reset: the state before the first update.
@@ -65,7 +65,7 @@ class TrainingPhaseSwitch:
 
     @property
     def model_transfer_plan(self) -> ModelTransfer:
-        """State transfer at the strategy switch: vectors and receivers; no node receives a vector that it has."""
+        """State transfer at the strategy switch: vectors, and receivers, which are nodes that lack these vectors."""
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:

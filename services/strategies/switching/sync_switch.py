@@ -63,6 +63,6 @@ class SyncSwitch(Strategy):
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        """Yield the conflicts of both training phases, each conflict once; key paths are relative to this strategy."""
+        """Yield each scenario conflict of the two phases once; key paths start at the keys of this strategy."""
         conflicts = find_phase_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
         yield from dict.fromkeys(KeyConflict(path[1:], why) for path, why in conflicts)

@@ -27,7 +27,7 @@ class _TcpSendStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be written: the neighbour has accepted the stream, and every message was complete."""
+        """Whether messages can be written: the neighbour has accepted the stream, and no message on it was cut off."""
         task = self.sender_task
         return not self.is_broken and task.done() and not task.cancelled() and task.exception() is None
 
@@ -153,7 +153,7 @@ class TcpTransport(SocketTransport):
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
     async def _write_message_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
-        """Write a message to a stream; the time limit holds for the part that the kernel does not accept at once.
+        """Write a message to a stream; a time limit starts only if the kernel does not accept all bytes at once.
 
         A timer costs more than the rest of a write.
         """

@@ -145,7 +145,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _parse_stream(self) -> Iterator[memoryview]:
-        """Parse the stream from its first byte to its last; yield each buffer to fill.
+        """Parse the stream from its first byte to its last; yield each buffer that received bytes must fill next.
 
         Raises:
             AuthenticationError: the sender's proof of identity is not valid.
@@ -180,7 +180,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
     def _deliver(self, message: Message) -> None:
-        """Put a message into the mailbox, after the delay of the emulated network if this process emulates it.
+        """Put a message into the mailbox; if this process emulates the network, only after the emulated delay.
 
         While shaping delays a message, this node stops reading: later messages wait in the kernel, then at the sender.
         """
@@ -219,13 +219,13 @@ def _check_proof_length(proof_bytes: int) -> int:
     """
     if proof_bytes > MAX_PROOF_BYTES:
         raise AuthenticationError(
-            f"the stream's identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
+            f"the stream's proof of identity has {proof_bytes} bytes; at most {MAX_PROOF_BYTES} are allowed"
         )
     return proof_bytes
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:
-    """Return uninitialised memory for a payload of this length, at an aligned address; NumPy may reuse old memory."""
+    """Return memory of `size_bytes` for a payload, at an aligned address; NumPy does not clear the memory."""
     memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
     start = -memory.__array_interface__["data"][0] % PAYLOAD_ALIGNMENT_BYTES
     return memory[start : start + size_bytes].data

@@ -119,7 +119,7 @@ class TlsStreamSender(StreamSender):
 async def open_stream(
     address: Address, peer: str, tls_context: ssl.SSLContext | None, identity_proof: bytes
 ) -> StreamSender:
-    """Open a stream to a node that listens, or will soon; return it when the node has accepted the proof of identity.
+    """Open a stream to a node, once it listens; return the stream when the node has accepted `identity_proof`.
 
     The stream is unencrypted if `tls_context` is None.
 
