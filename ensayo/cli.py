@@ -72,7 +72,10 @@ def run_trials(
 
 @app.command("plan")
 def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assignments: SettingsOption = None) -> None:
-    """Show the trials of a scenario with their predicted step times and durations. Starts nothing."""
+    """Show the trials of a scenario with their predicted step times and durations.
+
+    Starts nothing.
+    """
     from compose.engines import choose_engine
     from compose.runs.run import check_host_capacity
     from compose.scenario_files.load import find_scenario, load_scenario
@@ -243,7 +246,10 @@ def study_mlperf_results(
         Path, typer.Option("--out", help="folder of the page, the tables and the figures", file_okay=False)
     ] = Path("runs/mlperf"),
 ) -> None:
-    """Analyse published results of MLPerf Training: speedup, efficiency, groups of similar systems. Starts nothing."""
+    """Analyse published results of MLPerf Training: speedup, efficiency, groups of similar systems.
+
+    Starts nothing.
+    """
     from analysis.reading.parallel import ProcessPool
 
     with ProcessPool() as team:
@@ -269,7 +275,10 @@ def diagnose_host(
 
 @app.command("calibrate")
 def measure_host_capacity(engine_name: EngineOption = None) -> None:
-    """Measure the cost of a message and the highest link rates on this host. Runs and predictions use both."""
+    """Measure the cost of a message and the highest link rates on this host.
+
+    Runs and predictions use both.
+    """
     from compose.calibration.calibrate import measure_capacity as measure
     from compose.calibration.capacity import save_capacity
     from compose.engines import choose_engine
@@ -298,7 +307,10 @@ def print_scenario_schema() -> None:
 
 @app.command("clean")
 def remove_all_leftovers() -> None:
-    """Remove containers, networks and processes of all runs, also of runs in progress. Run folders are kept."""
+    """Remove containers, networks and processes of all runs, also of runs in progress.
+
+    Run folders are kept.
+    """
     from compose.runs.clean import remove_leftovers
 
     for leftover in remove_leftovers():

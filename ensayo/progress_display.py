@@ -153,7 +153,10 @@ class ProgressBarDisplay(PlainLineDisplay):
 
 
 def create_run_display(*, quiet: bool) -> RunProgressDisplay:
-    """Return the display that suits stdout: bars on a terminal, else lines. A quiet display shows nothing."""
+    """Return the display that suits stdout: bars on a terminal, else lines.
+
+    A quiet display shows nothing.
+    """
     console = Console()
     if quiet:
         return SilentDisplay(console)

@@ -98,6 +98,9 @@ class RunProgress:
         return max(0.0, self._expected_trial_s(self.current_plan) - elapsed_s)
 
     def _expected_trial_s(self, plan: Plan) -> float:
-        """Return the wall seconds that a trial's plan predicts; without a prediction, the mean of the ended trials."""
+        """Return the wall seconds that a trial's plan predicts.
+
+        Without a prediction, the mean of the ended trials.
+        """
         mean_s = sum(self.finished_trials_s) / len(self.finished_trials_s) if self.finished_trials_s else 0.0
         return plan.estimated_training_wall_s or mean_s

@@ -30,7 +30,9 @@ def bisect_switch_fraction(
     max_quality_loss: float,
     interval_halving_count: int,
 ) -> Iterator[SwitchFractionResult]:
-    """Bisect the switch fraction (workload share before the switch); yield each result, the first without a switch.
+    """Bisect the switch fraction (workload share before the switch).
+
+    Yield each result, the first without a switch.
 
     Args:
         measure_quality_and_time: returns quality (higher is better) and virtual seconds of a fraction, as means of

@@ -17,7 +17,10 @@ PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider t
 
 
 def create_console() -> Console:
-    """Return a console as wide as the terminal or as COLUMNS says. In a pipe, every row stays on one line."""
+    """Return a console as wide as the terminal or as COLUMNS says.
+
+    In a pipe, every row stays on one line.
+    """
     is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(width=PIPED_WIDTH if is_piped else None)
 
@@ -56,7 +59,10 @@ def _format_second_phase_row(second_phase: PostSwitchPhasePlan) -> Iterable[str]
 
 
 def _format_wall_time(wall_s: float) -> str:
-    """Return a wall time as text; 0, the wall time of trials in virtual time (not predicted), becomes `virtual`."""
+    """Return a wall time as text.
+
+    0, the wall time of trials in virtual time (not predicted), becomes `virtual`.
+    """
     return format_duration(wall_s) if wall_s else "virtual"
 
 

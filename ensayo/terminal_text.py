@@ -33,7 +33,10 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
 
 
 def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield lines on the time dilation and on the trial with the highest demand on the host; none in virtual time."""
+    """Yield lines on the time dilation and on the trial with the highest demand on the host.
+
+    None in virtual time.
+    """
     if capacity_check.capacity is None or capacity_check.most_demanding_trial is None:
         return
     demand = capacity_check.most_demanding_trial

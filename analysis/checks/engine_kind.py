@@ -18,6 +18,9 @@ def ran_in_virtual_time(trial: TrialLogTables) -> bool:
 
 
 def are_links_shaped_by_kernel(trial: TrialLogTables) -> bool:
-    """Return whether a kernel shaped the links. Only then can links be probed and dropped packets be counted."""
+    """Return whether a kernel shaped the links.
+
+    Only then can links be probed and dropped packets be counted.
+    """
     mechanisms = {link_shaping.get("rung") for link_shaping in (trial.status.get("shaping") or {}).values()}
     return not mechanisms <= set(IN_CODE_MECHANISMS) if mechanisms else ran_in_containers(trial)

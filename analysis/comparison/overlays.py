@@ -55,7 +55,10 @@ class ComparedRunsAndCurves:
         return [curve for curve in self.curves if not curve.is_from_mlperf]
 
     def strategy_colour(self, strategy: str) -> str:
-        """Return the colour that a strategy has in all runs and figures; grey for baselines and published series."""
+        """Return the colour that a strategy has in all runs and figures.
+
+        Grey for baselines and published series.
+        """
         strategies = list(dict.fromkeys(curve.strategy for curve in self.run_speedup_curves))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
@@ -68,7 +71,10 @@ class ComparedRunsAndCurves:
         return MARKERS[self.curves.index(compared_curve) % len(MARKERS)]
 
     def run_line_style(self, letter: str) -> str:
-        """Return the line style of a run, given its letter; published series have no letter and get the last style."""
+        """Return the line style of a run, given its letter.
+
+        Published series have no letter and get the last style.
+        """
         letters = [run.letter for run in self.runs]
         return LINE_STYLES[letters.index(letter) % (len(LINE_STYLES) - 1)] if letter in letters else LINE_STYLES[-1]
 
@@ -132,7 +138,10 @@ def draw_speedup_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | No
 
 
 def draw_efficiency_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
-    """Draw the efficiency (speedup per worker) of all runs; x axis: number of workers relative to a curve's base."""
+    """Draw the efficiency (speedup per worker) of all runs.
+
+    x axis: number of workers relative to a curve's base.
+    """
     if not overlay.curves:
         return None
     title = _format_efficiency_title(overlay)
@@ -426,7 +435,10 @@ def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
 
 
 def _loss_curve_table(run: ComparedRun, trial: TrialLogTables, result: TrialResult) -> Iterator[pd.DataFrame]:
-    """Yield the loss curve of one trial as a table, thinned if it is long; nothing if the trial logged no loss."""
+    """Yield the loss curve of one trial as a table, thinned if it is long.
+
+    Yield nothing if the trial logged no loss.
+    """
     evaluations = trial.evals[trial.evals["metric"] == "loss"]
     if evaluations.empty:
         return

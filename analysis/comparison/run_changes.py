@@ -19,7 +19,10 @@ NO_SHARED_GROUPS_TEXT = "nothing in common: no strategy ran under the same condi
 
 
 def compare_runs(before_folder: Path, after_folder: Path) -> str:
-    """Return a text table that compares the times of two runs. Ratios are after / before: below 1 means faster."""
+    """Return a text table that compares the times of two runs.
+
+    Ratios are after / before: below 1 means faster.
+    """
     return format_run_changes(summarise_run_logs(before_folder), summarise_run_logs(after_folder))
 
 
@@ -45,9 +48,10 @@ def format_run_changes(old_run: RunSummary, new_run: RunSummary) -> str:
 
 
 def _list_unshared_trials(run_label: str, summary: RunSummary, other_summary: RunSummary) -> str:
-    """Return as text the strategies and numbers of workers that only one of two runs has; empty if there are none.
+    """Return as text the strategies and numbers of workers that only one of two runs has.
 
-    The text also gives the number of unreadable trials of the other run, because these may have the missing strategies.
+    The result is empty if there are none. The text also gives the number of unreadable trials of the other run, because
+    these may have the missing strategies.
     """
     other_keys = {_trial_group_key(group) for group in other_summary.trial_groups}
     unshared_keys = [key for group in summary.trial_groups if (key := _trial_group_key(group)) not in other_keys]
@@ -76,7 +80,10 @@ def trial_group_change_rows(old_run: RunSummary, new_run: RunSummary) -> list[tu
 
 
 def format_text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Format table rows as text. Each column is as wide as its widest cell. Only the first column is left-aligned."""
+    """Format table rows as text.
+
+    Each column is as wide as its widest cell. Only the first column is left-aligned.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells))

@@ -61,7 +61,10 @@ def _step_phase_edges_ns(step_rows: pd.DataFrame) -> TimestampsNs:
 
 
 def _next_step_begins_ns(step_rows: pd.DataFrame) -> TimestampsNs:
-    """Return for each step when the same node begins its next step, in ns; for its last step the largest int64."""
+    """Return for each step when the same node begins its next step, in ns.
+
+    For its last step the largest int64.
+    """
     starts = (NS_PER_S * step_rows["start_s"].astype(float)).round().astype("int64")
     next_starts = starts.groupby(step_rows["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)
     return np.asarray(next_starts, dtype=np.int64)

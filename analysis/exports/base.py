@@ -10,9 +10,10 @@ from services.schema.component import ScenarioComponent
 
 
 class Exporter(ScenarioComponent):
-    """Exporter of a run's trials into the file format of one tool. Exporting a run twice gives identical bytes.
+    """Exporter of a run's trials into the file format of one tool.
 
-    Data that the format cannot represent, or that a trial did not log, are never invented: `write` yields a sentence.
+    Exporting a run twice gives identical bytes. Data that the format cannot represent, or that a trial did not log, are
+    never invented: `write` yields a sentence.
     """
 
     tool_name: ClassVar[str]  # tool that reads the files

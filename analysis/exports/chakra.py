@@ -58,7 +58,10 @@ class ChakraExporter(Exporter):
 
 
 def find_export_obstacle(trial_plan: TrialPlan) -> str | None:
-    """Return why a trial's messages cannot be exported to Chakra traces; None if they can be exported."""
+    """Return why a trial's messages cannot be exported to Chakra traces.
+
+    Return None if they can be exported.
+    """
     if trial_plan.strategy.get("kind") not in (*SERVER_STRATEGIES, *COLLECTIVE_STRATEGIES, "none"):
         return f"the messages of strategy {trial_plan.strategy.get('kind')} are not supported by this export"
     if trial_plan.strategy["kind"] in SERVER_STRATEGIES and len(trial_plan.shards) != len(trial_plan.shard_owners):
@@ -146,7 +149,10 @@ def build_chakra_traces(trial: TrialLogTables) -> list[ChakraTrace]:
 
 
 def _derive_step_messages(trial_plan: TrialPlan) -> StepMessageExchange:
-    """Return which messages the nodes exchange per step; nodes are numbered: workers by rank, then servers."""
+    """Return which messages the nodes exchange per step.
+
+    Nodes are numbered: workers by rank, then servers.
+    """
     names = [node.name for node in trial_plan.nodes if node.role == "worker"]
     names += [node.name for node in trial_plan.nodes if node.role not in ("worker", "coordinator")]
     parameter_bytes, kind = BYTES_PER_PARAMETER_BY_PRECISION[trial_plan.precision], trial_plan.strategy["kind"]
@@ -221,7 +227,10 @@ def _add_worker_messages(
 def _add_server_shard_messages(
     trace: ChakraTrace, shard_bytes: int, worker_ranks_by_step: dict[int, list[int]], *, is_synchronous: bool
 ) -> None:
-    """Add a server shard's messages to a Chakra trace; a synchronous shard replies after it has all gradients."""
+    """Add a server shard's messages to a Chakra trace.
+
+    A synchronous shard replies after it has all gradients.
+    """
     last_receive: dict[int, int] = {}  # rank -> node id
     for step, ranks in sorted(worker_ranks_by_step.items()):
         remote_ranks = [rank for rank in sorted(ranks) if rank != trace.npu]

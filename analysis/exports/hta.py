@@ -100,7 +100,10 @@ def _build_hta_trace_of_worker(
 
 
 def _merge_activities_into_kernels(activity_table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one row per GPU kernel. In each step, waiting for and exchanging data form one kernel."""
+    """Return a table with one row per GPU kernel.
+
+    In each step, waiting for and exchanging data form one kernel.
+    """
     kernels = activity_table[activity_table["activity"].isin(KERNEL_OF_ACTIVITY)]
     kernels = kernels.assign(kernel=kernels["activity"].map(KERNEL_OF_ACTIVITY))
     return kernels.groupby(["step", "kernel"], sort=False).agg({"begin_ns": "min", "end_ns": "max"}).reset_index()

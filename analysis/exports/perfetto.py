@@ -41,7 +41,10 @@ class PerfettoExporter(Exporter):
 
 @dataclass
 class PerfettoTrace:
-    """Perfetto trace of one trial, as a list of packets. Tracks are numbered from 1 in the order of their addition."""
+    """Perfetto trace of one trial, as a list of packets.
+
+    Tracks are numbered from 1 in the order of their addition.
+    """
 
     packets: list["TracePacket"] = field(default_factory=list)
     track_count: int = 0
@@ -72,7 +75,10 @@ class PerfettoTrace:
         return number
 
     def add_slice(self, track_number: int, name: str, begin_ns: int, end_ns: int, **annotations: Any) -> None:
-        """Add a slice (an event with a duration) to a track; add the slices of a track in the order of their begin."""
+        """Add a slice (an event with a duration) to a track.
+
+        Add the slices of a track in the order of their begin.
+        """
         begin = self._add_event(track_number, begin_ns, "TYPE_SLICE_BEGIN")
         begin.name = name
         self._add_annotations(begin, annotations)
@@ -191,8 +197,9 @@ def _add_finite_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Ser
 
 
 def _seconds_to_ns(seconds: float) -> int:
-    """Convert seconds since the begin of training to nanoseconds. Negative times become 0, because Perfetto has none.
+    """Convert seconds since the begin of training to nanoseconds.
 
-    A time can be negative by some microseconds, because the clocks of nodes differ slightly.
+    Negative times become 0, because Perfetto has none. A time can be negative by some microseconds, because the clocks
+    of nodes differ slightly.
     """
     return max(0, round(NS_PER_S * seconds))

@@ -13,7 +13,10 @@ STEP_TIME_COLUMNS = ("start_s", "step_s")
 
 
 def read_readable_trials(run_folder: RunFolder) -> RunLogTables:
-    """Read all readable trials of a run, each with a list of its damaged files; drop steps without a time."""
+    """Read all readable trials of a run, each with a list of its damaged files.
+
+    Drop steps without a time.
+    """
     results = [read_trial_or_damage(folder, _read_trial_noting_damage) for folder in run_folder.trial_folders]
     trials = tuple(result for result in results if isinstance(result, TrialLogTables))
     return RunLogTables(run_folder, trials, tuple(result for result in results if isinstance(result, FileProblem)))

@@ -80,7 +80,10 @@ def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
 
 
 def _scalar_event(event_class: Any, step: Any, time_s: float, tag: str, value: Any) -> Any:
-    """Return one value as a TensorBoard event. Values without a step, as in logs of other programs, get step 0."""
+    """Return one value as a TensorBoard event.
+
+    Values without a step, as in logs of other programs, get step 0.
+    """
     event = event_class(wall_time=float(time_s), step=0 if pd.isna(step) else int(step))
     event.summary.value.add(tag=tag, simple_value=float(value))
     return event

@@ -17,7 +17,10 @@ class TrialValidityVerdict:
 
     @classmethod
     def from_checking_trial(cls, trial: TrialLogTables) -> Self:
-        """Run all checks on a trial; return the worst verdict level, and the reason of every check that failed."""
+        """Run all checks on a trial.
+
+        Return the worst verdict level, and the reason of every check that failed.
+        """
         verdicts = fidelity.run_trial_checks(trial).values()
         reasons = tuple(verdict.reason for verdict in verdicts if verdict.level != VerdictLevel.VALID)
         return cls(trial.plan.trial, worst_verdict_level(verdicts), reasons)

@@ -111,7 +111,10 @@ def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialLogTables, TrialRe
 
 
 def _describe_line_styles(run: AnalysedRun) -> str:
-    """Return caption text that names the line style of each combination of swept values; empty if there is only one."""
+    """Return caption text that names the line style of each combination of swept values.
+
+    The result is empty if there is only one.
+    """
     if len(run.summary.swept_values) < 2:  # noqa: PLR2004 -- a single condition needs no line style
         return ""
     style_names = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dotted"}

@@ -35,7 +35,10 @@ class StepTimeComparison:
 
     @property
     def relative_difference(self) -> float:
-        """Relative error of the prediction: measured / predicted step time - 1; the figure calls it "remainder"."""
+        """Relative error of the prediction: measured / predicted step time - 1.
+
+        The figure calls it "remainder".
+        """
         return self.measured_step_s / self.predicted_step_s - 1
 
 
@@ -109,7 +112,10 @@ def _draw_step_time_comparison(axes: Axes, y: int, comparison: StepTimeCompariso
 
 
 def _make_step_time_data(step_time_comparisons: Sequence[StepTimeComparison]) -> pd.DataFrame:
-    """Return a table of the step times in the figure; it has a column `phase` only if a trial switched strategies."""
+    """Return a table of the step times in the figure.
+
+    It has a column `phase` only if a trial switched strategies.
+    """
     values = [
         (
             *(row.trial_group.strategy, row.trial_group.condition, row.trial_group.workers),

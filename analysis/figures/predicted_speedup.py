@@ -60,7 +60,10 @@ def draw_predicted_speedup(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _describe_published_sources(published_curves: Sequence[PublishedCurve]) -> str:
-    """Return caption text that names the publications whose speedups are drawn; empty if there are none."""
+    """Return caption text that names the publications whose speedups are drawn.
+
+    The result is empty if there are none.
+    """
     sources = ", ".join(dict.fromkeys(each.source for each in published_curves))
     return f" Grey: published by others; crosses measured, pluses by their own model ({sources})." if sources else ""
 

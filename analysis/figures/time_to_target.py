@@ -49,7 +49,10 @@ def _figure_title(two_fastest_strategies: TwoFastestStrategies | None, target_te
 
 
 def _find_longest_time_s(trial_group: TrialGroup) -> float:
-    """Return the longest time to target of repeated trials; a trial that missed the target counts with its duration."""
+    """Return the longest time to target of repeated trials.
+
+    A trial that missed the target counts with its duration.
+    """
     return max(trial.time_to_target_s or trial.seconds or 0.0 for trial in trial_group.trials)
 
 

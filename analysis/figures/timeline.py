@@ -49,7 +49,10 @@ class TrialStepTimeline:
 
     @property
     def event_step_slowdown(self) -> float:
-        """Median time of steps during events / median time of all others; NaN if there are no steps of one kind."""
+        """Median time of steps during events / median time of all others.
+
+        NaN if there are no steps of one kind.
+        """
         spans_s = [span_s for event in self.result.events if (span_s := self.find_event_begin_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
         is_during_event = pd.Series(data=False, index=self.steps.index)
@@ -60,7 +63,10 @@ class TrialStepTimeline:
 
 
 def draw_step_times_with_events(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw step time against virtual time, one panel per trial; events such as worker slowdowns are shaded."""
+    """Draw step time against virtual time, one panel per trial.
+
+    Events such as worker slowdowns are shaded.
+    """
     trials = _find_trials_with_events(run)
     if not trials:
         return None

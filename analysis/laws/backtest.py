@@ -185,10 +185,10 @@ class LawComparison:
         return self._records_by_law[law_name]
 
     def law_fits_by_series(self, law_name: str) -> dict[str, LawFit]:
-        """Return the fit of a law to each series; the noise of measurements is estimated from the other series only.
+        """Return the fit of a law to each series.
 
-        A series without enough sizes up to `largest_size` is fit to all sizes but its largest; `LawFit.size_range`
-        records the sizes.
+        The noise of measurements is estimated from the other series only. A series without enough sizes up to
+        `largest_size` is fit to all sizes but its largest; `LawFit.size_range` records the sizes.
         """
         if law_name not in self._fits_by_law:
             self._fits_by_law[law_name] = {name: self._fit_law_to_series(law_name, name) for name in self._series}

@@ -28,10 +28,10 @@ MIN_NOISE_SD = 1e-6  # of a logarithm, so that bands of a law that fits exactly 
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Random deviation of measurements from a scaling law: standard deviation of their logarithms; 0.1 is about 10 %.
+    """Random deviation of measurements from a scaling law: standard deviation of their logarithms.
 
-    The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is that of a random
-    walk of the logarithm from the largest of these sizes to e times that size.
+    0.1 is about 10 %. The drift of a law is how far it departs from data beyond the sizes that it was fit to. Its sd is
+    that of a random walk of the logarithm from the largest of these sizes to e times that size.
     """
 
     sd: float = 0.0  # of the logarithm of an observation around the law
@@ -41,7 +41,10 @@ class NoiseEstimate:
 
 @dataclass(frozen=True)
 class PredictionBand:
-    """Predictions of a scaling law for n inputs, and the ends of the interval around each; all of shape (n,)."""
+    """Predictions of a scaling law for n inputs, and the ends of the interval around each.
+
+    All of shape (n,).
+    """
 
     centre: Floats  # at the fitted parameters
     low: Floats
@@ -74,7 +77,10 @@ class ScalingLaw(ScenarioComponent, ABC):
         return np.log(self.predict_output(law_parameters, series_columns))
 
     def make_log_param_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
-        """Return mean and sd of the prior distribution of each parameter's logarithm; an infinite sd means no prior."""
+        """Return mean and sd of the prior distribution of each parameter's logarithm.
+
+        An infinite sd means no prior.
+        """
         return np.zeros(len(self.parameter_names)), np.full(len(self.parameter_names), inf)
 
     def fit(
@@ -209,7 +215,10 @@ def _fit_log_law_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return log parameters of the least-squares fit to each set of observations; each prior adds one residual."""
+    """Return log parameters of the least-squares fit to each set of observations.
+
+    Each prior adds one residual.
+    """
     _, prior_sds = law.make_log_param_prior(series_columns)
     has_prior = np.isfinite(prior_sds)
 

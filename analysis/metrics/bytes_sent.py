@@ -33,10 +33,11 @@ def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
 
 
 def _count_strategy_switch_bytes(trial: TrialLogTables, step_bytes: dict[str, float]) -> dict[str, float]:
-    """Return the bytes of training state that each node sent for a strategy switch; empty without a switch.
+    """Return the bytes of training state that each node sent for a strategy switch.
 
-    Workers record the bytes that they sent in an aborted transfer. Servers do not: their bytes are those that they
-    sent beyond `step_bytes` (the expected bytes of all steps, by node), but no more than planned.
+    The result is empty without a switch. Workers record the bytes that they sent in an aborted transfer. Servers do
+    not: their bytes are those that they sent beyond `step_bytes` (the expected bytes of all steps, by node), but no
+    more than planned.
     """
     after, switch = trial.plan.second_phase, trial.switch_record
     if after is None or switch is None:

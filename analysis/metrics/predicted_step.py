@@ -8,10 +8,10 @@ from analysis.reading.training_phases import training_phases
 
 
 def predicted_median_step_s(trial: TrialLogTables) -> float | None:
-    """Return the median step time that the strategy's closed form (formula) predicts; None without a prediction.
+    """Return the median step time that the strategy's closed form (formula) predicts.
 
-    It is in seconds. For a trial that switched strategies it is the mean of both predictions, weighted by the steps of
-    each strategy.
+    Return None without a prediction. It is in seconds. For a trial that switched strategies it is the mean of both
+    predictions, weighted by the steps of each strategy.
     """
     weighted = [(phase.predicted.median_step_s, len(phase.steps)) for phase in training_phases(trial)]
     has_steps = any(count for _, count in weighted)
@@ -32,7 +32,10 @@ def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
 
 
 def _weighted_mean_s(seconds_and_counts: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the count-weighted mean of times in seconds; None if all counts are 0, or a counted time is unknown."""
+    """Return the count-weighted mean of times in seconds.
+
+    Return None if all counts are 0, or a counted time is unknown.
+    """
     counted = [(seconds, count) for seconds, count in seconds_and_counts if count]
     if not counted or any(seconds is None for seconds, _ in counted):
         return None

@@ -4,7 +4,10 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def steps_done(trial: TrialLogTables) -> int:
-    """Return the largest number of training steps of a worker; synchronous workers all do the same number."""
+    """Return the largest number of training steps of a worker.
+
+    Synchronous workers all do the same number.
+    """
     return int(trial.steps.groupby("node").size().max()) if len(trial.steps) else 0
 
 

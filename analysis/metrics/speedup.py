@@ -74,7 +74,10 @@ class SpeedupCurve:
 
     @property
     def display_name(self) -> str:
-        """Name of the strategy; with "by samples" if the curve compares times per sample, not times to the target."""
+        """Name of the strategy.
+
+        With "by samples" if the curve compares times per sample, not times to the target.
+        """
         return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
 
     @property
@@ -111,7 +114,10 @@ def speedup_curves(trial_groups: Sequence[TrialGroup]) -> tuple[SpeedupCurve, ..
 def _make_speedup_curve(
     curve_groups: Sequence[TrialGroup], all_trial_groups: Sequence[TrialGroup]
 ) -> SpeedupCurve | None:
-    """Return the speedup curve of one strategy's trial groups; `all_trial_groups` also contains its baseline."""
+    """Return the speedup curve of one strategy's trial groups.
+
+    `all_trial_groups` also contains its baseline.
+    """
     curve_groups = sorted(curve_groups, key=lambda group: group.workers)
     base = find_baseline(curve_groups[0], all_trial_groups) or curve_groups[0]
     time_metric = choose_time_metric((base, *curve_groups), require_all=True)
@@ -146,10 +152,10 @@ def _compute_repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sa
 def _bootstrap_speedups(
     base_times_s: Floats, times_s_by_workers: dict[int, Floats], curve_base_group: TrialGroup | None, *, paired: bool
 ) -> dict[int, Floats]:
-    """Return speedups of resampled (bootstrap) trials by number of workers; empty if no trial was repeated.
+    """Return speedups of resampled (bootstrap) trials by number of workers.
 
-    Numerator and denominator are both resampled, paired by seed or independently. A strategy that is its own base has
-    a speedup of 1 there by definition.
+    The result is empty if no trial was repeated. Numerator and denominator are both resampled, paired by seed or
+    independently. A strategy that is its own base has a speedup of 1 there by definition.
     """
     if base_times_s.size == 1 and all(each.size == 1 for each in times_s_by_workers.values()):
         return {}
@@ -195,12 +201,18 @@ def _make_speedup_point(
 
 
 def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float | None:
-    """Return the speedup by closed forms: samples per second / those of the base; None if one is not predicted."""
+    """Return the speedup by closed forms: samples per second / those of the base.
+
+    Return None if one is not predicted.
+    """
     seconds, base_seconds = (each.predicted_seconds_per_sample for each in (trial_group, base_group))
     return base_seconds / seconds if seconds and base_seconds else None
 
 
 def _divide_by_speed_ratio(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
-    """Return the speedup / (declared compute speed relative to the base); None if a compute speed is not declared."""
+    """Return the speedup / (declared compute speed relative to the base).
+
+    Return None if a compute speed is not declared.
+    """
     speed, base_speed = (each.trials[0].declared_samples_per_second for each in (trial_group, base_group))
     return speedup * base_speed / speed if speed and base_speed else None

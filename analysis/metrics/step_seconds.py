@@ -52,10 +52,10 @@ def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
 
 
 def steps_of_complete_exchanges(step_table: pd.DataFrame, steps_per_exchange: int) -> pd.DataFrame:
-    """Return the steps of exchange rounds in which every step trained a whole batch; an exchange ends a round.
+    """Return the steps of exchange rounds in which every step trained a whole batch.
 
-    Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller. Empty where no round is
-    whole, as when workers exchange once per epoch.
+    An exchange ends a round. Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller.
+    Empty where no round is whole, as when workers exchange once per epoch.
     """
     on_whole_batch = _full_batch_mask(step_table)
     if steps_per_exchange == 1 or step_table.empty:
@@ -65,11 +65,12 @@ def steps_of_complete_exchanges(step_table: pd.DataFrame, steps_per_exchange: in
 
 
 def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
-    """Return the mean seconds of each phase of a step, such as compute, over all workers; None without steps.
+    """Return the mean seconds of each phase of a step, such as compute, over all workers.
 
-    Steps are those of `steps_of_complete_exchanges`, whose sum `predicted_mean_step_s` predicts; without a whole
-    round they are all steps, and nothing is predicted. `exchange` is exposed communication, `wait` the time blocked on
-    peers that were not ready; the two never overlap. other = mean(step) - sum of the phases, at least 0.
+    Return None without steps. Steps are those of `steps_of_complete_exchanges`, whose sum `predicted_mean_step_s`
+    predicts; without a whole round they are all steps, and nothing is predicted. `exchange` is exposed communication,
+    `wait` the time blocked on peers that were not ready; the two never overlap. other = mean(step) - sum of the phases,
+    at least 0.
     """
     if trial.steps.empty:
         return None

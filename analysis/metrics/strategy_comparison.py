@@ -51,9 +51,9 @@ def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTime
 def find_group_time_gap(
     first_group: TrialGroup, second_group: TrialGroup, strategy_time_gaps: Iterable[StrategyTimeGap]
 ) -> StrategyTimeGap | None:
-    """Return the difference in time between two groups of trials; None if they share fewer than two seeds.
+    """Return the difference in time between two groups of trials.
 
-    The order of the two groups does not matter.
+    Return None if they share fewer than two seeds. The order of the two groups does not matter.
     """
     names = {first_group.name, second_group.name}
     return next((each for each in strategy_time_gaps if {each.faster.name, each.slower.name} == names), None)
@@ -77,7 +77,10 @@ def compare_samples_needed(trial_groups: Sequence[TrialGroup]) -> dict[str, Conv
 
 
 def explain_unchecked_samples(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return why some strategies that reached the target could not be compared by samples; empty if all could."""
+    """Return why some strategies that reached the target could not be compared by samples.
+
+    The result is empty if all could.
+    """
     repeated_groups = (group for group in _find_repeated_non_baselines(trial_groups) if group.has_reached_target)
     reasons = dict.fromkeys(_missing_baseline_reason(group, trial_groups) for group in repeated_groups)
     return " or ".join(filter(None, reasons))

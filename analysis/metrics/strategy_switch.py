@@ -34,12 +34,13 @@ class TrainingPhaseDurations:
 
 @dataclass(frozen=True)
 class BatchTimeSaving:
-    """Seconds per global batch that a strategy switch saved, by cause; negative values are seconds that it cost.
+    """Seconds per global batch that a strategy switch saved, by cause.
 
-    `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and add up to `batch_s`. `latency_s` and
-    `bandwidth_s` are the difference between the closed forms of both strategies. `queueing_s` is the rest of
-    `exchange_s`: waiting in a server's queue, links shared unevenly, this host. `finish_s`: asynchronous workers finish
-    at different times. `shares_s`: where workers were promoted to servers, fewer workers share a batch.
+    Negative values are seconds that it cost. `straggler_s`, `exchange_s`, `finish_s` and `shares_s` are measured and
+    add up to `batch_s`. `latency_s` and `bandwidth_s` are the difference between the closed forms of both strategies.
+    `queueing_s` is the rest of `exchange_s`: waiting in a server's queue, links shared unevenly, this host. `finish_s`:
+    asynchronous workers finish at different times. `shares_s`: where workers were promoted to servers, fewer workers
+    share a batch.
     """
 
     batch_s: float
@@ -89,7 +90,10 @@ class StrategySwitchResult:
 
 
 def measure_switch_times(trial: TrialLogTables) -> StrategySwitchResult | None:
-    """Measure how a strategy switch changed the times of a trial; None where no switch was planned."""
+    """Measure how a strategy switch changed the times of a trial.
+
+    None where no switch was planned.
+    """
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
         return None
@@ -212,9 +216,9 @@ def _compute_batch_time_saved(
 
 
 def find_median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
-    """Return the strategy switch of the repeat that saved the median time; the first one if no saving was measured.
+    """Return the strategy switch of the repeat that saved the median time.
 
-    Repeats whose switch did not pay rank below all repeats whose switch paid.
+    The first one if no saving was measured. Repeats whose switch did not pay rank below all repeats whose switch paid.
     """
     measured = (switch for switch in switch_results if switch.saved_s is not None)
     ranked = sorted(measured, key=lambda switch: (switch.has_paid_off, switch.saved_s or 0.0))
@@ -230,7 +234,10 @@ def describe_reported_repeat(switch_results: Sequence[StrategySwitchResult]) -> 
 
 
 def describe_switch_outcomes(switch_results: Sequence[StrategySwitchResult]) -> str:
-    """Return in how many repeats the strategy switched, and in how many that paid; empty if repeats do not differ."""
+    """Return in how many repeats the strategy switched, and in how many that paid.
+
+    The result is empty if repeats do not differ.
+    """
     switched = [switch for switch in switch_results if switch.has_switched]
     judged = [switch for switch in switched if switch.gain]  # a switch before the first step has no times to compare
     paid = sum(switch.has_paid_off for switch in judged)

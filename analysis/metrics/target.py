@@ -6,7 +6,10 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def first_evaluation_at_target(trial: TrialLogTables) -> "pd.Series[float] | None":
-    """Return the first evaluation that reached the training target, as a row of `evals`; None if none did."""
+    """Return the first evaluation that reached the training target, as a row of `evals`.
+
+    Return None if none did.
+    """
     target = trial.plan.target
     if target is None:
         return None

@@ -42,7 +42,10 @@ class SystemClustering:
         return self.stability >= MIN_STABLE_RAND_INDEX
 
     def members(self, systems: Sequence[ComparedResult], label: int) -> list[ComparedResult]:
-        """Return the systems of one cluster; `systems` are all clustered systems, in the order of `labels`."""
+        """Return the systems of one cluster.
+
+        `systems` are all clustered systems, in the order of `labels`.
+        """
         return [system for system, own_label in zip(systems, self.labels, strict=True) if own_label == label]
 
 
@@ -72,9 +75,10 @@ def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
 def cluster_by_k_means(
     systems: Sequence[ComparedResult], cluster_counts: Sequence[int] = CLUSTER_COUNTS
 ) -> SystemClusterings | None:
-    """Partition systems by k-means, once for each number of clusters; None for fewer than four different systems.
+    """Partition systems by k-means, once for each number of clusters.
 
-    Numbers of clusters above half the number of different systems are left out.
+    None for fewer than four different systems. Numbers of clusters above half the number of different systems are left
+    out.
     """
     points = make_feature_matrix(systems)
     different = len(np.unique(points, axis=0))

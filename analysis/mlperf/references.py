@@ -31,7 +31,10 @@ class ComparedResult:
 
     @property
     def efficiency(self) -> float:
-        """Efficiency: speedup / relative number of accelerators; above 1 if the reference has slower accelerators."""
+        """Efficiency: speedup / relative number of accelerators.
+
+        Above 1 if the reference has slower accelerators.
+        """
         return compute_efficiency(self.accelerator_ratio, self.speedup, None).efficiency
 
 

@@ -17,7 +17,10 @@ from analysis.report.report import load_template, write_figure_for_html_page
 
 
 def make_chapters(mlperf_study: MlperfStudy) -> Iterator[Chapter]:
-    """Yield each chapter that the results have data for. The last but one lists the unanswered questions, if any."""
+    """Yield each chapter that the results have data for.
+
+    The last but one lists the unanswered questions, if any.
+    """
     need_by_title: dict[str, str] = {}
     for write_chapter in CHAPTERS:
         with figure_style_context():

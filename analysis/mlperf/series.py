@@ -29,7 +29,10 @@ SECONDS_PER_MINUTE = 60  # seconds
 
 
 class ScalingPoint(FrozenRecord):
-    """Measurements at one number of accelerators in a scaling series; the fields are columns of its CSV file."""
+    """Measurements at one number of accelerators in a scaling series.
+
+    The fields are columns of its CSV file.
+    """
 
     benchmark: NonEmptyText
     accelerators: PositiveCount

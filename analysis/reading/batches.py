@@ -41,7 +41,10 @@ def read_logged_rows(
 
 
 def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame of rows of numbers; columns in INTEGER_COLUMNS are int64 if all their values are known."""
+    """Return a data frame of rows of numbers.
+
+    Columns in INTEGER_COLUMNS are int64 if all their values are known.
+    """
     named = zip(column_names, np.ascontiguousarray(rows.T), strict=True)
     table = {name: _as_integers_if_whole(numbers) if name in INTEGER_COLUMNS else numbers for name, numbers in named}
     return pd.DataFrame(table)
@@ -58,7 +61,10 @@ def _decode_event_rows(event: MllogEvent, required_columns: Sequence[str]) -> Ml
 
 
 def _select_columns(logged_columns: Sequence[str], logged_rows: Floats, wanted_columns: Sequence[str]) -> Floats:
-    """Return the wanted columns of the rows, shape (rows, wanted columns); a column that the batch lacks is NaN."""
+    """Return the wanted columns of the rows, shape (rows, wanted columns).
+
+    A column that the batch lacks is NaN.
+    """
     unknown = np.full((len(logged_rows), 1), np.nan)
     places = [logged_columns.index(name) if name in logged_columns else len(logged_columns) for name in wanted_columns]
     return np.asarray(np.hstack([logged_rows, unknown])[:, places])

@@ -61,7 +61,10 @@ def read_trial_or_damage(
 
 
 def _describe_validation_error(validation_error: ValidationError, *parent_keys: str) -> str:
-    """Return the first problem that validation found, with its key in the file; `parent_keys` precede this key."""
+    """Return the first problem that validation found, with its key in the file.
+
+    `parent_keys` precede this key.
+    """
     first = validation_error.errors()[0]
     key = ".".join(map(str, (*parent_keys, *first["loc"]))) or "the file"
     return f"{key}: {first['msg']}; empty, cut off or written by another version"
@@ -135,7 +138,10 @@ def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, An
 
 
 def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, NodeLog]) -> str:
-    """Return which records a node's log lacks although all its lines can be read; an empty text if it lacks none."""
+    """Return which records a node's log lacks although all its lines can be read.
+
+    Return an empty text if it lacks none.
+    """
     log = node_logs.get(planned_node.name)
     if log is None:
         return "missing"

@@ -121,7 +121,10 @@ class NodeLog:
 
 
 def parse_log_lines(lines: Iterable[str]) -> NodeLog:
-    """Parse the log lines that contain `:::MLLOG `; a line that cannot be parsed is recorded and raises no error."""
+    """Parse the log lines that contain `:::MLLOG `.
+
+    A line that cannot be parsed is recorded and raises no error.
+    """
     parsed = [_parse_event(number, line) for number, line in enumerate(lines, start=1) if LOG_LINE_PREFIX in line]
     events = tuple(each for each in parsed if isinstance(each, MllogEvent))
     return NodeLog(events, tuple(each for each in parsed if isinstance(each, UnusableLogLine)))
@@ -192,7 +195,10 @@ def _check_event_fields(event: MllogEvent) -> MllogEvent | UnusableLogLine:
 
 
 def read_log(log_path: Path) -> NodeLog:
-    """Read one log file; a missing file is an empty log, and bytes that are not UTF-8 are replaced."""
+    """Read one log file.
+
+    A missing file is an empty log, and bytes that are not UTF-8 are replaced.
+    """
     if not log_path.is_file():
         return NodeLog(())
     with log_path.open(encoding="utf-8", errors="replace") as lines:

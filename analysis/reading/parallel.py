@@ -27,11 +27,12 @@ Result = TypeVar("Result")
 
 
 class ProcessPool:
-    """Process pool: this process and one helper process per further core. Helpers end when the `with` block ends.
+    """Process pool: this process and one helper process per further core.
 
-    Helpers start with the first task. They are new processes that neither copy this process's memory nor import its
-    main module, so this process may have threads, and its program needs no `if __name__ == "__main__"`. Tasks, items
-    and results are pickled. At the end of the `with` block a killed helper raises HostError.
+    Helpers end when the `with` block ends. Helpers start with the first task. They are new processes that neither copy
+    this process's memory nor import its main module, so this process may have threads, and its program needs no `if
+    __name__ == "__main__"`. Tasks, items and results are pickled. At the end of the `with` block a killed helper raises
+    HostError.
     """
 
     _helpers: Executor | None
@@ -79,7 +80,10 @@ class ProcessPool:
 
 
 def create_process_pool(log_size_bytes: int) -> ProcessPool:
-    """Return a process pool for reading logs of `log_size_bytes`; a pool for small logs has no helper processes."""
+    """Return a process pool for reading logs of `log_size_bytes`.
+
+    A pool for small logs has no helper processes.
+    """
     return ProcessPool(single_process=log_size_bytes < PARALLEL_LOG_BYTES)
 
 

@@ -20,7 +20,10 @@ NO_PREDICTION = StepTimePrediction(compute_s=0.0, exchange_s=0.0, formula="")
 
 
 class PlanJsonSection(BaseModel):
-    """Frozen record of one section of plan.json; keys that the analysis does not need are ignored."""
+    """Frozen record of one section of plan.json.
+
+    Keys that the analysis does not need are ignored.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -144,7 +147,10 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def declared_samples_per_second(self) -> float | None:
-        """Sum of the workers' declared compute speeds, in samples/s; None if a worker has no declared speed."""
+        """Sum of the workers' declared compute speeds, in samples/s.
+
+        None if a worker has no declared speed.
+        """
         throughputs = [node.throughput for node in self.nodes if node.role == "worker"]
         known = [throughput for throughput in throughputs if throughput is not None]
         return sum(known) if known and len(known) == len(throughputs) else None

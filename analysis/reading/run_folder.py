@@ -23,7 +23,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
-    """Parse the JSON object in a text; return an empty dict if the text is no JSON object or was cut off."""
+    """Parse the JSON object in a text.
+
+    Return an empty dict if the text is no JSON object or was cut off.
+    """
     try:
         content = json.loads(text)
     except ValueError:
@@ -109,13 +112,19 @@ class RunFolder:
         return TrialFolder(self.path / "trials" / trial_name)
 
     def check_is_run_folder(self) -> None:
-        """Raise UserError if the folder has neither manifest nor trials; the analysis writes into run folders only."""
+        """Raise UserError if the folder has neither manifest nor trials.
+
+        The analysis writes into run folders only.
+        """
         if not self.trial_folders and not self.manifest:
             raise UserError(f"{self.path}: not a run folder; a run folder has manifest.json and trials/")
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Content of manifest.json: versions, host and seeds; empty if the run ended before the file was written."""
+        """Content of manifest.json: versions, host and seeds.
+
+        The result is empty if the run ended before the file was written.
+        """
         return read_json(self.path / "manifest.json")
 
     @property
@@ -166,7 +175,10 @@ class RunFolder:
 
     @property
     def first_scenario_comment(self) -> str:
-        """First comment of scenario.yaml up to an empty line; it states the question that the scenario answers."""
+        """First comment of scenario.yaml up to an empty line.
+
+        It states the question that the scenario answers.
+        """
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:
@@ -184,7 +196,10 @@ class RunFolder:
         return PUBLISHED_ADAPTER.validate_python(self.read_yaml("scenario.yaml").get("published", ()))
 
     def read_yaml(self, file_name: str) -> dict[str, Any]:
-        """Read the mapping in a YAML file of the run; return an empty dict if the file is missing or was cut off."""
+        """Read the mapping in a YAML file of the run.
+
+        Return an empty dict if the file is missing or was cut off.
+        """
         try:
             content = yaml.safe_load(self._read_text(file_name))
         except yaml.YAMLError:

@@ -73,7 +73,10 @@ class TrialLogTables:
 
 @dataclass(frozen=True)
 class RunLogTables:
-    """Data of all trials of a run; its data frames are those of the trials with an additional column `trial`."""
+    """Data of all trials of a run.
+
+    Its data frames are those of the trials with an additional column `trial`.
+    """
 
     folder: RunFolder
     trials: tuple[TrialLogTables, ...]
@@ -109,7 +112,10 @@ def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
 def read_trial_tables(
     trial_folder: TrialFolder, log_by_node_name: Mapping[str, NodeLog] | None = None
 ) -> TrialLogTables:
-    """Read one trial from its folder, and its logs unless they are given. Tables without logged rows are empty."""
+    """Read one trial from its folder, and its logs unless they are given.
+
+    Tables without logged rows are empty.
+    """
     plan, status = read_plan(trial_folder.plan_path), validate_trial_status(read_json(trial_folder.status_path))
     log_by_node_name = read_node_logs(trial_folder) if log_by_node_name is None else log_by_node_name
     coordinator_log = log_by_node_name.get("coordinator", NodeLog(()))
@@ -186,7 +192,10 @@ def _recompute_wait_times(
 
 
 def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.DataFrame:
-    """Return one row per evaluation and metric; logs of other programs have no `eval_metrics`, only `eval_accuracy`."""
+    """Return one row per evaluation and metric.
+
+    Logs of other programs have no `eval_metrics`, only `eval_accuracy`.
+    """
     events = coordinator_log.events_with_key("eval_metrics") or coordinator_log.events_with_key("eval_accuracy")
     rows = [
         (
@@ -227,7 +236,10 @@ def _build_node_table(log_by_node_name: Mapping[str, NodeLog]) -> pd.DataFrame:
 
 
 def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return the frame with numeric columns; raise ValueError or TypeError if a value is present but not a number."""
+    """Return the frame with numeric columns.
+
+    Raise ValueError or TypeError if a value is present but not a number.
+    """
     frame[list(columns)].astype(float)  # raises for an empty list, which `to_numeric` accepts as unknown
     return frame.assign(**{name: pd.to_numeric(frame[name]) for name in columns})
 

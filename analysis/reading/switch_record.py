@@ -24,7 +24,10 @@ class StrategySwitchRecord:
 
     @property
     def second_strategy_start_s(self) -> float:
-        """Earliest start of a step of the second strategy, in virtual seconds; infinite if training never switched."""
+        """Earliest start of a step of the second strategy, in virtual seconds.
+
+        The result is infinite if training never switched.
+        """
         return self.committed_s - TIMESTAMP_ERROR_S
 
     @property
@@ -36,9 +39,10 @@ class StrategySwitchRecord:
 
 
 def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -> StrategySwitchRecord | None:
-    """Read the strategy switch of a trial from the logs of its nodes; `run_start_s` is a Unix timestamp.
+    """Read the strategy switch of a trial from the logs of its nodes.
 
-    Return None if the coordinator's log was cut off, so that it shows neither a switch nor the end of the run.
+    `run_start_s` is a Unix timestamp. Return None if the coordinator's log was cut off, so that it shows neither a
+    switch nor the end of the run.
     """
     coordinator = node_logs.get("coordinator", NodeLog(()))
     committed, aborted = coordinator.last_event("switch_committed"), coordinator.last_event("switch_aborted")
@@ -52,7 +56,10 @@ def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -
 
 
 def _parse_strategy_switch(commit_event: MllogEvent) -> dict[str, Any]:
-    """Return the value of a log event; raise LookupError, TypeError or ValueError if a number is missing or invalid."""
+    """Return the value of a log event.
+
+    Raise LookupError, TypeError or ValueError if a number is missing or invalid.
+    """
     numbers = {name: convert(commit_event.value[name]) for name, convert in COMMIT_NUMBERS.items()}
     return {**commit_event.value, **numbers, "loaded": bool(commit_event.value["loaded"])}
 
@@ -64,7 +71,10 @@ def _state_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
 
 
 def _parse_strategy_switch_rule(rule_event: MllogEvent) -> dict[str, Any]:
-    """Return an evaluation of the switch rule; raise LookupError or TypeError if a value is missing or not a number."""
+    """Return an evaluation of the switch rule.
+
+    Raise LookupError or TypeError if a value is missing or not a number.
+    """
     known = [rule_event.value[name] for name in ("value", "threshold") if rule_event.value.get(name) is not None]
     if not all(isinstance(number, int | float) for number in known):
         raise TypeError(f"switch_rule: value and threshold should be numbers, not {known}")

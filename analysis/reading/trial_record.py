@@ -51,7 +51,10 @@ def merge_log_lines(node_logs: Mapping[str, NodeLog]) -> Iterator[str]:
 
 
 def write_step_csv(trial_folder: TrialFolder, trial_tables: TrialLogTables) -> Path:
-    """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds; return its path."""
+    """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds.
+
+    Return its path.
+    """
     steps = trial_tables.steps.sort_values(["rank", "step"], kind="stable")
     with trial_folder.step_csv_path.open("wb") as file:
         file.write(",".join(steps.columns).encode() + b"\n")
@@ -60,10 +63,10 @@ def write_step_csv(trial_folder: TrialFolder, trial_tables: TrialLogTables) -> P
 
 
 def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
-    """Yield the CSV rows of each worker as one text, with nine significant digits; an unknown value is empty.
+    """Yield the CSV rows of each worker as one text, with nine significant digits.
 
-    A CSV row is what a JSON array has between its brackets, so orjson writes the rows; `to_csv` takes twenty times as
-    long.
+    An unknown value is empty. A CSV row is what a JSON array has between its brackets, so orjson writes the rows;
+    `to_csv` takes twenty times as long.
     """
     node_columns = [name for name in ("node", "rank") if name in step_table]
     columns = [_format_csv_column(step_table[name].to_numpy()) for name in step_table.columns.drop(node_columns)]
@@ -76,7 +79,10 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _join_constant_columns(csv_columns_or_constants: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
-    """Yield the columns of a CSV table; neighbouring columns that are each constant are joined into one text column."""
+    """Yield the columns of a CSV table.
+
+    Neighbouring columns that are each constant are joined into one text column.
+    """
     constants: list[str] = []
     for cells in csv_columns_or_constants:
         if isinstance(cells, str):

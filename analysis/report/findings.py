@@ -35,7 +35,10 @@ FindingFunction = Callable[[RunSummary], str]
 
 
 def describe_main_finding(summary: RunSummary) -> str:
-    """Return the main finding of a run as a sentence without full stop; empty where no kind of finding applies."""
+    """Return the main finding of a run as a sentence without full stop.
+
+    The result is empty where no kind of finding applies.
+    """
     return next((sentence for finding in FINDING_FUNCTIONS if (sentence := finding(summary))), "")
 
 
@@ -325,7 +328,10 @@ def _find_misprediction_factor(speedup_curve: SpeedupCurve) -> float:
 
 
 def _describe_training_times(trial_groups: Sequence[TrialGroup], quality_target: str | None) -> str:
-    """Return the time that each strategy takes, the fastest first; strategies that missed the target come last."""
+    """Return the time that each strategy takes, the fastest first.
+
+    Strategies that missed the target come last.
+    """
     if len(trial_groups) == 1:
         return ""
     time_metric = choose_time_metric(trial_groups)
@@ -412,7 +418,10 @@ def _describe_worker_scaling(speedup_curve: SpeedupCurve, saturating_worker_coun
 
 
 def _saturating_worker_count(speedup_curve: SpeedupCurve, summary: RunSummary) -> float | None:
-    """Return how many workers are predicted to saturate a strategy's server links; None if the plan has no number."""
+    """Return how many workers are predicted to saturate a strategy's server links.
+
+    Return None if the plan has no number.
+    """
     most = speedup_curve.points[-1].workers
     trials = (trial for trial in summary.trials if trial.workers == most)
     key = (speedup_curve.strategy, speedup_curve.condition)

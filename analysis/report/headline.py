@@ -165,14 +165,20 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
 
 
 def _find_two_fastest_at_slowest_sweep(summary: RunSummary) -> TwoFastestStrategies | None:
-    """Compare the two fastest strategies at the swept values with the slowest training; None if only one ran there."""
+    """Compare the two fastest strategies at the swept values with the slowest training.
+
+    None if only one ran there.
+    """
     worst_effect = compute_sweep_slowdowns(groups_by_swept_values(summary))[0]
     comparison = _two_fastest_strategies_at(summary, worst_effect.after.condition)
     return comparison if comparison and comparison.rival else None
 
 
 def _two_fastest_strategies_at(summary: RunSummary, swept_values: str) -> TwoFastestStrategies | None:
-    """Compare the two fastest strategies that ran with the given swept values; the one-worker baseline is left out."""
+    """Compare the two fastest strategies that ran with the given swept values.
+
+    The one-worker baseline is left out.
+    """
     groups = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     return _compare_two_fastest_groups(groups, summary)
 
@@ -221,7 +227,10 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
 
 
 def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
-    """Return the measured speedup on the largest published number of workers; None if that number was not measured."""
+    """Return the measured speedup on the largest published number of workers.
+
+    Return None if that number was not measured.
+    """
     points = (point for curve in summary.curves if curve.strategy == published_curve.strategy for point in curve.points)
     return next((point for point in points if point.workers == published_curve.points[-1].workers), None)
 

@@ -50,7 +50,9 @@ class FigurePanel:
 
 
 def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
-    """Write the HTML report of a run, its figures, summary.json and trial files; return the path of the HTML page.
+    """Write the HTML report of a run, its figures, summary.json and trial files.
+
+    Return the path of the HTML page.
 
     Args:
         run_folder: folder of the run.
@@ -100,7 +102,10 @@ def render_report_page(run_folder: RunFolder, run_summary: RunSummary, panels: l
 
 
 def load_template(template_name: str) -> Template:
-    """Return the Jinja template of a page, such as "report/report.html.j2"; undefined variables raise an error."""
+    """Return the Jinja template of a page, such as "report/report.html.j2".
+
+    Undefined variables raise an error.
+    """
     environment = Environment(
         loader=PrefixLoader(
             {package: PackageLoader(f"analysis.{package}", ".") for package in ("comparison", "mlperf", "report")}
@@ -136,7 +141,10 @@ def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str
 
 
 def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
-    """Return the recorded command that started a run; if it is not recorded, a make command that repeats the run."""
+    """Return the recorded command that started a run.
+
+    If it is not recorded, a make command that repeats the run.
+    """
     command = run_folder.manifest.get("command")
     return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
 

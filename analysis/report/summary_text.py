@@ -43,7 +43,10 @@ class FastestStrategy:
 
     @property
     def p_value_vs_second_fastest(self) -> float | None:
-        """p-value (Holm) of the hypothesis that the two fastest strategies are equally fast; None if it is untested."""
+        """p-value (Holm) of the hypothesis that the two fastest strategies are equally fast.
+
+        None if it is untested.
+        """
         return self.difference.p_adjusted if self.difference else None
 
     @property
@@ -103,7 +106,10 @@ def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | 
 def _find_fastest_strategy(
     trial_groups: Sequence[TrialGroup], strategy_time_gaps: Sequence[StrategyTimeGap]
 ) -> FastestStrategy | None:
-    """Return the fastest strategy of trial groups on the same workers; None if a compared time is zero or unknown."""
+    """Return the fastest strategy of trial groups on the same workers.
+
+    Return None if a compared time is zero or unknown.
+    """
     time_metric = choose_time_metric(trial_groups)
     fastest, second = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))[:2]
     fastest_times, second_times = fastest.trial_times_s(time_metric), second.trial_times_s(time_metric)
@@ -194,7 +200,10 @@ def _format_efficiency_interval(speedup_interval: Interval | None, worker_count_
 
 
 def _describe_time_gaps(summary: RunSummary) -> str:
-    """Return how many pairs of strategies differ significantly in time (Holm's correction); empty without repeats."""
+    """Return how many pairs of strategies differ significantly in time (Holm's correction).
+
+    The result is empty without repeats.
+    """
     differences = summary.strategy_time_gaps
     if not differences:
         return ""
@@ -207,7 +216,10 @@ def _describe_time_gaps(summary: RunSummary) -> str:
 
 
 def _fast_convergence_warning(summary: RunSummary) -> str:
-    """Return which strategies need suspiciously few samples, compared with one worker alone; this hints at a bug."""
+    """Return which strategies need suspiciously few samples, compared with one worker alone.
+
+    This hints at a bug.
+    """
     names = [name for name, check in compare_samples_needed(summary.trial_groups).items() if check.converges_too_fast]
     if not names:
         return ""

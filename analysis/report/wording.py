@@ -11,7 +11,10 @@ UNIT_PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  
 
 
 def format_number(value: float | None) -> str:
-    """Return a number with three significant digits: "2.10", "12.3", "1,180", "1.02e-12"; a dash for no number."""
+    """Return a number with three significant digits: "2.10", "12.3", "1,180", "1.02e-12".
+
+    A dash for no number.
+    """
     if value is None or not math.isfinite(value):
         return NO_VALUE
     if value == 0:
@@ -38,7 +41,10 @@ def format_milliseconds(seconds: float | None) -> str:
 
 
 def format_minutes(minutes: float | None) -> str:
-    """Return minutes with two decimals, as MLPerf publishes results: "366.19", "0.12"; a dash for no number."""
+    """Return minutes with two decimals, as MLPerf publishes results: "366.19", "0.12".
+
+    A dash for no number.
+    """
     return NO_VALUE if minutes is None or not math.isfinite(minutes) else f"{minutes:,.2f}"
 
 
@@ -76,7 +82,10 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
-    """Join names with a separator; of more than `max_named` names, show the first and the number of the others."""
+    """Join names with a separator.
+
+    Of more than `max_named` names, show the first and the number of the others.
+    """
     return separator.join(names) if len(names) <= max_named else f"{names[0]} and {len(names) - 1} others"
 
 

@@ -44,7 +44,10 @@ def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> Analysed
 
 
 def _read_and_measure_trial(trial_folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileProblem:
-    """Analyse one trial. The memory of its logs is freed when the function returns, without garbage collection."""
+    """Analyse one trial.
+
+    The memory of its logs is freed when the function returns, without garbage collection.
+    """
     read = read_trial_or_damage(trial_folder, _read_logs_and_tables)
     return read if isinstance(read, FileProblem) else _measure_and_save_trial(trial_folder, *read, write=write)
 

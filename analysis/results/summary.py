@@ -29,7 +29,10 @@ STATUSES_WORST_FIRST: tuple[TrialStatus, ...] = ("failed", "aborted", "missed_ta
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All results of a run. The names of the fields are the keys of summary.json and must not change."""
+    """All results of a run.
+
+    The names of the fields are the keys of summary.json and must not change.
+    """
 
     schema: str
     scenario: str
@@ -66,7 +69,10 @@ class RunSummary:
 
     @cached_property
     def swept_values(self) -> tuple[str, ...]:
-        """Combinations of swept values, such as "uplink 10mbit"; one empty text if only worker counts are swept."""
+        """Combinations of swept values, such as "uplink 10mbit".
+
+        One empty text if only worker counts are swept.
+        """
         return tuple(dict.fromkeys(trial.condition for trial in self.trials))
 
     @property
@@ -127,7 +133,10 @@ def _merge_file_problems(file_problems: Sequence[FileProblem]) -> list[str]:
 
 
 def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTables) -> list[TrialResult]:
-    """Return all trials; a trial that switched strategies gets a verdict on the time saved against one that did not."""
+    """Return all trials.
+
+    A trial that switched strategies gets a verdict on the time saved against one that did not.
+    """
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
 
     def keeps_initial_strategy(unswitched_trial: TrialResult, switched_trial: TrialResult) -> bool:

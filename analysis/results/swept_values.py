@@ -59,9 +59,10 @@ def compute_sweep_slowdowns(strategy_groups: Sequence[Sequence[TrialGroup]]) -> 
 
 
 def describe_sweep_slowdown(summary: RunSummary) -> str:
-    """Return a clause on how much the swept values slow down training; empty if nothing can be compared.
+    """Return a clause on how much the swept values slow down training.
 
-    Example: "from uplink 2gbit to uplink 1gbit, the same samples take 1.0 times as long with aware, 1.9 with flat".
+    The result is empty if nothing can be compared. Example: "from uplink 2gbit to uplink 1gbit, the same samples take
+    1.0 times as long with aware, 1.9 with flat".
     """
     effects = compute_sweep_slowdowns(groups_by_swept_values(summary))
     if not effects:

@@ -32,9 +32,10 @@ TimeMetric = Literal["time_to_target", "time_to_samples"]  # seconds to the targ
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Metrics of one trial. The names of the fields are the keys in summary.json and must not change.
+    """Metrics of one trial.
 
-    Times are virtual seconds. Predictions are those of the strategy's closed form.
+    The names of the fields are the keys in summary.json and must not change. Times are virtual seconds. Predictions are
+    those of the strategy's closed form.
     """
 
     id: str
@@ -84,7 +85,10 @@ class TrialResult:
 
     @property
     def evaluation_interval_s(self) -> float:
-        """Seconds from the previous evaluation to the one that reached the target; zero if the target was missed."""
+        """Seconds from the previous evaluation to the one that reached the target.
+
+        Zero if the target was missed.
+        """
         if not self.samples_to_target or not self.time_to_target_s or not self.evaluation_samples:
             return 0.0
         return self.time_to_target_s * self.evaluation_samples / self.samples_to_target
@@ -177,7 +181,10 @@ def _determine_trial_status(trial: TrialLogTables) -> tuple[TrialStatus, str]:
 
 
 def _status_of_unsuccessful_training(trial: TrialLogTables) -> tuple[TrialStatus, str] | None:
-    """Return status and reason if training was aborted, diverged or missed its target; None if it succeeded."""
+    """Return status and reason if training was aborted, diverged or missed its target.
+
+    Return None if it succeeded.
+    """
     reason = str(trial.run_stop.get("reason", ""))
     if trial.plan.target is None and trial.run_stop.get("status") == "aborted":
         return "aborted", reason
@@ -239,34 +246,49 @@ class TrialGroup:
         return np.array([_infinite_if_none(trial.time_to_target_s) for trial in self.trials_by_seed])
 
     def mean_time_s(self, time_metric: TimeMetric) -> float:
-        """Return the olympic mean of the seconds of all trials; infinite if too many trials missed the target."""
+        """Return the olympic mean of the seconds of all trials.
+
+        The result is infinite if too many trials missed the target.
+        """
         return float(olympic_mean(self.trial_times_s(time_metric)))
 
     @property
     def time_to_target_s(self) -> float:
-        """Mean seconds to the target without the extreme trials (olympic mean); infinite if too many missed it."""
+        """Mean seconds to the target without the extreme trials (olympic mean).
+
+        The result is infinite if too many missed it.
+        """
         return self.mean_time_s("time_to_target")
 
     @property
     def samples_to_target_by_seed(self) -> Floats:
-        """Samples that each trial needed to its target, in the order of seeds; infinite for a missed target."""
+        """Samples that each trial needed to its target, in the order of seeds.
+
+        The result is infinite for a missed target.
+        """
         return np.array([_infinite_if_none(trial.samples_to_target) for trial in self.trials_by_seed])
 
     @property
     def mean_samples_to_target(self) -> float:
-        """Mean samples to the target without the extreme trials (olympic mean); infinite if too many missed it."""
+        """Mean samples to the target without the extreme trials (olympic mean).
+
+        The result is infinite if too many missed it.
+        """
         return float(olympic_mean(self.samples_to_target_by_seed))
 
     @property
     def max_eval_gap_samples(self) -> float:
-        """Most samples between the evaluation that reached the target and the previous one; 0 if no trial reached it.
+        """Most samples between the evaluation that reached the target and the previous one.
 
-        Evaluations round the samples to the target up by at most this number.
+        0 if no trial reached it. Evaluations round the samples to the target up by at most this number.
         """
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
     def time_rounding_s(self, time_metric: TimeMetric) -> float:
-        """Return the seconds between evaluations, by which times to target are rounded up; 0 for other time metrics."""
+        """Return the seconds between evaluations, by which times to target are rounded up.
+
+        Return 0 for other time metrics.
+        """
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
     @property
@@ -291,7 +313,10 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean time of the steps in `mean_s_by_step_phase`, averaged over trials; None if not predicted."""
+        """Predicted mean time of the steps in `mean_s_by_step_phase`, averaged over trials.
+
+        None if not predicted.
+        """
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
 
@@ -303,7 +328,10 @@ class TrialGroup:
 
     @property
     def mean_s_by_step_phase(self) -> dict[str, float]:
-        """Seconds in each phase of a step, such as compute, averaged over the repeated trials; empty if unlogged."""
+        """Seconds in each phase of a step, such as compute, averaged over the repeated trials.
+
+        The result is empty if unlogged.
+        """
         phases = [trial.phase_seconds for trial in self.trials if trial.phase_seconds]
         return {name: float(np.mean([each[name] for each in phases])) for name in phases[0]} if phases else {}
 
@@ -347,9 +375,9 @@ def restrict_to_shared_seeds(first_group: TrialGroup, second_group: TrialGroup) 
 
 
 def find_baseline(trial_group: TrialGroup, candidate_groups: Iterable[TrialGroup]) -> TrialGroup | None:
-    """Return the one-worker baseline that ran with the same swept values as a group of trials; None without one.
+    """Return the one-worker baseline that ran with the same swept values as a group of trials.
 
-    Swept keys of a strategy, such as its number of servers, do not apply to a baseline.
+    Return None without one. Swept keys of a strategy, such as its number of servers, do not apply to a baseline.
     """
     baselines = (candidate for candidate in candidate_groups if candidate.is_baseline)
     return next((baseline for baseline in baselines if _is_baseline_of(baseline, trial_group)), None)
@@ -372,7 +400,10 @@ def _is_baseline_of(baseline_group: TrialGroup, trial_group: TrialGroup) -> bool
 
 
 def _seconds_per_sample(trial: TrialResult) -> float:
-    """Return a trial's seconds per sample; zero if training took no time, as in simulations without compute speeds."""
+    """Return a trial's seconds per sample.
+
+    Return zero if training took no time, as in simulations without compute speeds.
+    """
     if trial.samples_per_second:
         return 1 / trial.samples_per_second
     return 0.0 if trial.seconds == 0 else float("inf")

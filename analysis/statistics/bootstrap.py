@@ -24,10 +24,10 @@ StatisticFunction = Callable[..., Floats]  # of samples, along their last axis
 
 
 def resample_olympic_means(sample_arrays: Sequence[Floats], *, paired: bool, seed: int = 0) -> Floats:
-    """Resample several arrays of values BOOTSTRAP_DRAWS times; return their olympic means, shape (draws, arrays).
+    """Resample several arrays of values BOOTSTRAP_DRAWS times.
 
-    If `paired`, arrays have one value per seed in the same order, and each draw picks the same seeds for all arrays.
-    The effect of a seed on all arrays then cancels in their ratios.
+    Return their olympic means, shape (draws, arrays). If `paired`, arrays have one value per seed in the same order,
+    and each draw picks the same seeds for all arrays. The effect of a seed on all arrays then cancels in their ratios.
     """
     generator = np.random.default_rng(seed)
     drawn_samples = sample_arrays[:1] if paired else sample_arrays
@@ -37,7 +37,10 @@ def resample_olympic_means(sample_arrays: Sequence[Floats], *, paired: bool, see
 
 
 def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> Interval:
-    """Return the interval that contains the central `level_percent` percent of resampled values; may be infinite."""
+    """Return the interval that contains the central `level_percent` percent of resampled values.
+
+    May be infinite.
+    """
     tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
     if np.isfinite(draws).all():
         low, high = np.percentile(draws, tails)
@@ -46,7 +49,10 @@ def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> 
 
 
 def confidence_interval(run_values: Floats, centre_function: CentreFunction = olympic_mean) -> Interval | None:
-    """Return the 95 % confidence interval of the mean or median of several runs; None for a single run."""
+    """Return the 95 % confidence interval of the mean or median of several runs.
+
+    Return None for a single run.
+    """
     if run_values.size == 1:
         return None
     return _bca_interval((run_values,), centre_function, paired=False)

@@ -25,7 +25,10 @@ class ScalingEfficiency:
 
 
 def speedup(base_time: float, time: float) -> float:
-    """Return the speedup, base time / time, of two times in the same unit; 0 for an infinite time."""
+    """Return the speedup, base time / time, of two times in the same unit.
+
+    Return 0 for an infinite time.
+    """
     return base_time / time
 
 

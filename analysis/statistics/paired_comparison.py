@@ -64,7 +64,10 @@ def compare_times_by_seed(
 
 
 def _compute_log_time_ratios(first_times: Floats, second_times: Floats) -> Floats:
-    """Return ln(second time / first time) for each seed; 0 where both runs of a seed missed the target."""
+    """Return ln(second time / first time) for each seed.
+
+    Return 0 where both runs of a seed missed the target.
+    """
     both_missed = np.isinf(first_times) & np.isinf(second_times)
     with np.errstate(invalid="ignore"):
         return np.where(both_missed, 0.0, np.log(second_times) - np.log(first_times))

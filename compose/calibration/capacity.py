@@ -98,7 +98,10 @@ def assume_host_capacity(
 
 
 def save_capacity(capacity: HostCapacity) -> Path:
-    """Store a measured capacity in the capacity file, beside those of other engines and transports; return its path."""
+    """Store a measured capacity in the capacity file, beside those of other engines and transports.
+
+    Return its path.
+    """
     path = locate_host_capacity_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     new_file = path.with_suffix(f".{os.getpid()}")
@@ -119,7 +122,10 @@ def _make_cache_key(engine_name: EngineName, transport_name: TransportName) -> s
 
 
 def _read_stored_capacities() -> dict[str, Any]:
-    """Return all capacities in the capacity file: key -> capacity; empty when the file is absent or invalid."""
+    """Return all capacities in the capacity file: key -> capacity.
+
+    The result is empty when the file is absent or invalid.
+    """
     try:
         document = json.loads(locate_host_capacity_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):

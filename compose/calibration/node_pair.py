@@ -59,7 +59,10 @@ class ProcessPair(CalibrationNodePair):
         self._transport = transport
 
     def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
-        """Start two processes and return their measurement; see `CalibrationNodePair.measure_message_timing`."""
+        """Start two processes and return their measurement.
+
+        See `CalibrationNodePair.measure_message_timing`.
+        """
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
@@ -82,9 +85,10 @@ class ProcessPair(CalibrationNodePair):
 
 
 class ContainerPair(CalibrationNodePair):
-    """Two containers on a separate bridge network, for engine `docker`; the kernel shapes the link.
+    """Two containers on a separate bridge network, for engine `docker`.
 
-    The kernel shapes the uplink and the downlink of both containers, in the same way as those of nodes.
+    The kernel shapes the link. The kernel shapes the uplink and the downlink of both containers, in the same way as
+    those of nodes.
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
@@ -93,7 +97,10 @@ class ContainerPair(CalibrationNodePair):
         self._transport = transport
 
     def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
-        """Start two containers and return their measurement; see `CalibrationNodePair.measure_message_timing`."""
+        """Start two containers and return their measurement.
+
+        See `CalibrationNodePair.measure_message_timing`.
+        """
         run_name = _new_calibration_run_name()
         with ExitStack() as stack:
             client = docker.from_env()
@@ -119,7 +126,10 @@ class ContainerPair(CalibrationNodePair):
         uid_and_gid: str,
         link_rate_bps: float | None,
     ) -> MessageTimesAndRates:
-        """Start a network and two containers and return the measured message costs; `exit_stack` removes all three."""
+        """Start a network and two containers and return the measured message costs.
+
+        `exit_stack` removes all three.
+        """
         network = docker_client.networks.create(
             f"ensayo-{calibration_name}", internal=True, labels=_docker_labels(calibration_name, "network")
         )
@@ -212,7 +222,10 @@ def _shape_links(
 
 
 def _two_worker_plan(run_name: str, addresses: ContainerPairAddresses, link_rate_bps: float) -> Plan:
-    """Return a plan with two workers and links of `link_rate_bps`, used only to shape links; no training starts."""
+    """Return a plan with two workers and links of `link_rate_bps`, used only to shape links.
+
+    No training starts.
+    """
     rate = f"{link_rate_bps:.0f}bit"
     document = {
         "name": "calibrate",

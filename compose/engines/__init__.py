@@ -25,7 +25,9 @@ class EngineChoice(NamedTuple):
 
 
 def choose_engine(engine_name: str | None) -> EngineChoice:
-    """Return the engine `engine_name`; if the name is None, `docker` where Docker is running, else `local`.
+    """Return the engine `engine_name`.
+
+    If the name is None, `docker` where Docker is running, else `local`.
 
     Raises:
         UserError: no engine has this name, or this host lacks a requirement of the engine.

@@ -32,7 +32,10 @@ class TrialEngine(ABC):
 
     @abstractmethod
     def missing_software(self) -> str | None:
-        """Return a message about the software that the engine needs and this host lacks; None if the engine can run."""
+        """Return a message about the software that the engine needs and this host lacks.
+
+        Return None if the engine can run.
+        """
 
     @abstractmethod
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:

@@ -92,13 +92,19 @@ class NodeProcesses(TrialNodeRunner):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Start one process per node; standard output goes to `<node>.log`, standard error to `<node>.err`."""
+        """Start one process per node.
+
+        Standard output goes to `<node>.log`, standard error to `<node>.err`.
+        """
         for node in self._plan.nodes:
             with self._log_path(node.name).open("wb") as out, self._stderr_path(node.name).open("wb") as err:
                 self._processes[node.name] = self._start_node_process(node.name, out, err)
 
     def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Return link records from the plan; the transport inside the nodes shapes the links, the kernel does not."""
+        """Return link records from the plan.
+
+        The transport inside the nodes shapes the links, the kernel does not.
+        """
         return make_shaping_records(self._plan, "transport")
 
     def start_training(self) -> None:

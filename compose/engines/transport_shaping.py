@@ -35,7 +35,10 @@ def make_shaping_records(plan: Plan, shaping_mechanism: str) -> dict[str, LinkSh
 
 
 def unemulated_links_error(plan: Plan, shaping_by_node: Mapping[str, LinkShapingRecord]) -> str | None:
-    """Return why `strict: true` forbids a trial: declared link properties that are not emulated; None if it can run."""
+    """Return why `strict: true` forbids a trial: declared link properties that are not emulated.
+
+    Return None if it can run.
+    """
     if not plan.strict:
         return None
     missing = sorted(

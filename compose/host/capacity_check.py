@@ -67,7 +67,10 @@ class TrialHostDemand(FrozenRecord):
 
     @property
     def min_time_dilation(self) -> float:
-        """Smallest usual dilation (slowdown of emulation) at which this host is fast enough; inf if none suffices."""
+        """Smallest usual dilation (slowdown of emulation) at which this host is fast enough.
+
+        Inf if none suffices.
+        """
         smallest = max(self.dilation_by_need.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
@@ -177,7 +180,10 @@ def check_host_can_run(
 def compute_host_demand(
     plan: Plan, host_capacity: HostCapacity, step_cpu_times: CpuTimeFunctions, time_dilation: float | None
 ) -> TrialHostDemand:
-    """Return the least time dilation for each need of a trial, such as a link rate; the plan's dilation is ignored."""
+    """Return the least time dilation for each need of a trial, such as a link rate.
+
+    The plan's dilation is ignored.
+    """
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_predict_step_load(plan, phase, host_capacity, step_cpu_times) for phase in _training_phases(plan)]
     needs = {link: rate_bps / host_capacity.shaped_bps for link, rate_bps in _max_traffic_bps_by_link(plan)}
@@ -212,7 +218,10 @@ def compute_host_demand(
 
 
 def _raise_min_dilation(dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
-    """Record a need and the least time dilation that meets it; if the need is recorded already, keep the larger one."""
+    """Record a need and the least time dilation that meets it.
+
+    If the need is recorded already, keep the larger one.
+    """
     dilation_by_demand[demand_text] = max(min_time_dilation, dilation_by_demand.get(demand_text, 0.0))
 
 
@@ -240,7 +249,10 @@ def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
 
 
 def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
-    """Return the highest rate of a node's link in a trial, also during link events; inf for a link without shaping."""
+    """Return the highest rate of a node's link in a trial, also during link events.
+
+    Inf for a link without shaping.
+    """
     declared_bps = node.uplink_bps if direction == "uplink" else node.downlink_bps
     changes = (event.change for event in plan.events if isinstance(event.change, LinkChange))
     changed_bps = (getattr(change, direction) or 0.0 for change in changes if node.name in change.of)
@@ -323,10 +335,10 @@ def _worker_compute_times(
 
 
 def _messages_per_step(plan: Plan, collective: TransferSchedule, bytes_per_step: float) -> int:
-    """Return the number of messages in one step; a message that is sent in pieces counts once per piece.
+    """Return the number of messages in one step.
 
-    Where the transport shapes links, its pieces are smaller. Messages of an exchange are spread over the steps up to
-    the next exchange.
+    A message that is sent in pieces counts once per piece. Where the transport shapes links, its pieces are smaller.
+    Messages of an exchange are spread over the steps up to the next exchange.
     """
     piece_bytes = collective.max_message_bytes(plan.vector_bytes, *plan.message_size_limits)
     messages = sum(collective.count_transfers_from(rank) for rank in range(plan.workers)) or 2 * len(

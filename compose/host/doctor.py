@@ -111,7 +111,10 @@ def check_docker_compose() -> HostCheckResult:
 
 
 def check_cgroup_version() -> HostCheckResult:
-    """Check which version of control groups this host has; they limit the CPU and memory of nodes."""
+    """Check which version of control groups this host has.
+
+    They limit the CPU and memory of nodes.
+    """
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return HostCheckResult("cgroup", "v2")
     if Path("/sys/fs/cgroup/cpu").exists():

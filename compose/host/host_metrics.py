@@ -36,7 +36,10 @@ class WakeUpDelayMeter:
         self._thread.start()
 
     def stop(self) -> dict[str, float]:
-        """Stop the thread; return p50, p99 and max of its wake-up delays in wall ms, or {} if it never slept."""
+        """Stop the thread.
+
+        Return p50, p99 and max of its wake-up delays in wall ms, or {} if it never slept.
+        """
         self._stop_requested.set()
         self._thread.join()
         late_s = sorted(self._late_s)
@@ -95,7 +98,10 @@ class HostMetricsRecorder:
 
     @property
     def cpu_throttling_by_node(self) -> dict[str, CpuThrottleCounts]:
-        """CPU throttling by node: growth of its container's counters during the recording; known after `stop`."""
+        """CPU throttling by node: growth of its container's counters during the recording.
+
+        Known after `stop`.
+        """
         last = self._last_throttling
         return {node: _throttling_growth_between(first, last[node]) for node, first in self._first_throttling.items()}
 

@@ -50,7 +50,10 @@ KERNEL_FEATURES = (
 
 
 def read_command_output(*command: str) -> str | None:
-    """Return what a command prints; None if it can't be started, fails or takes longer than `COMMAND_TIMEOUT_S`."""
+    """Return what a command prints.
+
+    Return None if it can't be started, fails or takes longer than `COMMAND_TIMEOUT_S`.
+    """
     try:
         completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - our own
     except (OSError, subprocess.SubprocessError):

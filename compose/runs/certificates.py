@@ -47,7 +47,10 @@ def _sign_certificate(
     *,
     is_authority: bool,
 ) -> x509.Certificate:
-    """Return a signed certificate; the DNS name of a node is the node name, since TLS compares DNS names."""
+    """Return a signed certificate.
+
+    The DNS name of a node is the node name, since TLS compares DNS names.
+    """
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()

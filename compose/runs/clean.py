@@ -49,7 +49,10 @@ def remove_leftovers(run_name: str | None = None) -> list[str]:
 
 
 def _remove_docker_resources(run_name: str | None, failure_messages: list[str]) -> Iterator[str]:
-    """Remove containers, networks and volumes of one run or of all runs; do nothing if no Docker engine answers."""
+    """Remove containers, networks and volumes of one run or of all runs.
+
+    Do nothing if no Docker engine answers.
+    """
     try:
         client = docker.from_env()
     except DockerException:
@@ -90,9 +93,10 @@ def _disconnect_endpoints(network: Network) -> None:
 def _remove_docker_object(
     description: str, docker_resource: Any, failure_messages: list[str], **options: bool
 ) -> Iterator[str]:
-    """Remove a container, network or volume and yield its description; if that fails, record the error.
+    """Remove a container, network or volume and yield its description.
 
-    Containers and volumes need `force`, which networks do not accept. Another process may have removed the resource.
+    If that fails, record the error. Containers and volumes need `force`, which networks do not accept. Another process
+    may have removed the resource.
     """
     force = {} if isinstance(docker_resource, Network) else {"force": True}
     try:
@@ -106,7 +110,10 @@ def _remove_docker_object(
 
 
 def _end_processes(run_name: str | None) -> Iterator[str]:
-    """Terminate all processes of a run, then kill those that still run; yield one line of text per process."""
+    """Terminate all processes of a run, then kill those that still run.
+
+    Yield one line of text per process.
+    """
     processes = dict(_processes_of_run(run_name))
     for pid in processes:
         _send_signal(pid, signal.SIGTERM)
@@ -157,7 +164,10 @@ def _parent_pid(pid: int) -> int:
 
 
 def _is_process_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie (state Z), which has ended but was not reaped, does not run."""
+    """Return whether a process runs.
+
+    A zombie (state Z), which has ended but was not reaped, does not run.
+    """
     try:
         return (_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -170,7 +180,10 @@ def _send_signal(pid: int, signal_number: signal.Signals) -> None:
 
 
 def _remove_tls_folders(run_name: str | None) -> Iterator[str]:
-    """Remove the folders with certificates and keys of one run or of all runs; yield one line of text per folder."""
+    """Remove the folders with certificates and keys of one run or of all runs.
+
+    Yield one line of text per folder.
+    """
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SECRETS_PREFIX}{run_name or '*'}-*")):
         with suppress(OSError):  # the folder belongs to another user
             shutil.rmtree(folder)

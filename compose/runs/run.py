@@ -220,7 +220,10 @@ def _build_run_manifest(
 
 
 def git_commit_of_checkout() -> dict[str, Any]:
-    """Return the git commit of this checkout and whether it has uncommitted changes; empty outside a checkout."""
+    """Return the git commit of this checkout and whether it has uncommitted changes.
+
+    Empty outside a checkout.
+    """
     git, here = shutil.which("git"), Path(__file__).parent
     if git is None:
         return {}

@@ -34,11 +34,17 @@ class TrialNodeRunner(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes; each node waits until all nodes have joined and the coordinator starts training."""
+        """Start all nodes.
+
+        Each node waits until all nodes have joined and the coordinator starts training.
+        """
 
     @abstractmethod
     def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Shape links as the plan declares; return a record per link, with rates read back from the kernel, if any."""
+        """Shape links as the plan declares.
+
+        Return a record per link, with rates read back from the kernel, if any.
+        """
 
     def probe_links(self) -> dict[str, LinkShapingRecord]:
         """Measure the links while all nodes wait for training to start, and return the link records with the results.
@@ -146,7 +152,10 @@ class TrialSupervisor:
         )
 
     def _run_trial_stages(self) -> None:
-        """Run all stages of a trial; defer stop signals while nodes start and while links are shaped or probed."""
+        """Run all stages of a trial.
+
+        Defer stop signals while nodes start and while links are shaped or probed.
+        """
         with self._timed_stage("up"), defer_stop_signals():
             self.nodes.start()
         with self._timed_stage("gate"):

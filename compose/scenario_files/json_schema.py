@@ -38,19 +38,28 @@ def find_allowed_keys(scenario_document: Any, key_path: KeyPath) -> list[str]:
 
 
 def allowed_component_kinds(scenario_document: Any, key_path: KeyPath) -> list[str]:
-    """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document; empty if none are."""
+    """Return the component kinds (such as `ring`) allowed at `key_path` of a scenario document.
+
+    The result is empty if none are.
+    """
     schema = _schema_at_key_path(scenario_schema(), scenario_document, key_path)
     union = schema["anyOf"][0] if "anyOf" in schema else schema  # anyOf: a component or null
     return list(union.get("discriminator", {}).get("mapping", {}))
 
 
 def find_key_description(scenario_document: Any, key_path: KeyPath) -> str:
-    """Return the description of the key at `key_path` of a scenario document; empty if the key has none."""
+    """Return the description of the key at `key_path` of a scenario document.
+
+    The result is empty if the key has none.
+    """
     return str(_schema_at_key_path(scenario_schema(), scenario_document, key_path).get("description", ""))
 
 
 def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
-    """Describe the numbers that are allowed at `key_path` of a scenario document; empty if the key takes no number."""
+    """Describe the numbers that are allowed at `key_path` of a scenario document.
+
+    The result is empty if the key takes no number.
+    """
     schema = _schema_at_key_path(scenario_schema(), scenario_document, key_path)
     (schema, *_) = schema.get("anyOf") or schema.get("oneOf") or [schema]
     if schema.get("type") not in NUMBER_TYPES:
@@ -71,7 +80,10 @@ def _schema_at_key_path(json_schema: JsonSchema, scenario_section: Any, key_path
 
 
 def _schema_of_key(schema: JsonSchema, key: str | int) -> JsonSchema:
-    """Return the JSON Schema of one key of a section, or of one item of a list; empty if there is none."""
+    """Return the JSON Schema of one key of a section, or of one item of a list.
+
+    The result is empty if there is none.
+    """
     of_known_key = schema.get("properties", {}).get(key)
     of_any_label = next(iter(schema.get("patternProperties", {}).values()), None)
     value_schema = of_known_key or of_any_label or schema.get("additionalProperties") or schema.get("items")

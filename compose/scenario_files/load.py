@@ -72,7 +72,10 @@ def shipped_scenario_paths() -> list[Path]:
 
 
 def read_first_comment(path: Path) -> str:
-    """Return the first comment of a scenario file, which states its research question; editor hints are skipped."""
+    """Return the first comment of a scenario file, which states its research question.
+
+    Editor hints are skipped.
+    """
     comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
 
@@ -93,7 +96,10 @@ def _path_relative_to_cwd(path: Path) -> str:
 
 
 def _decode_scenario(scenario_yaml: YamlDocument) -> Scenario:
-    """Decode a scenario document; raise ScenarioError with all problems if the scenario is not valid."""
+    """Decode a scenario document.
+
+    Raise ScenarioError with all problems if the scenario is not valid.
+    """
     try:
         return Scenario.decode(scenario_yaml.data)
     except ValidationError as error:

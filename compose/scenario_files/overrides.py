@@ -12,7 +12,9 @@ from services.schema.errors import UserError
 
 
 def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str, str]) -> YamlDocument:
-    """Return a copy of a scenario document with the values of `--set` arguments; keys set this way are not swept.
+    """Return a copy of a scenario document with the values of `--set` arguments.
+
+    Keys set this way are not swept.
 
     Args:
         document: scenario file.

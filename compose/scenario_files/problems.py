@@ -28,7 +28,10 @@ class ScenarioProblem(NamedTuple):
 
 
 class ScenarioError(UserError):
-    """A scenario is not valid; the message has one line for each problem, in the order of the file."""
+    """A scenario is not valid.
+
+    The message has one line for each problem, in the order of the file.
+    """
 
     def __init__(self, problems: Iterable[ScenarioProblem]) -> None:
         self.problems = tuple(sorted(set(problems)))

@@ -80,7 +80,10 @@ class InvalidScenarioValue:
     path: KeyPath  # of the wrong value in the document
 
     def validation_problems(self) -> Iterator[KeyConflict]:
-        """Yield the conflict that this validation error describes; all conflicts if a validator found several."""
+        """Yield the conflict that this validation error describes.
+
+        All conflicts if a validator found several.
+        """
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
         error = self.error_from_validator
@@ -126,7 +129,10 @@ class InvalidScenarioValue:
 
     @property
     def list_syntax_hint(self) -> str:
-        """End of a message that proposes a list, such as `; write [3]`; empty unless the value is text or a number."""
+        """End of a message that proposes a list, such as `; write [3]`.
+
+        The result is empty unless the value is text or a number.
+        """
         return f"; write [{self.given_value}]" if isinstance(self.given_value, str | int | float) else ""
 
     @property
@@ -157,7 +163,10 @@ class InvalidScenarioValue:
 
     @property
     def allowed_kinds_text(self) -> str:
-        """Component kinds allowed at the invalid key, separated by commas; empty if the key is not a component."""
+        """Component kinds allowed at the invalid key, separated by commas.
+
+        The result is empty if the key is not a component.
+        """
         return ", ".join(allowed_component_kinds(self.data, self.path))
 
     @property
@@ -167,7 +176,10 @@ class InvalidScenarioValue:
 
     @property
     def similar_name_hint(self) -> str:
-        """End of a message that suggests the most similar component kind or key; empty if none is similar."""
+        """End of a message that suggests the most similar component kind or key.
+
+        The result is empty if none is similar.
+        """
         word, known_words = str(self.path[-1]), self.sibling_keys
         if self.allowed_kinds_text:
             word, known_words = self.unsupported_component_kind, self.allowed_kinds_text

@@ -43,7 +43,10 @@ class YamlDocument:
     positions: Mapping[KeyPath, SourcePosition]
 
     def find_position_of_key(self, key_path: KeyPath) -> SourcePosition:
-        """Return the position of the key at `key_path`; if the key is absent, of the innermost section around it."""
+        """Return the position of the key at `key_path`.
+
+        If the key is absent, of the innermost section around it.
+        """
         return next(
             self.positions[key_path[:n]] for n in range(len(key_path), -1, -1) if key_path[:n] in self.positions
         )

@@ -74,7 +74,10 @@ def _netem_queue_packets(network_path: NetworkPath, rate_bps: float, buffer_byte
 
 
 def _netem_loss_options(network_path: NetworkPath) -> list[str]:
-    """Return the loss options of netem for a network path; several independent losses are combined into one."""
+    """Return the loss options of netem for a network path.
+
+    Several independent losses are combined into one.
+    """
     if not network_path.losses:
         return []
     loss = network_path.losses[0]

@@ -100,7 +100,10 @@ def peer_class_id(address: str) -> str:
 
 
 def htb_root_line(device: str, default_class: str = "") -> str:
-    """Return the `tc` line that adds the root HTB queue; without `default_class`, unmatched packets are not limited."""
+    """Return the `tc` line that adds the root HTB queue.
+
+    Without `default_class`, unmatched packets are not limited.
+    """
     return f"qdisc add dev {device} root handle 1: htb" + (f" default {default_class}" if default_class else "")
 
 
@@ -120,7 +123,10 @@ def htb_class_line(
 
 
 def make_queue_tc_lines(device_name: str, class_id: str, qdisc_with_options: str = "") -> list[str]:
-    """Return the `tc` line that adds a queue to an HTB class; the queue's handle is the class number plus 0x2000."""
+    """Return the `tc` line that adds a queue to an HTB class.
+
+    The queue's handle is the class number plus 0x2000.
+    """
     handle = 0x2000 + int(class_id.split(":")[1], 16)
     qdisc_with_options = qdisc_with_options or f"pfifo limit {LEAF_QUEUE_PACKETS}"
     return [f"qdisc add dev {device_name} parent {class_id} handle {handle:x}: {qdisc_with_options}"]

@@ -58,7 +58,10 @@ def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclare
 
 
 def find_send_rate_range_bps(plan: Plan, sender: NodePlan) -> SendRateRange | None:
-    """Return the lowest and the highest rate at which a node may send to its peers; None if no rate is limited."""
+    """Return the lowest and the highest rate at which a node may send to its peers.
+
+    Return None if no rate is limited.
+    """
     peer_limits = [
         tuple(_link_rates_between(plan, sender, peer)) for peer in data_network_nodes(plan) if peer != sender
     ]
@@ -77,7 +80,10 @@ def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
 
 
 def link_changes(plan: Plan) -> tuple[LinkChange, ...]:
-    """Return the changes of link properties by a plan's events; partitions and all other events are left out."""
+    """Return the changes of link properties by a plan's events.
+
+    Partitions and all other events are left out.
+    """
     return tuple(event.change for event in plan.events if isinstance(event.change, LinkChange))
 
 
@@ -123,7 +129,10 @@ def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> 
 
 
 def _last_declared_rate_bps(rates_over_time_bps: Sequence[float | None]) -> float | None:
-    """Return the last declared rate in a list of link rates, which overrides the others; None if none is declared."""
+    """Return the last declared rate in a list of link rates, which overrides the others.
+
+    Return None if none is declared.
+    """
     return next((value for value in reversed(rates_over_time_bps) if value is not None), None)
 
 

@@ -107,11 +107,17 @@ class NodeLinkScripts:
         return delays.make_nfqueue_delays(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
 
     def queue_counters_script(self, interface: str) -> str:
-        """Return a script that prints the packet counters of the shaped devices; it fails if the interface is gone."""
+        """Return a script that prints the packet counters of the shaped devices.
+
+        It fails if the interface is gone.
+        """
         return "\n".join([*_make_interface_check(interface), *tc_output.counter_script_lines(self._shaped_devices)])
 
     def state_dump_script(self, interface: str) -> str:
-        """Return a script that prints the link's current state in the kernel; it fails if the interface is gone."""
+        """Return a script that prints the link's current state in the kernel.
+
+        It fails if the interface is gone.
+        """
         return "\n".join([*_make_interface_check(interface), *self._make_state_dump_lines()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
@@ -187,9 +193,10 @@ class NodeLinkScripts:
 
     @property
     def _downlink_class_rate_bps(self) -> float | None:
-        """Rate of the HTB classes for arriving packets, in bit/s; None if arriving packets need no classes.
+        """Rate of the HTB classes for arriving packets, in bit/s.
 
-        Events change only rates that are declared, so classes are needed for a declared downlink or for netem queues.
+        None if arriving packets need no classes. Events change only rates that are declared, so classes are needed for
+        a declared downlink or for netem queues.
         """
         return self.initial_state.downlink_bps or (htb_tree.UNLIMITED_BPS if self._paths_via_netem else None)
 
@@ -259,7 +266,10 @@ class NodeLinkScripts:
         return lines + filters.tc_filter_lines_by_address(IFB_DEVICE, filters.SOURCE_OFFSET, classes)
 
     def _packet_filter_rules(self, interface: str, link_state: LinkState, *, include_jumps: bool = False) -> str:
-        """Return the packet filter rules for a given state of the link; empty if the node needs no packet filter."""
+        """Return the packet filter rules for a given state of the link.
+
+        The result is empty if the node needs no packet filter.
+        """
         if not self.needs_iptables_rules:
             return ""
         filtered_state = link_state if self._uses_nfqueue else link_state.model_copy(update={"paths": ()})
@@ -283,7 +293,10 @@ class NodeLinkScripts:
 
 
 def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: ChosenMechanisms) -> int | None:
-    """Return how many segments TCP may pass to the kernel as one packet; None leaves the kernel's default."""
+    """Return how many segments TCP may pass to the kernel as one packet.
+
+    None leaves the kernel's default.
+    """
     if may_lose_packets(plan, node) and mechanisms.loss in ("netem", "nfqueue"):
         return SINGLE_SEGMENT
     rate_range = find_send_rate_range_bps(plan, node)

@@ -203,7 +203,10 @@ class _LinkRatesInWallTime:
         return self.plan.network.shared_links_between(source, target)
 
     def min_limit_between_bps(self, source: str, target: str) -> float:
-        """Return the lowest rate of the shared links between two nodes, without access links; inf if there are none."""
+        """Return the lowest rate of the shared links between two nodes, without access links.
+
+        Inf if there are none.
+        """
         limits = self.rate_limits_between(source, target)
         return min((limit.rate_bps / self.plan.dilation for limit in limits), default=inf)
 
@@ -288,9 +291,9 @@ def _choose_probe_flows(
 def _choose_saturating_flows(
     rates: _LinkRatesInWallTime, flows: Iterable[ProbeFlow], link_direction: str, link_rate_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Choose the fastest flows (sender, receiver) that add up to `link_rate_bps`; return them and their total bit/s.
+    """Choose the fastest flows (sender, receiver) that add up to `link_rate_bps`.
 
-    A limit that several flows share counts once.
+    Return them and their total bit/s. A limit that several flows share counts once.
     """
     left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 

@@ -20,7 +20,10 @@ TREE_COUNT = 2
 
 
 def shared_links(plan: Plan) -> tuple[SharedLink, ...]:
-    """Return the links of a plan that several pairs of nodes share; the container of the network switch shapes them."""
+    """Return the links of a plan that several pairs of nodes share.
+
+    The container of the network switch shapes them.
+    """
     return tuple(link for link in plan.network.shared_links if link.serves_many_node_pairs)
 
 
@@ -129,7 +132,10 @@ def _find_same_path_links(shared_link: SharedLink, all_links: Sequence[SharedLin
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
-    """Return `tc` lines of one HTB tree with a class per shared link; packets outside these links are not limited."""
+    """Return `tc` lines of one HTB tree with a class per shared link.
+
+    Packets outside these links are not limited.
+    """
     addresses = {node.name: node.addresses.data.host for node in data_network_nodes(plan)}
     lines = [htb_tree.htb_root_line(device)]
     class_ids: dict[tuple[str, str], str] = {}

@@ -101,7 +101,10 @@ def make_tc_show_lines(*network_devices: str) -> list[str]:
 
 
 def parse_qdiscs_and_filters(link_script_output: str) -> str:
-    """Parse the queues, with their parameters, and the filters in the output of a script; leave out counters."""
+    """Parse the queues, with their parameters, and the filters in the output of a script.
+
+    Leave out counters.
+    """
     return _COUNTER_PATTERN.sub("", link_script_output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 
 

@@ -23,7 +23,10 @@ class NodeAddresses(FrozenRecord):
 
 
 class AddressAllocator(Protocol):
-    """Interface from which the planner gets the addresses of each node. Every engine implements it."""
+    """Interface from which the planner gets the addresses of each node.
+
+    Every engine implements it.
+    """
 
     def node_addresses(self, node_index: int) -> NodeAddresses:
         """Return the data and control addresses of the node with this index, counted from 0."""

@@ -40,7 +40,10 @@ class WorkerSpec(AccessLink):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Declared compute speed in training samples per second; None if the worker computes as fast as this host."""
+        """Declared compute speed in training samples per second.
+
+        None if the worker computes as fast as this host.
+        """
         relative_throughput = RELATIVE_THROUGHPUT[self.profile] if self.profile else 1.0
         return self.throughput and self.throughput * relative_throughput * self.speed
 
@@ -53,7 +56,10 @@ class WorkerSpec(AccessLink):
 
 
 class WorkerGroup(AccessLinkSettings):
-    """Group of workers with their own settings; for a key that is left out, the value in `cluster.worker` applies."""
+    """Group of workers with their own settings.
+
+    For a key that is left out, the value in `cluster.worker` applies.
+    """
 
     name: str = Field(min_length=1, description="unique name of the group")
     ranks: tuple[NonNegativeInt, ...] = Field(min_length=1, description="ranks of the group's workers, counted from 0")
@@ -77,7 +83,9 @@ class WorkerGroup(AccessLinkSettings):
     def find_field_conflicts(
         self, inherited_worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[KeyConflict]:
-        """Yield a conflict for each contradiction in this worker group; key paths start below the key `cluster`.
+        """Yield a conflict for each contradiction in this worker group.
+
+        Key paths start below the key `cluster`.
 
         Args:
             inherited_worker_spec: properties of every worker, which the group inherits.
@@ -123,7 +131,10 @@ class Cluster(FrozenRecord):
         return next((group.override_spec(self.worker) for group in self.groups if rank in group.ranks), self.worker)
 
     def access_link(self, node_name: str) -> AccessLink:
-        """Return the access link of a worker or server; its link profile supplies the values that are not declared."""
+        """Return the access link of a worker or server.
+
+        Its link profile supplies the values that are not declared.
+        """
         role, _, rank = node_name.rpartition("-")
         return (self.worker_spec(int(rank)) if role == "worker" else self.server).with_link_profile_values
 

@@ -102,7 +102,10 @@ AnyDeclaredEvent: TypeAlias = Annotated[
 
 
 class PlannedEvent(FrozenRecord):
-    """One planned occurrence of an event. It begins either at a virtual time or with a training step."""
+    """One planned occurrence of an event.
+
+    It begins either at a virtual time or with a training step.
+    """
 
     number: int  # position in the plan's list of events
     time_s: float | None  # virtual, since the start of training
@@ -111,7 +114,10 @@ class PlannedEvent(FrozenRecord):
 
     @property
     def is_link_event(self) -> bool:
-        """Whether the event changes links. The link shaper applies such events; workers apply all other events."""
+        """Whether the event changes links.
+
+        The link shaper applies such events; workers apply all other events.
+        """
         return isinstance(self.change, LinkChange | NetworkPartition)
 
 

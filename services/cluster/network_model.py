@@ -64,7 +64,10 @@ class Network(FrozenRecord):
         return tuple(link for link in self.shared_links if link.carries_flow(from_node, to_node))
 
     def path_between(self, from_node: str, to_node: str) -> NetworkPath:
-        """Return the path from one node to another node; it has no delay and no loss if none is declared."""
+        """Return the path from one node to another node.
+
+        It has no delay and no loss if none is declared.
+        """
         matches = (path for path in self.paths if (path.source, path.target) == (from_node, to_node))
         return next(matches, NetworkPath(source=from_node, target=to_node))
 

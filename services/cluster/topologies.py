@@ -35,7 +35,10 @@ class Topology(ScenarioComponent):
 
     @abstractmethod
     def colocated_node_groups(self, nodes: Sequence[NetworkNode]) -> tuple[tuple[str, ...], ...]:
-        """Return the node names of each rack or region; all nodes are one group if the network has neither."""
+        """Return the node names of each rack or region.
+
+        All nodes are one group if the network has neither.
+        """
 
     @abstractmethod
     def find_links_shared_by_nodes(self, nodes: Sequence[NetworkNode]) -> tuple[SharedLink, ...]:
@@ -147,7 +150,10 @@ class Region(FrozenRecord):
 
 
 class RegionLink(LinkProperties):
-    """The link between two regions. All nodes of a region share it; both directions have the same properties."""
+    """The link between two regions.
+
+    All nodes of a region share it; both directions have the same properties.
+    """
 
     regions: tuple[str, str] = Field(description="names of the two regions")
 

@@ -42,7 +42,10 @@ class Transfer(NamedTuple):
         return self.source, self.target
 
     def sum_chunk_sizes(self, chunk_sizes: Sequence[int]) -> int:
-        """Return the size of the transferred chunks in the unit of `chunk_sizes`; 0 for an empty message."""
+        """Return the size of the transferred chunks in the unit of `chunk_sizes`.
+
+        Return 0 for an empty message.
+        """
         return sum(chunk_sizes[self.first_chunk : self.stop_chunk]) if self.kind != "token" else 0
 
 
@@ -123,7 +126,10 @@ class TransferSchedule(FrozenRecord):
         return frozenset(target for source, target in self.sending_rank_pairs if source == rank)
 
     def count_transfers_from(self, rank: int) -> int:
-        """Return the number of transfers that `rank` sends; a long transfer may become several messages."""
+        """Return the number of transfers that `rank` sends.
+
+        A long transfer may become several messages.
+        """
         return sum(transfer.source == rank for transfer in self.transfers_of_all_rounds)
 
     def payload_bytes_by_rank(
@@ -169,7 +175,10 @@ class TransferSchedule(FrozenRecord):
 
 
 def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
-    """Return when a transfer's source rank has the chunks to send; a token (empty message) waits for earlier rounds."""
+    """Return when a transfer's source rank has the chunks to send.
+
+    A token (empty message) waits for earlier rounds.
+    """
     if transfer.kind == "token":
         return max(source_arrival_s_by_chunk.values(), default=0.0)
     chunks = range(transfer.first_chunk, transfer.stop_chunk)
@@ -210,7 +219,10 @@ class Collective(ScenarioComponent, ABC):
 
     @property
     def all_reduce_time_formula(self) -> str:
-        """Formula that `all_reduce_time_s` evaluates, as text; it may depend on the collective's fields."""
+        """Formula that `all_reduce_time_s` evaluates, as text.
+
+        It may depend on the collective's fields.
+        """
         return self.closed_form
 
     @abstractmethod
@@ -236,7 +248,9 @@ class Collective(ScenarioComponent, ABC):
         data_transfer_s: float,  # noqa: ARG002
         path_latency_s: float,  # noqa: ARG002
     ) -> float:
-        """Return the seconds of message latency that overlap with the transfer of other pieces; 0 without pipelining.
+        """Return the seconds of message latency that overlap with the transfer of other pieces.
+
+        Return 0 without pipelining.
 
         Args:
             rank_count: number of ranks.
@@ -252,9 +266,9 @@ class Collective(ScenarioComponent, ABC):
         return None
 
     def find_model_conflict(self, model_array_entry_counts: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
-        """Return the scenario key that contradicts the sizes of the model's arrays, and the reason; None if none does.
+        """Return the scenario key that contradicts the sizes of the model's arrays, and the reason.
 
-        `model_array_entry_counts` are the entries of each array of the model.
+        Return None if none does. `model_array_entry_counts` are the entries of each array of the model.
         """
         return None
 

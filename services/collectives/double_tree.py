@@ -97,10 +97,11 @@ def _pieces_to_fill_pipeline(rank_count: int) -> int:
 
 
 def _tree_edges(rank_count: int, vector_half_index: int) -> Iterator[TreeEdge]:
-    """Yield the edges of the tree that sums one half of the vector; `vector_half_index` is 0 or 1.
+    """Yield the edges of the tree that sums one half of the vector.
 
-    Inner nodes of the first tree are the ranks with odd numbers; those of the second tree are the even ones. The second
-    tree numbers the ranks in reverse where their number is even, and shifted by one where it is odd.
+    `vector_half_index` is 0 or 1. Inner nodes of the first tree are the ranks with odd numbers; those of the second
+    tree are the even ones. The second tree numbers the ranks in reverse where their number is even, and shifted by one
+    where it is odd.
     """
     for depth, child, parent in _make_binary_tree_edges(1, rank_count, root_depth=0):
         if vector_half_index == 0:

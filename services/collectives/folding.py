@@ -9,9 +9,10 @@ from services.collectives.base import Round, Transfer
 
 
 def ranks_after_folding(rank_count: int) -> tuple[int, ...]:
-    """Return the ranks, a power of two in number, that run a collective; the others (folded) only send and get vectors.
+    """Return the ranks, a power of two in number, that run a collective.
 
-    Folded ranks are the odd ones among the first ranks, one per rank beyond the power of two.
+    The others (folded) only send and get vectors. Folded ranks are the odd ones among the first ranks, one per rank
+    beyond the power of two.
     """
     power = 1 << (rank_count.bit_length() - 1)
     folded = set(range(1, 2 * (rank_count - power), 2))

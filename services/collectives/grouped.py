@@ -46,7 +46,10 @@ class RankGroupCollective(OptionalRendezvousCollective, ABC):
         return resolved.model_copy(update={"groups": tuple(rack for rack in network_and_model_sizes.racks if rack)})
 
     def rank_groups(self, rank_count: int) -> RankGroups:
-        """Return the ranks of each group; all ranks form one group if neither the groups nor their size are set."""
+        """Return the ranks of each group.
+
+        All ranks form one group if neither the groups nor their size are set.
+        """
         if self.groups:
             return self.groups
         size = self.size or rank_count

@@ -7,9 +7,9 @@ from services.collectives.grouped import RankGroupCollective
 
 
 class HierarchicalCopyAllReduce(RankGroupCollective):
-    """All-reduce: the first rank of each group sums the group, one of these ranks adds the sums; totals go back to all.
+    """All-reduce: the first rank of each group sums the group, one of these ranks adds the sums.
 
-    TensorFlow made it for machines whose groups of devices have few links between them.
+    Totals go back to all. TensorFlow made it for machines whose groups of devices have few links between them.
     """
 
     kind: Literal["hierarchical_copy"] = "hierarchical_copy"

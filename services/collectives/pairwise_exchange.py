@@ -20,7 +20,10 @@ class PairwiseExchangeCollective(OptionalRendezvousCollective):
         return 1 + self.ranks_wait_for_tokens
 
     def _insert_ready_signals(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """Yield all rounds; if ranks wait for tokens (empty messages from ready receivers), tokens precede each."""
+        """Yield all rounds.
+
+        If ranks wait for tokens (empty messages from ready receivers), tokens precede each.
+        """
         for transfers in rounds:
             if self.ranks_wait_for_tokens:
                 yield tuple(Transfer(t.target, t.source, t.first_chunk, t.stop_chunk, "token") for t in transfers)

@@ -8,10 +8,10 @@ from services.collectives.pairwise_exchange import PairwiseExchangeCollective
 
 
 class RecursiveDoubling(PairwiseExchangeCollective):
-    """All-reduce in which partners swap whole vectors; the distance to the partner doubles from round to round.
+    """All-reduce in which partners swap whole vectors.
 
-    It has the fewest rounds and moves the most bytes: for small vectors. Where n is not a power of two, some ranks send
-    their vectors to a neighbour first (folding).
+    The distance to the partner doubles from round to round. It has the fewest rounds and moves the most bytes: for
+    small vectors. Where n is not a power of two, some ranks send their vectors to a neighbour first (folding).
     """
 
     kind: Literal["recursive_doubling"] = "recursive_doubling"

@@ -10,9 +10,10 @@ from services.collectives.base import Collective, NetworkAndModelSizes, Round, T
 
 
 class ReduceToOne(Collective):
-    """All-reduce through rank 0, which sums all vectors and broadcasts the total; its link carries all data.
+    """All-reduce through rank 0, which sums all vectors and broadcasts the total.
 
-    If arrays are not fused, rank 0 sends the total of one array while it receives the next, as TensorFlow does.
+    Its link carries all data. If arrays are not fused, rank 0 sends the total of one array while it receives the next,
+    as TensorFlow does.
     """
 
     kind: Literal["reduce_to_one"] = "reduce_to_one"

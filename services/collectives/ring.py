@@ -59,7 +59,10 @@ class Ring(Collective):
         )
 
     def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
-        """Return recursive doubling for vectors of up to `small` bytes, else this ring; the plan records the choice."""
+        """Return recursive doubling for vectors of up to `small` bytes, else this ring.
+
+        The plan records the choice.
+        """
         is_small = self.small is not None and network_and_model_sizes.vector_bytes <= self.small
         return ((RecursiveDoubling() if is_small else self).fill_in_unset_fields(network_and_model_sizes),)
 
@@ -68,7 +71,10 @@ class Ring(Collective):
         return TransferSchedule(chunk_count=rank_count, rounds=tuple(make_ring_rounds(rank_order)), is_pipelined=True)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds of 2(n-1) rounds for n ranks; every rank sends 1/n of the vector per round."""
+        """Return the run time in seconds of 2(n-1) rounds for n ranks.
+
+        Every rank sends 1/n of the vector per round.
+        """
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
     def latency_hidden_by_transfer_s(
@@ -86,7 +92,10 @@ class Ring(Collective):
 
 
 def make_ring_rounds(rank_order: Sequence[int], first_chunk_number: int = 0) -> Iterator[Round]:
-    """Yield the rounds of a ring all-reduce with one chunk per rank; chunk numbers start at `first_chunk_number`."""
+    """Yield the rounds of a ring all-reduce with one chunk per rank.
+
+    Chunk numbers start at `first_chunk_number`.
+    """
     hops = range(len(rank_order) - 1)
     yield from (_make_ring_round(rank_order, first_chunk_number, -hop, "reduce") for hop in hops)
     yield from (_make_ring_round(rank_order, first_chunk_number, 1 - hop, "copy") for hop in hops)

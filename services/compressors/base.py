@@ -36,7 +36,10 @@ class Compressor(ScenarioComponent):
 
     @abstractmethod
     def init_state(self, entry_count: int) -> CompressorState:
-        """Return the compressor's state before the first vector; all vectors have `entry_count` entries."""
+        """Return the compressor's state before the first vector.
+
+        All vectors have `entry_count` entries.
+        """
 
     @abstractmethod
     def compress(self, vector: Vector, state: CompressorState) -> tuple[CompressedPayload, CompressorState]:
@@ -59,7 +62,10 @@ class Compressor(ScenarioComponent):
 
 
 def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array], HostArray] = np.asarray) -> HostArray:
-    """Return a payload's bytes in host memory, shape (nbytes,); a single array in host memory is not copied."""
+    """Return a payload's bytes in host memory, shape (nbytes,).
+
+    A single array in host memory is not copied.
+    """
     parts = [np.ascontiguousarray(to_host_array(array)).view(np.uint8) for array in payload.arrays]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

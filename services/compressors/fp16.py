@@ -9,10 +9,10 @@ MAX_FP16 = 65504.0  # largest finite binary16; larger numbers would become infin
 
 
 class Fp16(Compressor):
-    """Half precision: two bytes per entry, ratio 2 for fp32 vectors. Decompressed vectors are fp32.
+    """Half precision: two bytes per entry, ratio 2 for fp32 vectors.
 
-    The relative error is at most 2⁻¹¹ for magnitudes in [2⁻¹⁴, 65504]. Below, the absolute error is at most 2⁻²⁵.
-    Larger magnitudes are clipped to 65504.
+    Decompressed vectors are fp32. The relative error is at most 2⁻¹¹ for magnitudes in [2⁻¹⁴, 65504]. Below, the
+    absolute error is at most 2⁻²⁵. Larger magnitudes are clipped to 65504.
     """
 
     kind: Literal["fp16"] = "fp16"

@@ -136,7 +136,9 @@ class RunStateMachine:
         return self._start_training_when_ready()
 
     def handle_epoch_end(self, report: EpochReport) -> list[RunAction]:
-        """Record a worker's report of a finished epoch; a repeated report changes nothing and gets no second reply.
+        """Record a worker's report of a finished epoch.
+
+        A repeated report changes nothing and gets no second reply.
 
         Raises:
             ProtocolError: the worker or the epoch does not exist.
@@ -198,9 +200,10 @@ class RunStateMachine:
         return [*actions, self._make_epoch_reply(epoch_report.node_name, epoch_report.epoch)]
 
     def handle_final_evaluation(self, epoch_number: int, step: int, eval_metrics: dict[str, float]) -> list[RunAction]:
-        """Record the quality metrics of the servers' final parameters; called after all nodes have left.
+        """Record the quality metrics of the servers' final parameters.
 
-        This is the last evaluation point of the switch rule. An incomplete pass over the data ends here.
+        Called after all nodes have left. This is the last evaluation point of the switch rule. An incomplete pass over
+        the data ends here.
         """
         if self._does_switch_rule_use("validation"):
             return self._apply_strategy_switch_rule(LossEvaluation(epoch_number, step, eval_metrics.get("loss", nan)))
@@ -249,7 +252,10 @@ class RunStateMachine:
         return [*actions, *(self._make_epoch_reply(worker, epoch) for worker in self.worker_names if worker in reports)]
 
     def _apply_strategy_switch_rule(self, eval_point: LossEvaluation) -> list[RunAction]:
-        """Evaluate the rule that decides about a strategy switch; at the end of training no switch starts."""
+        """Evaluate the rule that decides about a strategy switch.
+
+        At the end of training no switch starts.
+        """
         if self.strategy_switch is None:
             return []
         is_over = self.stop_reason or self._left_nodes or (self.is_synchronous and eval_point.number >= self.epochs)

@@ -39,7 +39,10 @@ from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecisi
 
 @dataclass
 class CoordinatorRuntime:
-    """Coordinator of one training run; nodes call its public methods, each of which returns the coordinator's reply."""
+    """Coordinator of one training run.
+
+    Nodes call its public methods, each of which returns the coordinator's reply.
+    """
 
     plan: Plan
     machine: RunStateMachine
@@ -81,7 +84,10 @@ class CoordinatorRuntime:
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
     async def await_link_event_start(self, event_number: int) -> float:
-        """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
+        """Wait until a link event that is declared for a step begins.
+
+        Return its start time in virtual seconds.
+        """
         return await asyncio.shield(
             self._link_event_start_future(event_number)
         )  # the cancellation of one call must not cancel the calls of other nodes
@@ -91,7 +97,10 @@ class CoordinatorRuntime:
         await self._run_machine_actions(self.machine.handle_start_gate_open())
 
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        """Record a worker's epoch report; return whether the worker continues, stops or switches its strategy."""
+        """Record a worker's epoch report.
+
+        Return whether the worker continues, stops or switches its strategy.
+        """
         reply = self._epoch_reply_future(epoch_report.node_name, epoch_report.epoch)
         await self._run_machine_actions(self.machine.handle_epoch_end(epoch_report))
         return await reply
@@ -102,7 +111,10 @@ class CoordinatorRuntime:
         return not self._is_switch_wait_cancelled
 
     async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
-        """Record a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
+        """Record a node's state in a strategy switch.
+
+        Return the decision once all nodes have reported theirs.
+        """
         decision = self._get_decision_future(node_report.stage)
         await self._run_machine_actions(self.machine.handle_strategy_switch_report(node_report))
         return await asyncio.shield(decision)
@@ -125,7 +137,10 @@ class CoordinatorRuntime:
         return self._switch_decisions.setdefault(report_stage, asyncio.get_running_loop().create_future())
 
     def _epoch_reply_future(self, node_name: str, epoch_number: int) -> asyncio.Future[StopOrSwitchDecision]:
-        """Return the future of the reply to a worker's epoch report; a repeated report gets the same future."""
+        """Return the future of the reply to a worker's epoch report.
+
+        A repeated report gets the same future.
+        """
         return self._epoch_replies.setdefault((node_name, epoch_number), asyncio.get_running_loop().create_future())
 
     async def _run_machine_actions(self, run_actions: list[RunAction]) -> None:
@@ -195,7 +210,10 @@ class CoordinatorRuntime:
     async def _measure_quality(
         self, params: HostArray, epoch: int, samples_trained: int, step: int
     ) -> dict[str, float]:
-        """Evaluate model parameters on the evaluation set; log the quality metrics and return them by name."""
+        """Evaluate model parameters on the evaluation set.
+
+        Log the quality metrics and return them by name.
+        """
         labels = {"epoch_num": epoch, "samples_count": samples_trained}
         self.log.log_start("eval_start", **labels)
         eval_metrics = await self.clock.run_compute_function(

@@ -15,7 +15,10 @@ from services.wire.control_pb2_grpc import ControlServicer
 
 
 class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated code has no types
-    """gRPC service of the coordinator. The caller's TLS certificate must be that of the node named in the request."""
+    """gRPC service of the coordinator.
+
+    The caller's TLS certificate must be that of the node named in the request.
+    """
 
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime

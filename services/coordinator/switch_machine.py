@@ -67,13 +67,18 @@ class StrategySwitchStateMachine:
     )
 
     def handle_loss_evaluation(self, loss_evaluation: LossEvaluation, *, may_switch: bool) -> list[SwitchAction]:
-        """Apply the switch rule to an evaluation; start the switch if the rule fires and `may_switch` is set."""
+        """Apply the switch rule to an evaluation.
+
+        Start the switch if the rule fires and `may_switch` is set.
+        """
         decision, self._rule_state = self.switch.rule.decide_strategy_switch(loss_evaluation, self._rule_state)
         action = LogRuleDecisionAction(loss_evaluation, decision)
         return [action, *self._start_strategy_switch()] if decision.fires and may_switch else [action]
 
     def handle_node_report(self, node_report: SwitchStageReport) -> list[SwitchAction]:
-        """Record that a node has stopped, or has loaded the model; repeated or late reports are ignored.
+        """Record that a node has stopped, or has loaded the model.
+
+        Repeated or late reports are ignored.
 
         Raises:
             ProtocolError: the node does not belong to this run, or is ahead of other nodes.
@@ -105,7 +110,10 @@ class StrategySwitchStateMachine:
         return [StartSwitchAction()]
 
     def _decide_if_all_reported(self, report_stage: ReportStage) -> list[SwitchAction]:
-        """Return the announcement of the decision; an empty list while some nodes have not reported the given stage."""
+        """Return the announcement of the decision.
+
+        Return an empty list while some nodes have not reported the given stage.
+        """
         reports = self._reports[report_stage]
         if len(reports) < len(self.worker_names) + len(self.server_names):
             return []

@@ -38,7 +38,10 @@ class DataOrder(FrozenRecord):
         return ceil(self.samples / self.batch)
 
     def batch_sample_indices(self, step: int) -> SampleIndices:
-        """Return the indices of the samples in the global batch of `step`; steps are counted from 0 over all epochs."""
+        """Return the indices of the samples in the global batch of `step`.
+
+        Steps are counted from 0 over all epochs.
+        """
         epoch, position = divmod(step, self.steps_per_epoch)
         return epoch_permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
 
@@ -69,9 +72,10 @@ def epoch_permutation(sample_count: int, seed: int, epoch: int) -> SampleIndices
 
 @lru_cache(maxsize=64)  # full and last batches, for the weights in use
 def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
-    """Split `total` into integers proportional to `weights`, by largest remainder (Hamilton); lower ranks win ties.
+    """Split `total` into integers proportional to `weights`, by largest remainder (Hamilton).
 
-    Every part is its exact quota rounded down or up. Quotas are fractions, so that the parts add up to `total` exactly.
+    Lower ranks win ties. Every part is its exact quota rounded down or up. Quotas are fractions, so that the parts add
+    up to `total` exactly.
     """
     exact_weights = [Fraction(weight) for weight in weights]
     quotas = [total * weight / sum(exact_weights) for weight in exact_weights]
@@ -81,9 +85,9 @@ def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
 
 
 def compute_quality_metrics(learning_task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
-    """Return quality metrics of a model's outputs, shape (n, outputs), by metric name; n is at least 1.
+    """Return quality metrics of a model's outputs, shape (n, outputs), by metric name.
 
-    Classification has `accuracy`; regression has `mae`, `mse` and `r2`.
+    n is at least 1. Classification has `accuracy`; regression has `mae`, `mse` and `r2`.
     """
     return _METRICS_BY_LOSS[learning_task.loss](outputs, targets)
 

@@ -26,9 +26,9 @@ class OptimiserState:
 
 
 class Optimiser(ScenarioComponent):
-    """An update rule for the parameters θ, given the gradient g. Methods do not modify their arguments.
+    """An update rule for the parameters θ, given the gradient g.
 
-    Parameters, gradient and slots are vectors of the same length.
+    Methods do not modify their arguments. Parameters, gradient and slots are vectors of the same length.
     """
 
     rate: float = Field(gt=0, description="learning rate η")
@@ -60,9 +60,9 @@ class Sgd(Optimiser):
 
 
 class Momentum(Optimiser):
-    """SGD with momentum: velocity v ← μ·v + g, parameters θ ← θ - η·v; with `nesterov`, θ ← θ - η·(g + μ·v).
+    """SGD with momentum: velocity v ← μ·v + g, parameters θ ← θ - η·v.
 
-    μ is the momentum, g the gradient and η the learning rate. v starts at zero.
+    With `nesterov`, θ ← θ - η·(g + μ·v). μ is the momentum, g the gradient and η the learning rate. v starts at zero.
 
     I. Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in PyTorch's
     form: the learning rate multiplies the velocity when it is applied, not the gradient when it is added.

@@ -56,7 +56,10 @@ class NodeServices:
 
 
 async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServices) -> None:
-    """Run a worker from start to end; if it owns a parameter shard, run the shard's server in the same process."""
+    """Run a worker from start to end.
+
+    If it owns a parameter shard, run the shard's server in the same process.
+    """
     device = select_compute_device(worker_plan.device)
     event_runner = _make_scenario_event_runner(plan, worker_plan, node_services)
     make_transport = _make_transport_factory(plan, worker_plan, node_services, event_runner.slowdowns)
@@ -319,7 +322,10 @@ def make_shard_server(
 
 
 def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_exchange: int) -> dict[int, int]:
-    """Return the number of samples in each worker's first push, by rank; the last batch of an epoch may be smaller."""
+    """Return the number of samples in each worker's first push, by rank.
+
+    The last batch of an epoch may be smaller.
+    """
     samples_before = plan.data_order.count_samples_before
     batch_sizes = Counter(samples_before(step + 1) - samples_before(step) for step in range(steps_per_exchange))
     shares = {batch_size: split_proportionally(batch_size, (1,) * gradient_worker_count) for batch_size in batch_sizes}
@@ -330,7 +336,10 @@ def _count_first_push_samples(plan: Plan, gradient_worker_count: int, steps_per_
 
 
 def _cpu_core_share_log_fields(core_share: CpuCoreShare | None) -> dict[str, float | None]:
-    """Return the log fields for the share of a CPU core that a node gets; all are None if it was not measured."""
+    """Return the log fields for the share of a CPU core that a node gets.
+
+    All are None if it was not measured.
+    """
     return core_share._asdict() if core_share else dict.fromkeys(CpuCoreShare._fields)
 
 

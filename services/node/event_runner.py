@@ -39,7 +39,10 @@ class ScenarioEventRunner:
 
     @asynccontextmanager
     async def run_events(self, training_start_s: float) -> AsyncIterator[None]:
-        """Apply the scenario's events during the `async with` block; event times count from `training_start_s`."""
+        """Apply the scenario's events during the `async with` block.
+
+        Event times count from `training_start_s`.
+        """
         self._training_start_s = training_start_s
         for event in self.plan.events:
             if event.is_link_event and self.link_conditions is not None:
@@ -77,7 +80,10 @@ class ScenarioEventRunner:
         self._tasks.add(task)
 
     def _slow_or_pause_worker(self, slowdown_or_pause: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
-        """Apply a slowdown or pause to this worker; return the coroutine that logs the begin and end of the event."""
+        """Apply a slowdown or pause to this worker.
+
+        Return the coroutine that logs the begin and end of the event.
+        """
         factor = slowdown_or_pause.change.factor if isinstance(slowdown_or_pause.change, WorkerSlowdown) else inf
         self.slowdowns.add_slowdown(start_s, slowdown_or_pause.change.lasts, factor)
         return self._apply_event_until_end(slowdown_or_pause, start_s, "worker", lambda: None, lambda: None)

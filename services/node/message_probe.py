@@ -157,7 +157,10 @@ async def _wait_for_start_signal() -> None:
 
 
 async def _measure_two_way_sum_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
-    """Send and receive at the same time; return the payload rate of both directions together, in bit/s."""
+    """Send and receive at the same time.
+
+    Return the payload rate of both directions together, in bit/s.
+    """
     started_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(_send_pieces(transport, peer_name, piece_count, step=BOTH_WAYS_STEP))

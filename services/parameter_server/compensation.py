@@ -18,7 +18,10 @@ CompensationState: TypeAlias = Any  # what a compensation keeps between two grad
 
 
 class DelayCompensation(ScenarioComponent):
-    """Base class of methods that correct a stale gradient. All vectors have the same length, shape (n,)."""
+    """Base class of methods that correct a stale gradient.
+
+    All vectors have the same length, shape (n,).
+    """
 
     @abstractmethod
     def init_state(self, params: Vector) -> CompensationState:
@@ -66,7 +69,10 @@ class NoCompensation(DelayCompensation):
 
 
 class DcAsgd(DelayCompensation):
-    """DC-ASGD-c (Zheng et al., 2017), with a constant factor λ. With λ = 0 it equals asynchronous SGD bitwise."""
+    """DC-ASGD-c (Zheng et al., 2017), with a constant factor λ.
+
+    With λ = 0 it equals asynchronous SGD bitwise.
+    """
 
     kind: Literal["dc_asgd"] = "dc_asgd"
     strength: float = Field(default=0.04, ge=0, description="factor λ of the correction")

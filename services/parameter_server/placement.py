@@ -17,16 +17,20 @@ NodeT = TypeVar("NodeT")  # a node's name or number
 
 
 class ShardProportions(NamedTuple):
-    """Relative shard sizes of all servers and workers. Only ratios count; a node with size 0 owns no shard."""
+    """Relative shard sizes of all servers and workers.
+
+    Only ratios count; a node with size 0 owns no shard.
+    """
 
     servers: tuple[int, ...]  # by rank
     workers: tuple[int, ...]  # by rank
 
 
 class Placement(ScenarioComponent):
-    """Assignment of shards to nodes. Shards are numbered in the order of their owners: servers first, then workers.
+    """Assignment of shards to nodes.
 
-    The number of declared servers is that of the scenario; a placement may add fewer nodes for them.
+    Shards are numbered in the order of their owners: servers first, then workers. The number of declared servers is
+    that of the scenario; a placement may add fewer nodes for them.
     """
 
     def dedicated_server_count(self, scenario_server_count: int) -> int:
@@ -42,7 +46,10 @@ class Placement(ScenarioComponent):
         return None
 
     def explain_switch_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:
-        """Return why this placement can't be used after a switch from a strategy without servers; None if it can."""
+        """Return why this placement can't be used after a switch from a strategy without servers.
+
+        Return None if it can.
+        """
         return self.node_count_conflict(worker_count, scenario_server_count)
 
     def count_gradient_workers(self, worker_count: int) -> int:
@@ -58,7 +65,10 @@ class Placement(ScenarioComponent):
     def shard_ranges(
         self, worker_count: int, scenario_server_count: int, parameter_count: int
     ) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a parameter vector; shards of equal share differ by at most one entry."""
+        """Return the range of each shard in a parameter vector.
+
+        Shards of equal share differ by at most one entry.
+        """
         parts = self.compute_shard_proportions(worker_count, self.dedicated_server_count(scenario_server_count))
         return proportional_vector_ranges(parameter_count, [part for part in (*parts.servers, *parts.workers) if part])
 

@@ -79,7 +79,10 @@ class DynSgdWeighting(StalenessWeighting):
 
 
 class ExponentialWeighting(StalenessWeighting):
-    """Weight exp(-λτ) for a gradient with staleness τ and decay λ; at least exp(-700), so that it never underflows."""
+    """Weight exp(-λτ) for a gradient with staleness τ and decay λ.
+
+    At least exp(-700), so that it never underflows.
+    """
 
     kind: Literal["exponential"] = "exponential"
     decay: PositiveFloat = Field(description="decay λ of the weight per update of staleness")

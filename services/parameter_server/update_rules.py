@@ -101,10 +101,10 @@ class GradientUpdateRule(UpdateRule):
 
 @dataclass
 class ElasticAveragingRule(UpdateRule):
-    """Elastic averaging: the server's parameters c move towards each worker's parameters x by α(x - c); α: moving rate.
+    """Elastic averaging: the server's parameters c move towards each worker's parameters x by α(x - c).
 
-    The reply to a worker is the centre (the server's parameters) from which the difference was taken. With it the
-    worker computes the same move.
+    α: moving rate. The reply to a worker is the centre (the server's parameters) from which the difference was taken.
+    With it the worker computes the same move.
     """
 
     params: HostArray
@@ -123,9 +123,9 @@ class ElasticAveragingRule(UpdateRule):
 
 
 def elastic_averaging_move(moving_rate: float, params: Vector, centre_params: Vector) -> Vector:
-    """Return α·(x - c), by which parameters x of a worker and c of the server approach each other; α: `moving_rate`.
+    """Return α·(x - c), by which parameters x of a worker and c of the server approach each other.
 
-    Worker and server compute the same bits.
+    α: `moving_rate`. Worker and server compute the same bits.
     """
     return moving_rate * (params - centre_params)
 

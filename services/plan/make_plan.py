@@ -153,9 +153,10 @@ def _plan_post_switch_phase(
 
 
 def _count_saturating_workers(strategy_phases: PhasesAndSwitch, cost_model: CostModel) -> float | None:
-    """Return the number of asynchronous workers that saturate the servers' links; None if no number does.
+    """Return the number of asynchronous workers that saturate the servers' links.
 
-    Where workers own shards, more workers are more servers, and no number of them saturates all links.
+    Return None if no number does. Where workers own shards, more workers are more servers, and no number of them
+    saturates all links.
     """
     for phase in strategy_phases:
         algorithm = phase.server_algorithm()
@@ -209,7 +210,10 @@ def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]
 
 
 def _sent_bytes_by_node(sent_bytes_by_role: BytesPerStep, server_count: int) -> dict[str, float]:
-    """Return the payload bytes that each node sends per step, by node name; 0 for servers that are not used."""
+    """Return the payload bytes that each node sends per step, by node name.
+
+    Return 0 for servers that are not used.
+    """
     worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.workers)}
     server_bytes = sent_bytes_by_role.servers or (0,) * server_count
     return worker_bytes | {f"server-{rank}": size_bytes for rank, size_bytes in enumerate(server_bytes)}

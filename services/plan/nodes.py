@@ -62,7 +62,10 @@ def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
 
 
 def _make_node_link_fields(access_link: AccessLink) -> dict[str, Any]:
-    """Return the link fields of a node's plan: rates and buffer size. Delay and loss belong to network paths."""
+    """Return the link fields of a node's plan: rates and buffer size.
+
+    Delay and loss belong to network paths.
+    """
     buffer_bytes = None if access_link.buffer is None else int(access_link.buffer)
     return {"uplink_bps": access_link.uplink, "downlink_bps": access_link.downlink, "buffer_bytes": buffer_bytes}
 

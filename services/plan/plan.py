@@ -25,7 +25,10 @@ from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
 class PostSwitchPhasePlan(FrozenRecord):
-    """Plan of the training phase after a strategy switch; `Plan` has the same fields for the first phase."""
+    """Plan of the training phase after a strategy switch.
+
+    `Plan` has the same fields for the first phase.
+    """
 
     planned_step: int | None  # first step of this phase; None: the losses decide during the run, or it never begins
     optimiser: AnyOptimiser
@@ -40,7 +43,10 @@ class PostSwitchPhasePlan(FrozenRecord):
 
 
 class Plan(FrozenRecord):
-    """Plan of one trial: all decisions made before its start. All nodes of the trial read the same plan."""
+    """Plan of one trial: all decisions made before its start.
+
+    All nodes of the trial read the same plan.
+    """
 
     run: str  # identifier of the run
     trial: str  # identifier of the trial, and name of its folder

@@ -53,7 +53,10 @@ class CpuThrottleCounts(FrozenRecord):
 
 
 class HostMetrics(TypedDict, total=False):
-    """Load of the host (CPU, pressure, timer lateness) while a trial ran; values that were not recorded are missing."""
+    """Load of the host (CPU, pressure, timer lateness) while a trial ran.
+
+    Values that were not recorded are missing.
+    """
 
     cpu_busy: float | None  # busy share of the cores
     cpu_steal: float | None  # share of the cores that the hypervisor gave to other machines

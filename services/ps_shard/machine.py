@@ -139,7 +139,9 @@ class ShardStateMachine:
         return [*self._accept_or_drop_push(push), *self._take_ready_updates(asynchronous), *self._due_replies(now_s)]
 
     def handle_leave(self, worker_rank: int, now_s: float = 0.0) -> list[ShardAction]:
-        """Record that a worker leaves; return the actions for other workers, which no longer wait for its pushes.
+        """Record that a worker leaves.
+
+        Return the actions for other workers, which no longer wait for its pushes.
 
         Raises:
             ProtocolError: the worker has left already, or waits for a reply.

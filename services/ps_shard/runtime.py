@@ -26,7 +26,10 @@ from services.schema.arrays import HostArray
 
 @dataclass
 class ServerRuntime:
-    """Server of one shard of the parameter vector, and its connections to the workers; arrays are in host memory."""
+    """Server of one shard of the parameter vector, and its connections to the workers.
+
+    Arrays are in host memory.
+    """
 
     worker_names: tuple[str, ...]  # node names by rank
     update_rule: UpdateRule  # with the parameters of the shard
@@ -51,7 +54,10 @@ class ServerRuntime:
             self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
 
     async def serve_workers(self) -> bool:
-        """Serve until every worker has left or stopped; return whether any has stopped for a strategy switch."""
+        """Serve until every worker has left or stopped.
+
+        Return whether any has stopped for a strategy switch.
+        """
         self.machine.resume_serving(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
             worker_tasks = [group.create_task(self._handle_pushes_of_worker(rank, group)) for rank in self.next_steps]
@@ -65,7 +71,10 @@ class ServerRuntime:
         return FinalNodeReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _handle_pushes_of_worker(self, worker_rank: int, reply_task_group: asyncio.TaskGroup) -> bool:
-        """Handle the pushes of one worker until it leaves or stops; return whether it stopped for a strategy switch."""
+        """Handle the pushes of one worker until it leaves or stops.
+
+        Return whether it stopped for a strategy switch.
+        """
         while isinstance(push := await self._receive_push(worker_rank, self.next_steps[worker_rank]), WorkerPush):
             self._run_shard_actions(self.machine.handle_push(push, self.clock.now()), reply_task_group)
             self.next_steps[worker_rank] += 1
@@ -76,7 +85,10 @@ class ServerRuntime:
         return push == MessageKind.STRATEGY_SWITCH
 
     async def _receive_push(self, worker_rank: int, step: int) -> WorkerPush | int:
-        """Return a worker's push of `step`; if the worker leaves or stops for a switch, the kind of its message."""
+        """Return a worker's push of `step`.
+
+        If the worker leaves or stops for a switch, the kind of its message.
+        """
         worker_name, end_stages = self.worker_names[worker_rank], (MessageKind.LEAVE, MessageKind.STRATEGY_SWITCH)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
         message = await self.transport.receive(worker_name, *tags)

@@ -48,7 +48,10 @@ class StrategySwitchingServer:
             is_committed |= await self._switch_strategy()
 
     async def _serve_until_strategy_switch(self, *, is_committed: bool) -> bool:
-        """Serve the workers, or wait if the current strategy has no servers; return whether a switch follows."""
+        """Serve the workers, or wait if the current strategy has no servers.
+
+        Return whether a switch follows.
+        """
         if (self.switch.second if is_committed else self.switch.first).server_algorithm():
             return await self.server.serve_workers()
         return await self._await_strategy_switch()
@@ -67,7 +70,10 @@ class StrategySwitchingServer:
 
     @property
     def _current_optimiser_state(self) -> OptimiserState:
-        """Optimiser's state in this server's update rule; raises `ProtocolError` if the rule has none."""
+        """Optimiser's state in this server's update rule.
+
+        Raises `ProtocolError` if the rule has none.
+        """
         update_rule = self.server.update_rule
         if update_rule.state is None:
             raise ProtocolError(f"update rule {type(update_rule).__name__} has no optimiser state to transfer")
@@ -132,9 +138,10 @@ class StrategySwitchingServer:
         return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
     async def _send_shard_to_workers(self, params: HostArray, optimiser_state: OptimiserState) -> None:
-        """Send this server's shard to every worker; the message tags contain the worker's own next step.
+        """Send this server's shard to every worker.
 
-        Messages after an abort have the worker's own next step. They would look old if the tags here had a later step.
+        The message tags contain the worker's own next step. Messages after an abort have the worker's own next step.
+        They would look old if the tags here had a later step.
         """
         transfer = self.switch.model_transfer_plan
         slots = optimiser_state.slots if transfer.includes_slots else ()
@@ -145,7 +152,10 @@ class StrategySwitchingServer:
     def _start_new_server(
         self, decision: StrategySwitchDecision, params: HostArray, optimiser_state: OptimiserState
     ) -> None:
-        """Start the server of the strategy after the switch; if that strategy has no servers, keep the old server."""
+        """Start the server of the strategy after the switch.
+
+        If that strategy has no servers, keep the old server.
+        """
         algorithm, workers = self.switch.second.server_algorithm(), len(self.server.worker_names)
         if algorithm is None:
             return

@@ -26,7 +26,10 @@ class Clock(ABC):
 
     @abstractmethod
     def timestamp_ms(self) -> float:
-        """Return the time in ms for log lines; a difference of two times is time of the emulated cluster (virtual)."""
+        """Return the time in ms for log lines.
+
+        A difference of two times is time of the emulated cluster (virtual).
+        """
 
     @abstractmethod
     def to_wall_s(self, virtual_s: float) -> float:

@@ -81,7 +81,10 @@ class StrategySwitchDecision:
 
 
 class CoordinatorClient(ABC):
-    """Base class of clients with which a node calls the coordinator; some calls return only when the run ends."""
+    """Base class of clients with which a node calls the coordinator.
+
+    Some calls return only when the run ends.
+    """
 
     @abstractmethod
     async def join(self) -> float:
@@ -93,19 +96,31 @@ class CoordinatorClient(ABC):
 
     @abstractmethod
     async def await_link_event_start(self, event_number: int) -> float:
-        """Wait until a link event that is declared for a step begins; return its start time in virtual seconds."""
+        """Wait until a link event that is declared for a step begins.
+
+        Return its start time in virtual seconds.
+        """
 
     @abstractmethod
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        """Report a finished epoch; the reply is the coordinator's decision to continue, stop or switch strategy."""
+        """Report a finished epoch.
+
+        The reply is the coordinator's decision to continue, stop or switch strategy.
+        """
 
     @abstractmethod
     async def await_strategy_switch_start(self) -> bool:
-        """Wait until the coordinator starts a strategy switch; return false if the run ends without one."""
+        """Wait until the coordinator starts a strategy switch.
+
+        Return false if the run ends without one.
+        """
 
     @abstractmethod
     async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
-        """Report a node's state in a strategy switch; return the decision once all nodes have reported theirs."""
+        """Report a node's state in a strategy switch.
+
+        Return the decision once all nodes have reported theirs.
+        """
 
     @abstractmethod
     async def await_run_stop(self) -> str:

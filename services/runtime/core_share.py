@@ -31,7 +31,10 @@ def measure_cpu_core_share() -> CpuCoreShare:
 
 
 def _time_matrix_products(matrix: HostArray) -> tuple[float, float]:
-    """Compute a fixed number of matrix products; return wall seconds, and CPU seconds per wall second."""
+    """Compute a fixed number of matrix products.
+
+    Return wall seconds, and CPU seconds per wall second.
+    """
     wall_start_s, cpu_start_s = time.monotonic(), time.thread_time()
     for _ in range(PRODUCTS_PER_ROUND):
         _run_matrix_product(matrix)

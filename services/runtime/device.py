@@ -71,7 +71,9 @@ class CudaDevice(ComputeDevice):
 
 
 def select_compute_device(requested_device_kind: DeviceSelection) -> ComputeDevice:
-    """Return the chosen compute device; `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
+    """Return the chosen compute device.
+
+    `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
 
     Raises:
         HostError: `cuda` is chosen and no GPU is usable.

@@ -12,7 +12,10 @@ _INTERFACES_FOLDER = Path("/sys/class/net")
 
 
 def find_network_interface(ipv4_address: str) -> str | None:
-    """Return the name of the network interface with this IPv4 address; None if no interface has it (loopback)."""
+    """Return the name of the network interface with this IPv4 address.
+
+    Return None if no interface has it (loopback).
+    """
     for path in sorted(_INTERFACES_FOLDER.iterdir()) if _INTERFACES_FOLDER.exists() else ():
         if path.name != "lo" and _ipv4_address(path.name) == ipv4_address:
             return path.name

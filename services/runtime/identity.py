@@ -22,7 +22,10 @@ CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """Name, certificate and private key of a node, and the certificate of the run's authority; all in PEM format."""
+    """Name, certificate and private key of a node, and the certificate of the run's authority.
+
+    All in PEM format.
+    """
 
     name: str
     ca_certificate: bytes

@@ -69,7 +69,10 @@ class ComputeSpeedPacer(ABC):
 
 @dataclass(frozen=True)
 class HostSpeedPacer(ComputeSpeedPacer):
-    """Runs a worker's compute at the speed of this host; declared slowdowns stretch the measured time."""
+    """Runs a worker's compute at the speed of this host.
+
+    Declared slowdowns stretch the measured time.
+    """
 
     clock: Clock
     slowdowns: WorkerSlowdowns = field(default_factory=WorkerSlowdowns)

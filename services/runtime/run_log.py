@@ -67,7 +67,10 @@ class LogEventBatch:
     _last_flush_s: float | None = None
 
     def add_event(self, event_row: Sequence[Any]) -> None:
-        """Keep one event as a row; log all kept rows if `interval_s` has passed since the last log line."""
+        """Keep one event as a row.
+
+        Log all kept rows if `interval_s` has passed since the last log line.
+        """
         self._rows.append(event_row)
         now_s = self.log.clock.now()
         if self._last_flush_s is None:

@@ -31,7 +31,10 @@ def reduce_wakeup_latency() -> None:
 
 
 def read_time_slice_ns() -> int | None:
-    """Return this thread's time slice in nanoseconds; None where the kernel does not report it (before Linux 6.12)."""
+    """Return this thread's time slice in nanoseconds.
+
+    Return None where the kernel does not report it (before Linux 6.12).
+    """
     if platform.machine() not in _SYSCALL_NUMBERS:
         return None
     attributes = ctypes.create_string_buffer(_SCHED_ATTR.size)

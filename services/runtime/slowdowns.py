@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class SlowdownInterval(NamedTuple):
-    """Interval of virtual time in which compute takes `factor` times as long; a pause has an infinite factor."""
+    """Interval of virtual time in which compute takes `factor` times as long.
+
+    A pause has an infinite factor.
+    """
 
     start_s: float
     end_s: float
@@ -15,12 +18,18 @@ class SlowdownInterval(NamedTuple):
 
 @dataclass
 class WorkerSlowdowns:
-    """Slowdowns and pauses of one worker in virtual time; one that is declared for a step is added when it starts."""
+    """Slowdowns and pauses of one worker in virtual time.
+
+    One that is declared for a step is added when it starts.
+    """
 
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
     def add_slowdown(self, start_s: float, duration_s: float | None, time_multiplier: float) -> None:
-        """Multiply compute times by `time_multiplier` from `start_s` for `duration_s`; None: to the end of the run."""
+        """Multiply compute times by `time_multiplier` from `start_s` for `duration_s`.
+
+        None: to the end of the run.
+        """
         self.intervals.append(
             SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, time_multiplier)
         )

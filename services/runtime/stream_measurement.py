@@ -10,9 +10,10 @@ Arrival: TypeAlias = tuple[float, int]  # monotonic seconds, bytes
 
 
 def arrival_rate_bytes_per_s(arrival_times_and_bytes: Iterable[Arrival]) -> float:
-    """Return the bytes received per second from the first arrival to the last; 0 for fewer than two arrivals.
+    """Return the bytes received per second from the first arrival to the last.
 
-    The bytes of the first arrival are not counted, since they arrived before the measured time.
+    Return 0 for fewer than two arrivals. The bytes of the first arrival are not counted, since they arrived before the
+    measured time.
     """
     ordered = sorted(arrival_times_and_bytes, key=lambda arrival: arrival[0])
     if len(ordered) < 2 or ordered[-1][0] == ordered[0][0]:  # noqa: PLR2004 - a time has two ends

@@ -71,7 +71,10 @@ class PendingMessage(Protocol):
 
 @dataclass(slots=True)
 class SentTraffic:
-    """Bytes and messages that one node has sent; framing bytes are those that the encoding adds to the payload."""
+    """Bytes and messages that one node has sent.
+
+    Framing bytes are those that the encoding adds to the payload.
+    """
 
     payload_bytes: int = 0
     framing_bytes: int = 0
@@ -87,7 +90,10 @@ class SentTraffic:
 
 
 class Transport(ABC):
-    """Base class of transports, which exchange messages with other nodes; each message is delivered once."""
+    """Base class of transports, which exchange messages with other nodes.
+
+    Each message is delivered once.
+    """
 
     traffic: SentTraffic
     max_piece_bytes: int  # the largest payload that one message should carry
@@ -95,11 +101,17 @@ class Transport(ABC):
 
     @abstractmethod
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Open the connections to these nodes before the run is timed; return when the nodes can be reached."""
+        """Open the connections to these nodes before the run is timed.
+
+        Return when the nodes can be reached.
+        """
 
     @abstractmethod
     async def send(self, target: str, message: Message) -> None:
-        """Send a message to the node `target`; return when the link has accepted the message, before it arrives."""
+        """Send a message to the node `target`.
+
+        Return when the link has accepted the message, before it arrives.
+        """
 
     @abstractmethod
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:

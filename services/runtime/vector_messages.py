@@ -15,9 +15,9 @@ def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]
 
 
 def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
-    """Yield one message per piece of `vector`, with its piece number from 0 on; the rest is as in `message_template`.
+    """Yield one message per piece of `vector`, with its piece number from 0 on.
 
-    An empty vector is sent as one message without payload.
+    The rest is as in `message_template`. An empty vector is sent as one message without payload.
     """
     if vector.size == 0:
         yield message_template

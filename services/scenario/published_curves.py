@@ -24,7 +24,10 @@ class PublishedSpeedups(FrozenRecord):
 
 
 class PublishedCurve(FrozenRecord):
-    """A published speedup curve, drawn beside the measured curve of a strategy. It does not change any trial."""
+    """A published speedup curve, drawn beside the measured curve of a strategy.
+
+    It does not change any trial.
+    """
 
     strategy: str = Field(description="label of the strategy beside which the curve is drawn")
     source: str = Field(min_length=1, description="publication with the numbers: author, title, table or figure")

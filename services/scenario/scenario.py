@@ -142,7 +142,10 @@ class Scenario(FrozenRecord):
         return cls.model_validate_json(json.dumps(document), strict=True)
 
     def encode(self) -> ScenarioDocument:
-        """Return this scenario as nested dicts and lists, with all defaults; quantities are strings with units."""
+        """Return this scenario as nested dicts and lists, with all defaults.
+
+        Quantities are strings with units.
+        """
         return self.model_dump(mode="json")
 
     def worker_spec(self, rank: int) -> WorkerSpec:
@@ -212,7 +215,10 @@ class Scenario(FrozenRecord):
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the sweep axes of a strategy (None: the one-worker baseline); the axis of worker counts comes last."""
+        """Return the sweep axes of a strategy (None: the one-worker baseline).
+
+        The axis of worker counts comes last.
+        """
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
 
@@ -330,7 +336,10 @@ class TrialSpec(FrozenRecord):
 
     @classmethod
     def from_single_trial_scenario(cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario) -> Self:
-        """Return the trial with this identity; the given scenario has only its strategy, swept values and seed."""
+        """Return the trial with this identity.
+
+        The given scenario has only its strategy, swept values and seed.
+        """
         ((label, strategy),) = single_trial_scenario.strategies.items()
         workers = single_trial_scenario.cluster.workers
         other_labels = {

@@ -24,7 +24,10 @@ UNSWEEPABLE_KEY_PATHS = {"name", "strategies", "sweep", "baseline", "repeats", "
 
 
 class SweepAxis(FrozenRecord):
-    """One sweep axis: scenario keys, and the values to try. If the axis is a plain list, its name is the key."""
+    """One sweep axis: scenario keys, and the values to try.
+
+    If the axis is a plain list, its name is the key.
+    """
 
     paths: list[str] = Field([], description="dotted paths that are set to one value; absent: the axis name")
     values: list[JsonValue] = Field([], description="values to which the paths are set, one after the other")
@@ -128,7 +131,10 @@ def is_positive_int(value: Any) -> TypeGuard[int]:
 
 
 def _strategy_label_in_key_path(key_path: str) -> str | None:
-    """Return the strategy label in the dotted path of a scenario key; None for a key outside of a strategy."""
+    """Return the strategy label in the dotted path of a scenario key.
+
+    Return None for a key outside of a strategy.
+    """
     section, _, rest = key_path.partition(".")
     return rest.split(".")[0] if section == "strategies" else None
 

@@ -77,6 +77,9 @@ class LearningTaskAndTrainSize(NamedTuple):
 
 @cache
 def learning_task_of(dataset: Dataset) -> LearningTaskAndTrainSize:
-    """Return the learning task and the training set size of a dataset. The dataset is loaded at the first call."""
+    """Return the learning task and the training set size of a dataset.
+
+    The dataset is loaded at the first call.
+    """
     data = dataset.load("float32")
     return LearningTaskAndTrainSize(data.task, len(data.train_x))

@@ -10,10 +10,10 @@ class FrozenRecord(BaseModel):
 
 
 class ScenarioComponent(FrozenRecord):
-    """Base class of strategies, models and other parts that a scenario selects by `kind`; fields are hyperparameters.
+    """Base class of strategies, models and other parts that a scenario selects by `kind`.
 
-    A component keeps no state: methods take state as an argument and return the new state. So all nodes can share one
-    component, and a printed component shows exactly what the user wrote.
+    Fields are hyperparameters. A component keeps no state: methods take state as an argument and return the new state.
+    So all nodes can share one component, and a printed component shows exactly what the user wrote.
     """
 
     kind: str  # each subclass narrows the type to a literal

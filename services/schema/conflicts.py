@@ -14,7 +14,10 @@ class KeyConflict(NamedTuple):
 
 
 class ScenarioKeyConflictError(ValueError):
-    """Error that contains all conflicts of one record. Pydantic stores it as the cause of a validation error."""
+    """Error that contains all conflicts of one record.
+
+    Pydantic stores it as the cause of a validation error.
+    """
 
     def __init__(self, conflicts: tuple[KeyConflict, ...]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, key_path))}: {message}" for key_path, message in conflicts))

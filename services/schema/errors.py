@@ -6,11 +6,17 @@ class EnsayoError(Exception):
 
 
 class UserError(EnsayoError):
-    """The user's file or arguments are wrong; the message says where, and what is allowed (exit code 2)."""
+    """The user's file or arguments are wrong.
+
+    The message says where, and what is allowed (exit code 2).
+    """
 
 
 class HostError(EnsayoError):
-    """The host lacks something that a run needs (an engine, a tool, a permission); the message says how to get it."""
+    """The host lacks something that a run needs (an engine, a tool, a permission).
+
+    The message says how to get it.
+    """
 
 
 class NetworkError(EnsayoError):
@@ -34,7 +40,10 @@ class ProtocolError(EnsayoError):
 
 
 def first_error_in_group(error: BaseException) -> BaseException:
-    """Return the first exception inside nested exception groups; return an exception outside of a group unchanged."""
+    """Return the first exception inside nested exception groups.
+
+    Return an exception outside of a group unchanged.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

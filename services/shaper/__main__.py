@@ -96,7 +96,10 @@ class ShaperRequestHandler:
         return {"laws": self._send_delay_line_request(queues)}
 
     def _send_delay_line_request(self, request: dict[str, Any] | list[str]) -> Any:
-        """Send a request to the delay line and return its response; the first request starts the delay line."""
+        """Send a request to the delay line and return its response.
+
+        The first request starts the delay line.
+        """
         with self._delay_line_lock:
             if self._delay_line is None:
                 command = [sys.executable, "-m", "services.shaper.delay_line"]
@@ -125,7 +128,10 @@ class ShaperRequestHandler:
         return {}
 
     def send_probe_datagrams(self, targets: dict[str, float], since: float, until: float) -> Response:
-        """Send datagrams from time `since` to `until` (monotonic clock); `targets` maps addresses to maximum bit/s."""
+        """Send datagrams from time `since` to `until` (monotonic clock).
+
+        `targets` maps addresses to maximum bit/s.
+        """
         probe.send_flood(targets, since, until)
         return {}
 
@@ -149,7 +155,10 @@ def _exit_when_delay_line_exits(delay_line: "subprocess.Popen[str]") -> None:
 
 
 def main() -> int:
-    """Handle requests from standard input until it ends; all started programs end with this process."""
+    """Handle requests from standard input until it ends.
+
+    All started programs end with this process.
+    """
     handler = ShaperRequestHandler()
     for line in sys.stdin:
         arguments = json.loads(line)

@@ -62,7 +62,10 @@ class LinkChangeSchedule:
     """Pending changes of one link, and the thread that applies them."""
 
     def __init__(self, send_delays: Callable[[dict[str, Any]], object]) -> None:
-        """Create an empty schedule; `send_delays` sends new delay settings to the process that delays packets."""
+        """Create an empty schedule.
+
+        `send_delays` sends new delay settings to the process that delays packets.
+        """
         self._send_delays = send_delays
         self._pending: dict[int, ScheduledLinkChange] = {}
         self._is_applying = False
@@ -130,7 +133,10 @@ def _start_program(command: list[str]) -> subprocess.Popen[str]:
 
 
 def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
-    """Write the input of a process and close its standard input; the process starts its work when its input ends."""
+    """Write the input of a process and close its standard input.
+
+    The process starts its work when its input ends.
+    """
     with suppress(BrokenPipeError):  # the process has ended; its exit code is checked later
         if process.stdin:
             process.stdin.write(input_text + "\n")
@@ -138,7 +144,10 @@ def _write_input(process: subprocess.Popen[str], input_text: str) -> None:
 
 
 def _wait_for_exit(process: subprocess.Popen[str]) -> str:
-    """Wait until a process has ended; return the error output if the process has failed, else an empty string."""
+    """Wait until a process has ended.
+
+    Return the error output if the process has failed, else an empty string.
+    """
     with process:  # closes its open pipes
         error_output = process.stderr.read() if process.stderr else ""
     return (error_output.strip() or "no message") if process.returncode else ""

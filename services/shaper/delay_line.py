@@ -27,7 +27,10 @@ CALIBRATION_SLEEPS, CALIBRATION_SLEEP_S = 25, 0.001
 
 @dataclass
 class PacketDelayQueue:
-    """Queue of delayed packets of one path; methods return verdicts (orders to the kernel) as encoded messages."""
+    """Queue of delayed packets of one path.
+
+    Methods return verdicts (orders to the kernel) as encoded messages.
+    """
 
     number: int
     delays_s: Iterator[float]  # delay of each packet, in wall seconds
@@ -38,7 +41,10 @@ class PacketDelayQueue:
     _last_due_s: float = 0.0
 
     def add_packet(self, now_s: float, packet_number: int) -> bytes:
-        """Add an arrived packet; if it is lost, return a message by which the kernel drops it, else no bytes."""
+        """Add an arrived packet.
+
+        If it is lost, return a message by which the kernel drops it, else no bytes.
+        """
         losses = [next(draws) for draws in self.loss_draws]  # of all models: their states must not depend on each other
         if any(losses):
             return nfqueue.encode_packet_verdict(self.number, packet_number, nfqueue.DROP)
@@ -47,7 +53,10 @@ class PacketDelayQueue:
         return b""
 
     def release_due_packets(self, now_s: float) -> bytes:
-        """Remove all due packets, and return the message by which the kernel accepts them; empty if none is due."""
+        """Remove all due packets, and return the message by which the kernel accepts them.
+
+        The result is empty if none is due.
+        """
         last_packet = None
         while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
             last_packet = self._waiting_packets.popleft()[1]
@@ -59,7 +68,10 @@ class PacketDelayQueue:
         return self._waiting_packets[0][0] if self._waiting_packets else None
 
     def copy_settings_from(self, queue: "PacketDelayQueue") -> None:
-        """Copy delay and loss settings from another queue; packets that already wait keep their due times."""
+        """Copy delay and loss settings from another queue.
+
+        Packets that already wait keep their due times.
+        """
         self.delays_s, self.loss_draws, self.description = queue.delays_s, queue.loss_draws, queue.description
 
 
@@ -78,7 +90,10 @@ def make_packet_delay_queue(queue_number: int, queue_settings: dict[str, Any], w
 
 
 def main() -> int:
-    """Delay packets until the input ends; input lines add queues, change queues or request their settings."""
+    """Delay packets until the input ends.
+
+    Input lines add queues, change queues or request their settings.
+    """
     reduce_wakeup_latency()
     wake_early_s, netlink = _measure_sleep_overrun_s(), nfqueue.open_netlink_socket()
     queues: dict[int, PacketDelayQueue] = {}
@@ -126,7 +141,10 @@ def _handle_settings_request(
     settings_or_numbers: dict[str, Any] | list[str],
     wake_early_s: float,
 ) -> None:
-    """Handle an input line: a mapping of queue numbers to settings sets up queues; a list requests descriptions."""
+    """Handle an input line: a mapping of queue numbers to settings sets up queues.
+
+    A list requests descriptions.
+    """
     if isinstance(settings_or_numbers, dict):
         _set_up_delay_queues(netlink_socket, delay_queues, settings_or_numbers, wake_early_s)
         response = {}
@@ -142,7 +160,10 @@ def _set_up_delay_queues(
     settings_by_queue: dict[str, Any],
     wake_early_s: float,
 ) -> None:
-    """Create packet queues, or change settings of existing ones; `settings_by_queue` maps queue number to settings."""
+    """Create packet queues, or change settings of existing ones.
+
+    `settings_by_queue` maps queue number to settings.
+    """
     for key, settings in settings_by_queue.items():
         number = int(key)
         queue = make_packet_delay_queue(number, settings, wake_early_s)

@@ -44,7 +44,9 @@ def encode_accept_packets_up_to(queue_number: int, packet_number: int) -> bytes:
 
 
 def parse_packet_message(message: bytes) -> tuple[int, int] | None:
-    """Return the queue number and the packet number in a message about a packet; None for other messages.
+    """Return the queue number and the packet number in a message about a packet.
+
+    Return None for other messages.
 
     Raises:
         OSError: the message reports an error.
@@ -63,7 +65,10 @@ def parse_packet_message(message: bytes) -> tuple[int, int] | None:
 
 
 def open_netlink_socket() -> socket.socket:
-    """Return a netlink socket to the kernel; if its buffer is full, messages are lost without an error."""
+    """Return a netlink socket to the kernel.
+
+    If its buffer is full, messages are lost without an error.
+    """
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     netlink.bind((0, 0))
     netlink.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)

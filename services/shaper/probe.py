@@ -84,7 +84,9 @@ class ProbeReceiver:
 
 
 def measure_round_trips(addresses: Mapping[str, str], echo_count: int, gap_s: float) -> dict[str, list[float]]:
-    """Measure round trips to each peer with UDP echoes; return them in seconds, by peer name, without lost echoes.
+    """Measure round trips to each peer with UDP echoes.
+
+    Return them in seconds, by peer name, without lost echoes.
 
     Args:
         addresses: name of a peer -> its address.
@@ -126,9 +128,10 @@ def send_flood(max_bps_by_address: Mapping[str, float], begin_s: float, end_s: f
 
 
 def measure_message_seconds(address: str, size_bytes: int) -> float:
-    """Send a message on a TCP stream; return the seconds from the first byte to the acknowledgement.
+    """Send a message on a TCP stream.
 
-    The stream has sent a message of the same size before.
+    Return the seconds from the first byte to the acknowledgement. The stream has sent a message of the same size
+    before.
 
     Raises:
         ConnectionError: the message was not acknowledged.
@@ -147,7 +150,10 @@ def measure_message_seconds(address: str, size_bytes: int) -> float:
 
 
 def _send_flood_to(address: str, max_bps: float, begin_s: float, end_s: float) -> None:
-    """Send datagrams to one address, in batches that the kernel splits; a full send buffer limits the rate."""
+    """Send datagrams to one address, in batches that the kernel splits.
+
+    A full send buffer limits the rate.
+    """
     reduce_wakeup_latency()
     segments = max(1, min(MAX_FRAMES_PER_PACKET, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
@@ -205,7 +211,10 @@ def _acknowledge_messages(stream: socket.socket) -> None:
 
 
 def _receive_datagrams(udp_socket: socket.socket) -> tuple[int, str] | None:
-    """Receive datagrams, and return their total bytes and the sender's address; None once the socket is shut down."""
+    """Receive datagrams, and return their total bytes and the sender's address.
+
+    None once the socket is shut down.
+    """
     try:
         size_bytes, sender = udp_socket.recvfrom_into(_THREAD_BUFFER.buffer)
     except OSError:

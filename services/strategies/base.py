@@ -84,7 +84,10 @@ class StepResult:
 
 @dataclass(frozen=True)
 class BytesPerStep:
-    """Mean payload bytes that each node sends per step; not integers if nodes exchange vectors only every few steps."""
+    """Mean payload bytes that each node sends per step.
+
+    Not integers if nodes exchange vectors only every few steps.
+    """
 
     workers: tuple[float, ...]  # by rank
     servers: tuple[float, ...] = ()  # by rank
@@ -92,7 +95,10 @@ class BytesPerStep:
 
 
 def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
-    """Return the mean bytes per step of a message sent every `steps_per_message` steps; an int if the mean is whole."""
+    """Return the mean bytes per step of a message sent every `steps_per_message` steps.
+
+    An int if the mean is whole.
+    """
     quotient, remainder = divmod(message_bytes, steps_per_message)
     return message_bytes / steps_per_message if remainder else quotient
 
@@ -111,17 +117,26 @@ class PhasesAndSwitch:
 
     @property
     def first_phase_with_servers(self) -> "SinglePhaseStrategy | None":
-        """First training phase that uses servers; None if no phase does. A later one uses the same servers."""
+        """First training phase that uses servers.
+
+        None if no phase does. A later one uses the same servers.
+        """
         return next((phase for phase in self if phase.server_algorithm()), None)
 
     @property
     def first_server_algorithm(self) -> ServerAlgorithm | None:
-        """Server algorithm of the first training phase that has servers; None if no phase has servers."""
+        """Server algorithm of the first training phase that has servers.
+
+        None if no phase has servers.
+        """
         return self.first_phase_with_servers.server_algorithm() if self.first_phase_with_servers else None
 
     @property
     def server_count(self) -> int:
-        """Number of nodes that are only servers from the start of the run; workers that become servers do not count."""
+        """Number of nodes that are only servers from the start of the run.
+
+        Workers that become servers do not count.
+        """
         return self.first_server_algorithm.dedicated_server_count if self.first_server_algorithm else 0
 
 
@@ -129,7 +144,10 @@ class Strategy(ScenarioComponent, ABC):
     """Base class of a strategy as declared in a scenario: conflicts, choice of the collective, and training phases."""
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
-        """Yield the conflicts of this strategy with other scenario parts; key paths are relative to the strategy."""
+        """Yield the conflicts of this strategy with other scenario parts.
+
+        Key paths are relative to the strategy.
+        """
         yield from ()
 
     def resolve_auto_collective(
@@ -160,21 +178,33 @@ class ExchangePattern:
 
 
 class SinglePhaseStrategy(Strategy):
-    """Base class of a strategy with one training phase; used for a whole run, or before or after a strategy switch."""
+    """Base class of a strategy with one training phase.
+
+    Used for a whole run, or before or after a strategy switch.
+    """
 
     def training_phases(self) -> PhasesAndSwitch:
         return PhasesAndSwitch(self)
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        """Return how workers exchange in this training phase, for example how often; the same on every cluster."""
+        """Return how workers exchange in this training phase, for example how often.
+
+        The same on every cluster.
+        """
         return ExchangePattern()
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
-        """Return the optimiser with the learning rate of this training phase; by default the declared optimiser."""
+        """Return the optimiser with the learning rate of this training phase.
+
+        By default the declared optimiser.
+        """
         return declared_optimiser
 
     def collective_schedule(self, worker_count: int) -> TransferSchedule:  # noqa: ARG002 - only collectives have rounds
-        """Return the rounds of transfers by which workers run a collective; empty if the strategy has no collective."""
+        """Return the rounds of transfers by which workers run a collective.
+
+        The result is empty if the strategy has no collective.
+        """
         return TransferSchedule()
 
     @abstractmethod
@@ -196,7 +226,10 @@ class SinglePhaseStrategy(Strategy):
 
 @dataclass(frozen=True)
 class WorkerAlgorithm(ABC):
-    """Base class of the algorithm that a worker runs in a training phase. The worker keeps the algorithm's state."""
+    """Base class of the algorithm that a worker runs in a training phase.
+
+    The worker keeps the algorithm's state.
+    """
 
     context: WorkerContext
 
@@ -211,7 +244,9 @@ class WorkerAlgorithm(ABC):
         """Return the state of this algorithm before the first step."""
 
     def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
-        """Return the state of this algorithm right after a strategy switch; by default the initial state.
+        """Return the state of this algorithm right after a strategy switch.
+
+        By default the initial state.
 
         Args:
             params: the parameters, on the device.
@@ -221,7 +256,10 @@ class WorkerAlgorithm(ABC):
         return self.initial_state(params)
 
     def worker_optimiser_state(self, worker_state: WorkerState) -> OptimiserState | None:  # noqa: ARG002 - most leave it to servers
-        """Return the optimiser's state if every worker has a complete copy of it; None if servers own the state."""
+        """Return the optimiser's state if every worker has a complete copy of it.
+
+        Return None if servers own the state.
+        """
         return None
 
     @abstractmethod

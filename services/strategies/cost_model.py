@@ -111,14 +111,17 @@ class StepTimePrediction(FrozenRecord):
 
     @property
     def step_s(self) -> float:
-        """Predicted seconds of a whole step; in asynchronous training, of a step of the slowest worker."""
+        """Predicted seconds of a whole step.
+
+        In asynchronous training, of a step of the slowest worker.
+        """
         return self.compute_s + self.exchange_s
 
     @property
     def median_step_s(self) -> float | None:
-        """Predicted median of the step time over all steps of all workers; None (no usable value) if it would be 0 s.
+        """Predicted median of the step time over all steps of all workers.
 
-        A worker that is twice as fast does twice as many steps.
+        None (no usable value) if it would be 0 s. A worker that is twice as fast does twice as many steps.
         """
         if not all(self.steps_s or (0.0,)):
             return self.step_s or None
@@ -129,16 +132,19 @@ class StepTimePrediction(FrozenRecord):
 
     @property
     def mean_step_s(self) -> float | None:
-        """Predicted mean of the step time over all steps of all workers; None instead of 0 if steps take no time."""
+        """Predicted mean of the step time over all steps of all workers.
+
+        None instead of 0 if steps take no time.
+        """
         if not all(self.steps_s or (0.0,)):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
     def predict_training_s(self, step_count: int, worker_batch_shares: Sequence[int]) -> float:
-        """Return the predicted seconds of a whole training run, given its number of steps; 0 if steps take no time.
+        """Return the predicted seconds of a whole training run, given its number of steps.
 
-        Each worker computes its share, given by `worker_batch_shares`. In asynchronous training a fast worker
-        computes more than its share.
+        Return 0 if steps take no time. Each worker computes its share, given by `worker_batch_shares`. In asynchronous
+        training a fast worker computes more than its share.
         """
         steps_s = self.steps_s or (self.step_s,) * len(worker_batch_shares)
         if not all(steps_s):

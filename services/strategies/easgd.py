@@ -26,12 +26,13 @@ DEFAULT_BETA = 0.9  # β of the default α = β/n for n workers, as in the paper
 
 
 class Easgd(ServerBasedStrategy):
-    """Elastic averaging SGD (EASGD, Zhang et al., 2015). Optimiser `momentum` with `nesterov` gives their EAMSGD.
+    """Elastic averaging SGD (EASGD, Zhang et al., 2015).
 
-    `moving_rate` is α, the strength of the coupling; with 0 workers are independent and the centre never changes.
-    Samples count when they are exchanged; a worker that leaves exchanges the rest. Before its first exchange a worker
-    assumes that the other workers have done as many steps as itself. We differ: the exchange follows the local step
-    instead of preceding it, and the worker's next step starts from the result of the exchange.
+    Optimiser `momentum` with `nesterov` gives their EAMSGD. `moving_rate` is α, the strength of the coupling; with 0
+    workers are independent and the centre never changes. Samples count when they are exchanged; a worker that leaves
+    exchanges the rest. Before its first exchange a worker assumes that the other workers have done as many steps as
+    itself. We differ: the exchange follows the local step instead of preceding it, and the worker's next step starts
+    from the result of the exchange.
     """
 
     kind: Literal["easgd"] = "easgd"

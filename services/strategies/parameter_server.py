@@ -116,9 +116,10 @@ class ParameterServerWorker(PushPullWorker):
         update_count: int,
         optimiser_state: OptimiserState,  # noqa: ARG002
     ) -> tuple[PushState, ...]:
-        """Return the worker's state for each shard after a strategy switch; the compressors start from new states.
+        """Return the worker's state for each shard after a strategy switch.
 
-        The residuals of the other phase's compressor belonged to other ranges of the vector.
+        The compressors start from new states. The residuals of the other phase's compressor belonged to other ranges of
+        the vector.
         """
         return tuple(state._replace(version=update_count) for state in self.initial_state(params))
 

@@ -59,10 +59,11 @@ class PushPullWorker(WorkerAlgorithm):
         shard_states: Sequence[PushState],
         step_timer: StepTimer,
     ) -> ShardReplies:
-        """Push `vector` to all shard owners at once, and wait for all replies. Pushes are numbered from 0.
+        """Push `vector` to all shard owners at once, and wait for all replies.
 
-        The reply that arrives last determines the times: its server's update counts as `update`, and the time for which
-        the server delayed the reply until other workers had pushed counts as `wait`. The rest is `exchange`.
+        Pushes are numbered from 0. The reply that arrives last determines the times: its server's update counts as
+        `update`, and the time for which the server delayed the reply until other workers had pushed counts as `wait`.
+        The rest is `exchange`.
         """
         received = np.empty(vector.shape, vector.dtype)
         compute_s, alone = step_timer.seconds.get("compute", 0.0), shard_states[0].next_push_alone

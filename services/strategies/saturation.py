@@ -32,10 +32,11 @@ def contended_step_s(solo_step_s: Sequence[float], link_busy_s: Sequence[Mapping
 
 
 def seconds_to_serve_workers(solo_step_s: Sequence[float], step_busy_s: Sequence[float]) -> float:
-    """Return the seconds in which a saturated link serves each waiting worker once; 0 if no worker waits.
+    """Return the seconds in which a saturated link serves each waiting worker once.
 
-    The cycle time is the least T with Σ busy/max(own, T) <= 1. Workers whose own step takes longer than T do not wait
-    for the link. They are set aside one after another, slowest first, until all remaining workers wait.
+    Return 0 if no worker waits. The cycle time is the least T with Σ busy/max(own, T) <= 1. Workers whose own step
+    takes longer than T do not wait for the link. They are set aside one after another, slowest first, until all
+    remaining workers wait.
 
     Args:
         solo_step_s: step time of each worker in seconds if it had the link to itself.

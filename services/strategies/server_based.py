@@ -52,7 +52,10 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         yield from self._find_shard_count_conflicts(scenario_sizes)
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
-        """Return why the fields of this strategy do not fit each other or the number of workers; None if they do."""
+        """Return why the fields of this strategy do not fit each other or the number of workers.
+
+        Return None if they do.
+        """
         reasons = (
             self.synchrony.explain_bad_worker_count(worker_count),
             self.placement.node_count_conflict(worker_count, self.servers),

@@ -59,12 +59,13 @@ class ServerStepTimeModel:
         return self._predict_asynchronous()
 
     def saturating_worker_count(self) -> float:
-        """Return n*, the worker count above which asynchronous training is no faster; inf if no shared link limits it.
+        """Return n*, the worker count above which asynchronous training is no faster.
 
-        At n* the step time of a worker that has all links to itself equals the time in which the busiest link that all
-        workers use carries the bytes of all workers; the latter is proportional to n. For links of B bytes per second,
-        n* = s·(t_c·B/S + 2), and more with latency. If each of the s shards is one message, the first shards reply
-        while the last ones are still receiving. A worker alone is then faster, and n* = s·(t_c·B/S + 1) + 1.
+        Inf if no shared link limits it. At n* the step time of a worker that has all links to itself equals the time in
+        which the busiest link that all workers use carries the bytes of all workers; the latter is proportional to n.
+        For links of B bytes per second, n* = s·(t_c·B/S + 2), and more with latency. If each of the s shards is one
+        message, the first shards reply while the last ones are still receiving. A worker alone is then faster, and n* =
+        s·(t_c·B/S + 1) + 1.
         """
         cost, flows = self.cost_model, (self._worker_push_flows, self._server_reply_flows)
         alone_s = max(
@@ -120,7 +121,10 @@ class ServerStepTimeModel:
 
     @cached_property
     def _worker_push_flows(self) -> list[FlowBytes]:
-        """Sender, receiver and bytes of every push in one exchange; pushes of a node to itself are left out."""
+        """Sender, receiver and bytes of every push in one exchange.
+
+        Pushes of a node to itself are left out.
+        """
         return [
             ((worker, owner), self.algorithm.compressor.compressed_size_bytes(shard.size, self.cost_model.dtype))
             for owner, shard in self._pair_owners_with_shards()
@@ -130,7 +134,10 @@ class ServerStepTimeModel:
 
     @cached_property
     def _server_reply_flows(self) -> list[FlowBytes]:
-        """Sender, receiver and bytes of every reply in one exchange; replies of a node to itself are left out."""
+        """Sender, receiver and bytes of every reply in one exchange.
+
+        Replies of a node to itself are left out.
+        """
         itemsize = np.dtype(self.cost_model.dtype).itemsize
         return [
             ((owner, worker), shard.size * itemsize)

@@ -67,7 +67,9 @@ def encode_message_prefix(message: Message) -> bytes:
 
 
 def decode_message(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage`; if this codec wrote it, the payload is not copied.
+    """Return the message in a serialised `DataMessage`.
+
+    If this codec wrote it, the payload is not copied.
 
     Raises:
         ProtocolError: the bytes are not a `DataMessage`.
@@ -107,9 +109,10 @@ def build_message(message_prefix_fields: PrefixFields, payload: Buffer) -> Messa
 
 
 def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:
-    """Return the fields of a message prefix; None if the prefix does not have the fixed layout of this codec.
+    """Return the fields of a message prefix.
 
-    Other software that writes such messages omits padding and zero values.
+    Return None if the prefix does not have the fixed layout of this codec. Other software that writes such messages
+    omits padding and zero values.
     """
     if len(encoded_prefix) < PREFIX_BYTES or _CONSTANT_BYTES_FORMAT.unpack_from(encoded_prefix) != _CONSTANT_BYTES:
         return None

@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 
 class DeadlineTimer:
-    """Timer that calls `on_timeout` if an operation does not finish in time; it can be used for many operations."""
+    """Timer that calls `on_timeout` if an operation does not finish in time.
+
+    It can be used for many operations.
+    """
 
     def __init__(self, timeout_wall_s: float, on_timeout: Callable[[], object]) -> None:
         self._timeout_wall_s = timeout_wall_s

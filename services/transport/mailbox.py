@@ -28,11 +28,12 @@ class _PendingReceive:
 
 
 class Mailbox:
-    """Messages that a node has received, by sender and tag; each is delivered once and taken once.
+    """Messages that a node has received, by sender and tag.
 
-    A sender's messages of one kind are never more than one step apart. A tag is therefore remembered for two steps, and
-    any older message is a duplicate that arrived late. Different kinds progress independently: a node that is worker
-    and server pushes gradients of its own step and replies to the steps of other workers.
+    Each is delivered once and taken once. A sender's messages of one kind are never more than one step apart. A tag is
+    therefore remembered for two steps, and any older message is a duplicate that arrived late. Different kinds progress
+    independently: a node that is worker and server pushes gradients of its own step and replies to the steps of other
+    workers.
     """
 
     def __init__(self, timeout_s: float, dilation: float = 1.0) -> None:
@@ -53,7 +54,10 @@ class Mailbox:
         self._is_timer_set = False
 
     def deliver(self, source: str, message: Message) -> None:
-        """Pass a received message to the receive call that waits for it, or keep it for later; drop a duplicate."""
+        """Pass a received message to the receive call that waits for it, or keep it for later.
+
+        Drop a duplicate.
+        """
         if not self._register_tag_if_new(source, message.tag):
             return
         pending = self._pending_by_tag.get((source, message.tag))
@@ -63,7 +67,10 @@ class Mailbox:
             self._complete_receive(pending, message)
 
     def mark_source_failed(self, source: str, error: NetworkError) -> None:
-        """Record that no more messages come from `source`; pending and later receive calls get the error."""
+        """Record that no more messages come from `source`.
+
+        Pending and later receive calls get the error.
+        """
         self._failed_sources[source] = error
         for pending in [pending for pending in self._pending if pending.source == source]:
             self._complete_receive(pending, error)
@@ -80,7 +87,9 @@ class Mailbox:
         return buffer
 
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
-        """Wait for the first message from `source` with one of the tags; its payload may be received into `buffer`.
+        """Wait for the first message from `source` with one of the tags.
+
+        Its payload may be received into `buffer`.
 
         Raises:
             DeadlineExceeded: no such message arrived in time.
@@ -150,7 +159,10 @@ class Mailbox:
             self._complete_receive(pending, DeadlineExceeded(text))
 
     def _register_tag_if_new(self, source: str, tag: MessageTag) -> bool:
-        """Return whether a message with this tag is new, not a duplicate; forget the tags of earlier steps."""
+        """Return whether a message with this tag is new, not a duplicate.
+
+        Forget the tags of earlier steps.
+        """
         seen, stream = self._seen_tags[source], (source, tag.kind)
         if tag in seen or tag.step < self._newest_step[stream] - 1:
             return False

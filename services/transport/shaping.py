@@ -25,7 +25,10 @@ from services.runtime.clock import Clock
 
 
 class PathDelaySampler:
-    """Draws the one-way delays of the paths towards one node; messages of one sender keep their order."""
+    """Draws the one-way delays of the paths towards one node.
+
+    Messages of one sender keep their order.
+    """
 
     def __init__(self, node_name: str, network: Network, seed: int) -> None:
         self._delay_samples: dict[str, Iterator[float]] = {
@@ -49,7 +52,10 @@ class TransportShaping(ABC):
 
     @abstractmethod
     def delay_outgoing(self, target_name: str, size_bytes: int) -> AbstractAsyncContextManager[FirstLastByteTimes]:
-        """Return a context manager that waits until the emulated link is free; send the message in its `with` block."""
+        """Return a context manager that waits until the emulated link is free.
+
+        Send the message in its `with` block.
+        """
 
     @abstractmethod
     async def delay_incoming(self, source_name: str, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> float:

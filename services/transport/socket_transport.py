@@ -77,7 +77,10 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def abort(self) -> None:
-        """Close all incoming streams without waiting for their end; has no effect after a complete `stop`."""
+        """Close all incoming streams without waiting for their end.
+
+        Has no effect after a complete `stop`.
+        """
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -67,7 +67,10 @@ class VirtualFabric:
 
 
 class VirtualTransport(Transport):
-    """Transport of one node in a virtual network within one process; a model of the links determines arrival times."""
+    """Transport of one node in a virtual network within one process.
+
+    A model of the links determines arrival times.
+    """
 
     def __init__(self, fabric: VirtualFabric, node_name: str) -> None:
         self.traffic = SentTraffic()

@@ -24,7 +24,10 @@ WARM_UP_GRADIENTS = 3
 
 @dataclass
 class LossAndStepCounters:
-    """Counters of one worker: losses of the current epoch; steps and compute deadlines of the whole run."""
+    """Counters of one worker: losses of the current epoch.
+
+    Steps and compute deadlines of the whole run.
+    """
 
     loss_sum: float = 0.0
     loss_samples: int = 0
@@ -38,18 +41,27 @@ class LossAndStepCounters:
         self.loss_samples += sample_count
 
     def make_next_epoch_counters(self) -> "LossAndStepCounters":
-        """Return counters for the next epoch: losses start at zero; steps and compute deadlines keep their counts."""
+        """Return counters for the next epoch: losses start at zero.
+
+        Steps and compute deadlines keep their counts.
+        """
         return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
     def count_compute_deadline(self, *, is_missed: bool) -> None:
-        """Count a deadline, and whether it was missed; steps whose compute time the scenario sets have a deadline."""
+        """Count a deadline, and whether it was missed.
+
+        Steps whose compute time the scenario sets have a deadline.
+        """
         self.deadlines += 1
         self.missed_deadlines += is_missed
 
 
 @dataclass(frozen=True)
 class WorkerTrainingPhase:
-    """Training phase of one worker: algorithm and share of each batch; a run without strategy switch has one phase."""
+    """Training phase of one worker: algorithm and share of each batch.
+
+    A run without strategy switch has one phase.
+    """
 
     algorithm: WorkerAlgorithm
     is_synchronous: bool  # whether all replicas hold the same bits after every step
@@ -123,7 +135,10 @@ class WorkerRuntime:
                 await task
 
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
-        """Finish the gradient exchanges of this worker; announce its leaving to nodes that wait for its messages."""
+        """Finish the gradient exchanges of this worker.
+
+        Announce its leaving to nodes that wait for its messages.
+        """
         if self.phase.worker_computes_gradients:
             await self.current_algorithm.exchange_unsent_result(next_step, step_result, StepTimer(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
@@ -179,9 +194,10 @@ class WorkerRuntime:
         await self.control.await_run_stop()
 
     async def _await_strategy_switch(self) -> bool:
-        """Wait until the coordinator starts a strategy switch; return false if the run ends without one.
+        """Wait until the coordinator starts a strategy switch.
 
-        This never returns in a synchronous phase: there the reply to the end of an epoch calls the worker.
+        Return false if the run ends without one. This never returns in a synchronous phase: there the reply to the end
+        of an epoch calls the worker.
         """
         if self.strategy_switch is None or self.phase.is_synchronous:
             await asyncio.Event().wait()
@@ -199,9 +215,10 @@ class WorkerRuntime:
         return samples >= self.plan.data_order.count_samples_before(switch_step)
 
     async def _switch_strategy(self, step: int, step_result: StepResult) -> tuple[int, StepResult]:
-        """Take part in a strategy switch; return the next step, and the parameters and state to continue with.
+        """Take part in a strategy switch.
 
-        If the switch is committed, all of them belong to the second strategy. If it is aborted, they are unchanged.
+        Return the next step, and the parameters and state to continue with. If the switch is committed, all of them
+        belong to the second strategy. If it is aborted, they are unchanged.
         """
         if self.strategy_switch is None:
             return step, step_result
@@ -292,7 +309,10 @@ class WorkerRuntime:
         return result
 
     async def _report_epoch_end(self, finished_step_count: int, last_step_result: StepResult) -> StopOrSwitchDecision:
-        """Report the end of an epoch to the coordinator; its reply is to continue, stop or switch the strategy."""
+        """Report the end of an epoch to the coordinator.
+
+        Its reply is to continue, stop or switch the strategy.
+        """
         params = self.algorithm_context.device.to_host(
             last_step_result.params if last_step_result.eval_params is None else last_step_result.eval_params
         )

@@ -24,7 +24,10 @@ from services.strategies.switching.switch import TrainingPhaseSwitch, find_shard
 
 @dataclass(frozen=True)
 class ModelSnapshot:
-    """Copy of a worker's parameters and optimiser state in host memory; no state if servers own the optimiser state."""
+    """Copy of a worker's parameters and optimiser state in host memory.
+
+    No state if servers own the optimiser state.
+    """
 
     params: HostArray
     optimiser_state: OptimiserState | None
@@ -45,9 +48,10 @@ class WorkerStrategySwitch:
     async def switch_training_strategy(
         self, next_step: int, last_step_result: StepResult, samples_trained: int
     ) -> tuple[StrategySwitchDecision, StepResult]:
-        """Take part in a strategy switch; return the coordinator's decision, and the parameters to continue with.
+        """Take part in a strategy switch.
 
-        After an abort these are those of `last_step_result`, otherwise those at the start of the second phase.
+        Return the coordinator's decision, and the parameters to continue with. After an abort these are those of
+        `last_step_result`, otherwise those at the start of the second phase.
 
         Args:
             next_step: the step that this worker would do next.
@@ -103,7 +107,10 @@ class WorkerStrategySwitch:
         )
 
     def _compute_shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in the parameter vector; without servers, one range for the whole vector."""
+        """Return the range of each shard in the parameter vector.
+
+        Without servers, one range for the whole vector.
+        """
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
     async def _send_or_receive_model(
@@ -123,7 +130,10 @@ class WorkerStrategySwitch:
     async def _exchange_model_shards(
         self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot
     ) -> ModelSnapshot:
-        """Send shards of the model to servers, or receive the shards of all servers; return the model."""
+        """Send shards of the model to servers, or receive the shards of all servers.
+
+        Return the model.
+        """
         if self.switch.model_transfer_plan.receivers == "servers":
             await self._send_shards_to_new_owners(next_step, snapshot)
             return snapshot

@@ -38,7 +38,10 @@ def _check_added_step_time(trial: TrialLogTables, train_phase: TrainingPhase) ->
 
 
 def _why_no_step_time_prediction(trial: TrialLogTables) -> str:
-    """Return the reason why the step time of a trial cannot be predicted; an empty text if it can."""
+    """Return the reason why the step time of a trial cannot be predicted.
+
+    Return an empty text if it can.
+    """
     plan = trial.plan
     workers = [node for node in plan.nodes if node.role == "worker"]
     reasons = {

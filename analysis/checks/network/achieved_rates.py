@@ -44,7 +44,10 @@ def check_measured_link_rates(trial: TrialLogTables) -> CheckVerdict:
 
 
 def probed_rate_error(trial: TrialLogTables, node: PlannedNode, link_direction: str) -> float | None:
-    """Return the relative error of the rate of a probe flow over a link; None if no probe flow was sent."""
+    """Return the relative error of the rate of a probe flow over a link.
+
+    Return None if no probe flow was sent.
+    """
     achieved = _read_link_shaping(trial, node).get(f"achieved_{link_direction}_bps")
     return None if achieved is None else float(achieved) / _expected_flow_rate_bps(trial, node, link_direction) - 1
 

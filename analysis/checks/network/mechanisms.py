@@ -59,7 +59,10 @@ def declared_link_properties(plan: TrialPlan, node: PlannedNode) -> Iterator[str
 
 
 def shaping_mechanism_name(shaping_record: Mapping[str, Any], link_property: str) -> str | None:
-    """Return the shaping mechanism that enforced a property of a node's link; None if it was not recorded."""
+    """Return the shaping mechanism that enforced a property of a node's link.
+
+    Return None if it was not recorded.
+    """
     mechanism = (shaping_record.get("rungs") or {}).get(link_property)
     for_all = shaping_record.get("rung", "none")  # other engines than `docker` record one for all
     return mechanism or (for_all if link_property == "rate" or for_all in ALL_PROPERTY_MECHANISMS else None)

@@ -28,7 +28,10 @@ def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
 
 
 def _count_model_replicas(trial: TrialLogTables, finished_step: int) -> int:
-    """Return how many workers hold the model after a step; fewer if a strategy switch turned workers into servers."""
+    """Return how many workers hold the model after a step.
+
+    Fewer if a strategy switch turned workers into servers.
+    """
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:
         return trial.plan.workers

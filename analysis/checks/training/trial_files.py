@@ -5,7 +5,10 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_trial_files_readable(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a log or other file of the trial is damaged; the reason is the first problem."""
+    """Return an invalid verdict if a log or other file of the trial is damaged.
+
+    The reason is the first problem.
+    """
     if not trial.damage:
         return valid_verdict("every line of the logs could be read")
     first, *others = trial.damage

@@ -33,7 +33,10 @@ def save_drawing_files(drawing: CaptionedFigure, folder: Path) -> Path:
 
 
 def _figure_content_as_json(drawing: CaptionedFigure) -> str:
-    """Return name, title, caption and data rows of a drawing as JSON text. NaN and infinity become null."""
+    """Return name, title, caption and data rows of a drawing as JSON text.
+
+    NaN and infinity become null.
+    """
     rows = json.loads(drawing.data.to_json(orient="records", double_precision=15))
     content = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "rows": rows}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

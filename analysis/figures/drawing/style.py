@@ -97,9 +97,9 @@ def figure_style_context() -> AbstractContextManager[None]:
 
 
 def strategy_colour(run_summary: RunSummary, strategy: str) -> str:
-    """Return the colour that a strategy has in every figure of a run. The baseline, a single worker, is grey.
+    """Return the colour that a strategy has in every figure of a run.
 
-    Colours are assigned in the order of the strategies in the scenario.
+    The baseline, a single worker, is grey. Colours are assigned in the order of the strategies in the scenario.
     """
     if strategy not in run_summary.strategies:
         return BASELINE_GREY
@@ -196,7 +196,10 @@ def add_title_and_footer(
 
 
 def count_legend_rows(legend_colours: Mapping[str, str]) -> int:
-    """Return the number of lines of a legend. Each legend column is as wide as the longest name in the legend."""
+    """Return the number of lines of a legend.
+
+    Each legend column is as wide as the longest name in the legend.
+    """
     return -(-len(legend_colours) // _count_legend_columns(legend_colours))
 
 

@@ -48,7 +48,10 @@ _, KNEE_RULE, COST_RULE = WORKER_COUNT_RULES
 
 
 def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on numbers of accelerators that rules choose per workload; None if there is no series."""
+    """Return the chapter on numbers of accelerators that rules choose per workload.
+
+    Return None if there is no series.
+    """
     series = find_scaling_series(mlperf_study)
     if not series:
         return None

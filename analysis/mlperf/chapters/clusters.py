@@ -40,7 +40,10 @@ WorkloadClusterings = list[tuple[WorkloadComparison, SystemClusterings]]
 
 
 def system_clusters_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with k-means clusters of each workload's systems; None if there are too few systems."""
+    """Return the chapter with k-means clusters of each workload's systems.
+
+    Return None if there are too few systems.
+    """
     clusterings = [(workload, each) for workload in study.workloads if (each := cluster_by_k_means(workload.systems))]
     if not clusterings:
         return None

@@ -95,7 +95,10 @@ MISSING_DATA_TEXT = (
 
 
 def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on forecasts for systems larger than those that laws are fitted to; None without forecasts."""
+    """Return the chapter on forecasts for systems larger than those that laws are fitted to.
+
+    Return None without forecasts.
+    """
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.large_system_forecasts:
         return None

@@ -33,7 +33,10 @@ RULE_TEXT = (
 
 
 def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on scaling efficiency = hardware x statistical; None if samples to the target are unknown."""
+    """Return the chapter on scaling efficiency = hardware x statistical.
+
+    Return None if samples to the target are unknown.
+    """
     series = find_scaling_series(mlperf_study)
     if not series:
         return None

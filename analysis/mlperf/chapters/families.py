@@ -30,7 +30,10 @@ RULE_TEXT = (
 
 
 def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on scaling efficiency per accelerator family; None if no family has systems of two sizes."""
+    """Return the chapter on scaling efficiency per accelerator family.
+
+    Return None if no family has systems of two sizes.
+    """
     comparisons = [(workload, members) for workload in study.workloads for members in compare_within_families(workload)]
     if not comparisons:
         return None
@@ -51,7 +54,10 @@ def accelerator_families_chapter(study: MlperfStudy) -> Chapter | None:
 
 
 def compare_within_families(workload: WorkloadComparison) -> list[tuple[ComparedResult, ...]]:
-    """Compare systems with the reference system of their accelerator family; families of a single size are left out."""
+    """Compare systems with the reference system of their accelerator family.
+
+    Families of a single size are left out.
+    """
     rows = [each.result for each in workload.systems]
     kinds = dict.fromkeys(accelerator_family(row.accelerator) for row in rows)
     members = [[row for row in rows if accelerator_family(row.accelerator) == kind] for kind in kinds]

@@ -65,7 +65,10 @@ PARTS_TEXT = (
 
 
 def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with parameters, AICc and backtests of each law; None if no series has enough system sizes."""
+    """Return the chapter with parameters, AICc and backtests of each law.
+
+    Return None if no series has enough system sizes.
+    """
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.series:
         return None

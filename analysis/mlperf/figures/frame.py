@@ -55,7 +55,10 @@ def colour_by_family(mlperf_study: MlperfStudy) -> dict[str, str]:
 
 
 def marker_by_family(mlperf_study: MlperfStudy) -> dict[str, str]:
-    """Return the marker shape of each accelerator family. Families with the same colour have different markers."""
+    """Return the marker shape of each accelerator family.
+
+    Families with the same colour have different markers.
+    """
     families = sort_accelerator_families(mlperf_study)
     return {kind: MARKERS[(index + index // len(FAMILY_COLOURS)) % len(MARKERS)] for index, kind in enumerate(families)}
 

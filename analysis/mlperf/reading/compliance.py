@@ -30,7 +30,10 @@ class LoggedValueRule(NamedTuple):
         return True
 
     def accepts(self, logged_value: Any) -> bool:
-        """Return whether a value satisfies the rule. False if the predicate cannot be computed for the value."""
+        """Return whether a value satisfies the rule.
+
+        False if the predicate cannot be computed for the value.
+        """
         try:
             return bool(self.predicate(logged_value))
         except (TypeError, KeyError):
@@ -212,7 +215,10 @@ def _find_event_order_violations(log_events: Sequence[MllogEvent]) -> Iterator[s
 
 
 def _find_init_time_limit_ms(first_time_ms_by_log_key: Mapping[str, float]) -> float:
-    """Return the time limit of initialisation in milliseconds; 0 if the log has not yet named the MLPerf division."""
+    """Return the time limit of initialisation in milliseconds.
+
+    Return 0 if the log has not yet named the MLPerf division.
+    """
     return INIT_LIMIT_MS if "submission_division" in first_time_ms_by_log_key else 0
 
 
@@ -347,6 +353,9 @@ WORKLOAD_RULES = {  # by submission_benchmark
 
 
 def find_workload_rules(log: NodeLog) -> WorkloadComplianceRules | None:
-    """Return the rules of the workload that a log names in submission_benchmark; None if no such rules exist."""
+    """Return the rules of the workload that a log names in submission_benchmark.
+
+    Return None if no such rules exist.
+    """
     benchmarks = log.events_with_key("submission_benchmark")
     return WORKLOAD_RULES.get(str(benchmarks[0].value)) if benchmarks else None

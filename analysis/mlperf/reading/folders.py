@@ -94,7 +94,10 @@ def read_round_folder(round_root: Path) -> MlperfResults:
 
 
 def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError if an earlier folder has the same runs; systems with power measurements may be there twice."""
+    """Raise NoScoreError if an earlier folder has the same runs.
+
+    Systems with power measurements may be there twice.
+    """
     if run_times in folder_by_run_times:
         raise NoScoreError(f"has the same runs as the folder {folder_by_run_times[run_times]}")
 
@@ -130,7 +133,10 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
 def _compute_folder_score(
     log_folder: PublishedLogFolder, mlperf_runs: list[MlperfRun], rcp_scaling_factor: float
 ) -> MlperfScore:
-    """Return the score of a folder's runs. A NoScoreError lists each rejected log with the reason."""
+    """Return the score of a folder's runs.
+
+    A NoScoreError lists each rejected log with the reason.
+    """
     try:
         return compute_score_of_runs(mlperf_runs, rcp_scaling_factor, log_folder.benchmark)
     except NoScoreError as error:
@@ -163,7 +169,10 @@ def _describe_rejections(log_folder: PublishedLogFolder, run_of_each_log: list[M
 
 
 def _read_json_object(path: Path) -> Mapping[str, Any]:
-    """Read a JSON object from a file. Raise NoScoreError if the file is missing or contains no JSON object."""
+    """Read a JSON object from a file.
+
+    Raise NoScoreError if the file is missing or contains no JSON object.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
     except (OSError, ValueError) as error:
@@ -174,9 +183,9 @@ def _read_json_object(path: Path) -> Mapping[str, Any]:
 
 
 def _read_score_scaling_factor(scaling_json_path: Path) -> float:
-    """Read the factor that multiplies the score of a result from `scaling.json`; 1 if the file does not exist.
+    """Read the factor that multiplies the score of a result from `scaling.json`.
 
-    A result without the file did not converge faster than the reference allows.
+    1 if the file does not exist. A result without the file did not converge faster than the reference allows.
     """
     if not scaling_json_path.exists():
         return 1.0

@@ -26,7 +26,10 @@ PositiveNumber: TypeAlias = Annotated[float, Field(gt=0, description="a finite n
 
 
 class MlperfResult(FrozenRecord):
-    """Time in which a system trained a workload to its target. The fields are the columns of a CSV file of results."""
+    """Time in which a system trained a workload to its target.
+
+    The fields are the columns of a CSV file of results.
+    """
 
     benchmark: NonEmptyText  # name of the workload's folder in a round
     submitter: NonEmptyText
@@ -122,7 +125,10 @@ def write_results_csv(results: Iterable[MlperfResult], csv_path: Path) -> None:
 
 
 def _read_csv_lines(csv_path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each non-empty CSV row; a row of several lines has the number of the last line."""
+    """Yield line number and cells of each non-empty CSV row.
+
+    A row of several lines has the number of the last line.
+    """
     try:
         text = csv_path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark before the header
     except UnicodeDecodeError as error:

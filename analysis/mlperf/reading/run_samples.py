@@ -33,7 +33,10 @@ class RunSamplesToTarget:
 
 
 def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
-    """Read the number of samples (or epochs) at the last evaluation, and the global batch; None if one is missing."""
+    """Read the number of samples (or epochs) at the last evaluation, and the global batch.
+
+    None if one is missing.
+    """
     timed_positions = [
         (event.time_ms, position)
         for event in log.events_with_key("eval_accuracy")
@@ -60,7 +63,10 @@ def _parse_positive_number(value: Any) -> float | None:
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return a study's scaling series, from published logs or shipped with Ensayo; empty if a user's CSV was read."""
+    """Return a study's scaling series, from published logs or shipped with Ensayo.
+
+    The result is empty if a user's CSV was read.
+    """
     return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_scaling_series(study)
 
 

@@ -39,7 +39,10 @@ class MlperfRun:
 
     @property
     def minutes(self) -> float:
-        """Duration of the run in minutes; infinite for a run that does not count, which is scored as the slowest."""
+        """Duration of the run in minutes.
+
+        The result is infinite for a run that does not count, which is scored as the slowest.
+        """
         if self.rejection_reason or self.start_ms is None or self.stop_ms is None:
             return math.inf
         return (self.stop_ms - self.start_ms) / MS_PER_MINUTE

@@ -54,7 +54,10 @@ def compose_project_name(plan: Plan) -> str:
 
 
 def render_compose_document(plan: Plan, host_properties: DockerHostProperties) -> dict[str, Any]:
-    """Return the Compose document of a trial; image tags and paths are those of the host (`host_properties`)."""
+    """Return the Compose document of a trial.
+
+    Image tags and paths are those of the host (`host_properties`).
+    """
     return {
         "name": compose_project_name(plan),
         "services": {node.name: _node_service(plan, node, host_properties) for node in plan.nodes}

@@ -39,7 +39,10 @@ STDERR_TAIL_LINES = 20
 
 
 class DockerDaemonTimeout(TrialFailed):
-    """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`; the request must not be repeated."""
+    """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`.
+
+    The request must not be repeated.
+    """
 
 
 class NodeContainers(TrialNodeRunner):
@@ -74,7 +77,10 @@ class NodeContainers(TrialNodeRunner):
         self._is_stopping = False
 
     def start(self) -> None:
-        """Start all containers with Compose; a helper shapes a node's link as soon as the node's container runs."""
+        """Start all containers with Compose.
+
+        A helper shapes a node's link as soon as the node's container runs.
+        """
         self._compose_path.write_text(yaml.safe_dump(render_compose_document(self._plan, self._host), sort_keys=False))
         filters = {"label": self._trial_label_filters, "event": ["start", "die"]}
         self._engine_events = self._client.events(decode=True, filters=filters, since=int(time.time()))
@@ -119,7 +125,10 @@ class NodeContainers(TrialNodeRunner):
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
-        """Return the CPU throttling of the running nodes since their start; nodes without counters are absent."""
+        """Return the CPU throttling of the running nodes since their start.
+
+        Nodes without counters are absent.
+        """
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
             node_name: read_cpu_throttling(self._running_container(node_name))
@@ -226,7 +235,10 @@ class NodeContainers(TrialNodeRunner):
             container_id.cancel()
 
     def _remove_containers(self) -> None:
-        """Remove every container of this trial; a failed removal does not prevent the removal of other containers."""
+        """Remove every container of this trial.
+
+        A failed removal does not prevent the removal of other containers.
+        """
         filters = {"label": self._trial_label_filters}
         containers = self._client.containers.list(all=True, filters=filters, ignore_removed=True)
         with ThreadPoolExecutor(MAX_PARALLEL_REMOVALS) as executor:

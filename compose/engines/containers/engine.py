@@ -43,7 +43,10 @@ START_INTERVAL_API_VERSION = (1, 44)  # first version of Docker's API with the h
 
 
 class RunSubnets(FrozenRecord):
-    """The two IPv4 subnets of a run, /24 each; a field holds the first three bytes, such as `10.64.0`."""
+    """The two IPv4 subnets of a run, /24 each.
+
+    A field holds the first three bytes, such as `10.64.0`.
+    """
 
     data: str
     control: str
@@ -67,7 +70,10 @@ class DockerEngine(TrialEngine):
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
     def missing_software(self) -> str | None:
-        """Return why this host can't run containers: no Docker daemon, or no Compose plug-in; None if it can."""
+        """Return why this host can't run containers: no Docker daemon, or no Compose plug-in.
+
+        Return None if it can.
+        """
         try:
             with closing(docker.from_env(timeout=5)) as client:
                 client.ping()

@@ -120,7 +120,10 @@ class LinkHelperContainer:
 
     @property
     def failure_reason(self) -> str:
-        """Reason why the helper container has ended; empty while the container runs and after `close`."""
+        """Reason why the helper container has ended.
+
+        Empty while the container runs and after `close`.
+        """
         return self._container_end_reason() if self._has_ended and not self._is_closed else ""
 
     def close(self) -> None:
@@ -174,7 +177,10 @@ class LinkHelperContainer:
         return f"the helper container has ended: {lines[-1] if lines else 'no message'}"
 
     def _receive_bytes(self, byte_count: int) -> bytes:
-        """Return exactly the requested number of bytes from the socket; no bytes if the connection ends earlier."""
+        """Return exactly the requested number of bytes from the socket.
+
+        No bytes if the connection ends earlier.
+        """
         received = b""
         while len(received) < byte_count:
             if not (chunk := self._socket.recv(byte_count - len(received))):

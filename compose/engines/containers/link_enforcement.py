@@ -89,7 +89,10 @@ class LinkShaper:
         return self.records[link_name]
 
     def link_enforcing_rate_limit(self, rate_limit_name: str) -> str | None:
-        """Return the name of the link on which a rate limit between nodes is enforced; None if no link enforces it."""
+        """Return the name of the link on which a rate limit between nodes is enforced.
+
+        Return None if no link enforces it.
+        """
         return next((name for name, record in self.records.items() if rate_limit_name in record.pipes_bps), None)
 
     def store_initial_queue_counters(self) -> None:

@@ -55,7 +55,9 @@ class LinkEventScheduler:
     """Applies the link events of a trial at their planned times, from the start of training to the end of the run."""
 
     def __init__(self, plan: Plan, links: LinkShaper, record_path: Path) -> None:
-        """Create the scheduler; it applies no event before the coordinator logs the event `run_start`.
+        """Create the scheduler.
+
+        It applies no event before the coordinator logs the event `run_start`.
 
         Args:
             plan: of the trial.
@@ -140,7 +142,10 @@ class LinkEventScheduler:
             threading.Thread(target=self._log_link_change_time, args=(change,), daemon=True).start()
 
     def _insert_into_schedule(self, event_boundary: _LinkEventBoundary) -> None:
-        """Send a link change to its nodes' helpers; send later changes again with link states that include this one."""
+        """Send a link change to its nodes' helpers.
+
+        Send later changes again with link states that include this one.
+        """
         now = time.monotonic()
         while self._scheduled and self._scheduled[0].due_at_s <= now:
             self._active_events = _find_active_link_events(self._active_events, past := self._scheduled.pop(0))

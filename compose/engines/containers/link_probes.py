@@ -138,9 +138,10 @@ def _measure_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> 
 def _measure_echo_round_trips(
     shaper: LinkShaper, address_by_node: dict[str, str], node_pairs: set[PeerPair]
 ) -> dict[PeerPair, list[float]]:
-    """Send several echo datagrams between each pair of nodes; return virtual round-trip times (wall time / dilation).
+    """Send several echo datagrams between each pair of nodes.
 
-    The nodes send one after the other; at the same time, they would wait for the host's cores.
+    Return virtual round-trip times (wall time / dilation). The nodes send one after the other; at the same time, they
+    would wait for the host's cores.
     """
     round_trips_s = {}
     for name in sorted({name for name, _ in node_pairs}):
@@ -181,7 +182,10 @@ def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
 def _repeat_rate_probe(
     shaper: LinkShaper, node_addresses: dict[str, str], rate_probe: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
-    """Repeat a flood (datagrams that fill a link) until conclusive; return all rates, in bit/s of wall time."""
+    """Repeat a flood (datagrams that fill a link) until conclusive.
+
+    Return all rates, in bit/s of wall time.
+    """
     tolerance = shaper.plan.fidelity.rate_error
     return repeat_until_conclusive(
         first_rate_bps,
@@ -191,7 +195,9 @@ def _repeat_rate_probe(
 
 
 def _send_rate_probes(shaper: LinkShaper, node_addresses: dict[str, str], probes: Iterable[RateProbe]) -> list[float]:
-    """Send floods (UDP datagrams that fill links) at the same time; return the received rate of each flood, in bit/s.
+    """Send floods (UDP datagrams that fill links) at the same time.
+
+    Return the received rate of each flood, in bit/s.
 
     Raises:
         TrialFailed: a flood could not be sent.
@@ -244,7 +250,10 @@ def _record_probed_rates(shaper: LinkShaper, rate_probe: RateProbe, rates_bps: S
 
 
 def _find_rate_limit_link(shaper: LinkShaper, rate_limit_kind: str, rate_limit_name: str) -> str | None:
-    """Return the link in whose record the measured value of a rate limit belongs; None if no link has the limit."""
+    """Return the link in whose record the measured value of a rate limit belongs.
+
+    Return None if no link has the limit.
+    """
     return shaper.link_enforcing_rate_limit(rate_limit_name) if rate_limit_kind == "pipe" else rate_limit_name
 
 

@@ -15,7 +15,10 @@ JITTER_NEEDS_DELAY = f"jitter needs delay; add for example delay: {Duration.exam
 
 
 class AccessLinkSettings(FrozenRecord):
-    """Declared access link; a missing key has its default or, in a worker group, the value of `cluster.worker`."""
+    """Declared access link.
+
+    A missing key has its default or, in a worker group, the value of `cluster.worker`.
+    """
 
     link: LinkProfileName | None = Field(None, description="name of a known link; the other keys override its values")
     uplink: Rate | None = Field(None, description="rate at which the node sends; unlimited when absent")

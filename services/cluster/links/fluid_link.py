@@ -23,7 +23,10 @@ PAYLOAD_SHARE = PAYLOAD_BYTES / FRAME_BYTES  # a shaped rate counts whole Ethern
 
 
 def to_goodput_bytes_per_s(link_rate_bps: float | None) -> float:
-    """Return the payload bytes per second that a link of `link_rate_bps` bit/s carries; infinite if unshaped."""
+    """Return the payload bytes per second that a link of `link_rate_bps` bit/s carries.
+
+    The result is infinite if unshaped.
+    """
     return inf if link_rate_bps is None else link_rate_bps * PAYLOAD_SHARE / 8
 
 
@@ -44,7 +47,10 @@ def choose_message_bytes(vector_bytes: int) -> int:
 
 
 def compute_last_message_bytes(vector_range_bytes: float, vector_bytes: int) -> float:
-    """Return the size in bytes of the last message of a vector range; it may be smaller than the other messages."""
+    """Return the size in bytes of the last message of a vector range.
+
+    It may be smaller than the other messages.
+    """
     return vector_range_bytes % choose_message_bytes(vector_bytes) or min(
         vector_range_bytes, choose_message_bytes(vector_bytes)
     )
@@ -77,12 +83,18 @@ class InProcessAtomicFloat(AtomicFloat):
 
 
 class AtomicFloatFile:
-    """A file of numbers that several processes share. An update locks the bytes of the updated number."""
+    """A file of numbers that several processes share.
+
+    An update locks the bytes of the updated number.
+    """
 
     _NUMBER = struct.Struct("=d")
 
     def __init__(self, path: Path) -> None:
-        """Open a file of shared numbers, written by `create`; the file stays open until the process ends."""
+        """Open a file of shared numbers, written by `create`.
+
+        The file stays open until the process ends.
+        """
         self._file = os.open(path, os.O_RDWR)
         self._memory = mmap(self._file, 0)
 
@@ -96,7 +108,10 @@ class AtomicFloatFile:
         return _AtomicFloatInFile(self, index * self._NUMBER.size)
 
     def update_number(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
-        """Replace the number at a byte offset by `transform(number)`; return the numbers before and after."""
+        """Replace the number at a byte offset by `transform(number)`.
+
+        Return the numbers before and after.
+        """
         fcntl.lockf(self._file, fcntl.LOCK_EX, self._NUMBER.size, offset_bytes)
         try:
             (before,) = self._NUMBER.unpack_from(self._memory, offset_bytes)
@@ -126,10 +141,11 @@ class RateLimiter:
     free_at_number: AtomicFloat = field(default_factory=InProcessAtomicFloat)  # virtual seconds
 
     def pass_and_time_message(self, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
-        """Pass a message of `size_bytes` after all earlier ones; return the times when its first and last byte leave.
+        """Pass a message of `size_bytes` after all earlier ones.
 
-        The message arrives at the times given by the first argument. It occupies the limiter for size / rate and no
-        longer: a message that arrives slowly leaves room for other messages.
+        Return the times when its first and last byte leave. The message arrives at the times given by the first
+        argument. It occupies the limiter for size / rate and no longer: a message that arrives slowly leaves room for
+        other messages.
         """
         occupied_s = size_bytes / self.bytes_per_s
         before, free_at = self.free_at_number.update(

@@ -23,11 +23,17 @@ class Jitter(ScenarioComponent):
 
     @abstractmethod
     def iter_one_way_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
-        """Yield random one-way delays in seconds, without end, with the mean `mean_delay_s`; none is negative."""
+        """Yield random one-way delays in seconds, without end, with the mean `mean_delay_s`.
+
+        None is negative.
+        """
 
 
 class NormalJitter(Jitter):
-    """Normally distributed delay. Setting negative delays to zero raises a mean of less than 3 standard deviations."""
+    """Normally distributed delay.
+
+    Setting negative delays to zero raises a mean of less than 3 standard deviations.
+    """
 
     kind: Literal["normal"] = "normal"
 

@@ -36,7 +36,10 @@ class ActiveLinkEvents:
         self._listeners.append(listener)
 
     def rate_bps_set_by_events(self, node_name: str, direction: Direction) -> float | None:
-        """Return the rate in bit/s that active events give a node's access link; None if no event changes the rate."""
+        """Return the rate in bit/s that active events give a node's access link.
+
+        Return None if no event changes the rate.
+        """
         rates = [getattr(change, direction) for change in self._active_link_changes(node_name)]
         return next((rate for rate in reversed(rates) if rate is not None), None)
 

@@ -22,9 +22,10 @@ class ExpectedRoundTripTime(FrozenRecord):
     deviation_s: float = 0.0  # standard deviation of one echo
 
     def estimate_round_trip_s(self, echo_times_s: Sequence[float]) -> float:
-        """Return the round-trip time in seconds, estimated from measured echo times; infinite if no echo came back.
+        """Return the round-trip time in seconds, estimated from measured echo times.
 
-        The estimate is the mean of the echo times where delays vary, and their median otherwise.
+        The result is infinite if no echo came back. The estimate is the mean of the echo times where delays vary, and
+        their median otherwise.
         """
         if not echo_times_s:
             return inf

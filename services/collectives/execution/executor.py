@@ -60,7 +60,10 @@ async def all_reduce(
 
 
 class _PartialSumsFirstSendLock:
-    """Lock that lets one operation send at a time. Partial sums go first, since totals depend on partial sums."""
+    """Lock that lets one operation send at a time.
+
+    Partial sums go first, since totals depend on partial sums.
+    """
 
     def __init__(self) -> None:
         self._owner: int | None = None  # index of the operation that holds the lock
@@ -68,7 +71,10 @@ class _PartialSumsFirstSendLock:
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
     def try_acquire(self, operation_index: int, operation: RankSendOrReceive) -> bool:
-        """Return whether the operation gets the lock; if not, it waits until `release` returns `operation_index`."""
+        """Return whether the operation gets the lock.
+
+        If not, it waits until `release` returns `operation_index`.
+        """
         if self._owner is None:
             self._owner = operation_index
         elif self._owner != operation_index:

@@ -15,25 +15,35 @@ UNCOMPRESSED = IdentityCompressor()
 
 
 class PayloadCodec(ABC):
-    """Conversion between a vector and the payloads of one rank's messages. Empty messages need no codec."""
+    """Conversion between a vector and the payloads of one rank's messages.
+
+    Empty messages need no codec.
+    """
 
     @abstractmethod
     def encode_payload(self, send_operation: RankSendOrReceive) -> Buffer:
-        """Return the payload of a send operation; the payload may share memory with the vector that is sent."""
+        """Return the payload of a send operation.
+
+        The payload may share memory with the vector that is sent.
+        """
 
     @abstractmethod
     def apply_payload_to_vector(self, receive_operation: RankSendOrReceive, received_payload: Buffer) -> None:
         """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
     def find_direct_receive_buffer(self, receive_operation: RankSendOrReceive) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
-        """Return the part of the vector to which a payload may be received directly; None if it is decoded or added.
+        """Return the part of the vector to which a payload may be received directly.
 
-        `apply_payload_to_vector` is called only for payloads that the transport has not written there.
+        Return None if it is decoded or added. `apply_payload_to_vector` is called only for payloads that the transport
+        has not written there.
         """
         return None
 
     def round_sums_like_receiver(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Round all totals in the vector as receivers decode them; called after all sends and receives."""
+        """Round all totals in the vector as receivers decode them.
+
+        Called after all sends and receives.
+        """
 
 
 def create_payload_codec(
@@ -73,7 +83,10 @@ class UncompressedPayloadCodec(PayloadCodec):
             self._totals_to_forward[receive_operation.piece_numbers] = received_payload
 
     def _view_message_entries(self, rank_operation: RankSendOrReceive) -> HostArray:
-        """Return the entries of one message as a view of the vector; the pieces of a message are contiguous."""
+        """Return the entries of one message as a view of the vector.
+
+        The pieces of a message are contiguous.
+        """
         first, last = self._pieces[rank_operation.piece_numbers[0]], self._pieces[rank_operation.piece_numbers[-1]]
         return self._vector[first.start : last.stop]
 
@@ -92,7 +105,10 @@ class CompressedPayloadCodec(PayloadCodec):
         self._encoded_totals: dict[int, Buffer] = {}  # piece -> payload of its total, the same for all ranks
 
     def encode_payload(self, send_operation: RankSendOrReceive) -> Buffer:
-        """Return the compressed payload of a send operation; each piece's total is compressed once and then reused."""
+        """Return the compressed payload of a send operation.
+
+        Each piece's total is compressed once and then reused.
+        """
         encode_piece = self._encode_vector_piece if send_operation.kind == "reduce" else self._encode_reduced_piece
         data = [encode_piece(piece_number) for piece_number in send_operation.piece_numbers]
         return data[0] if len(data) == 1 else b"".join(data)

@@ -11,7 +11,10 @@ from services.learning.layout import VectorRange
 
 
 class RankSendOrReceive(NamedTuple):
-    """Send or receive of one message by one rank. Fields refer to other operations of the rank by their index."""
+    """Send or receive of one message by one rank.
+
+    Fields refer to other operations of the rank by their index.
+    """
 
     is_send: bool
     peer_rank: int
@@ -55,7 +58,10 @@ def build_rank_schedule(
 
 
 def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
-    """Return a chunk as ranges of at most `max_piece_entries` entries; none if the chunk is empty."""
+    """Return a chunk as ranges of at most `max_piece_entries` entries.
+
+    Return None if the chunk is empty.
+    """
     ends = (*range(chunk.start, chunk.stop, max_piece_entries), chunk.stop)
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
@@ -143,7 +149,10 @@ class _RankOpsBuilder:
             yield index
 
     def _add_receive(self, transfer: Transfer) -> None:
-        """Add one receive per message of a transfer; the transfer is complete when its last message has arrived."""
+        """Add one receive per message of a transfer.
+
+        The transfer is complete when its last message has arrived.
+        """
         previous: set[int] = set()
         for number, pieces in enumerate(self._split_into_messages(transfer)):
             sends = {index for piece in pieces for index in self._sends_since_receive.pop(piece, ())}

@@ -44,7 +44,10 @@ class Dataset(ScenarioComponent):
 
     @abstractmethod
     def load(self, dtype: npt.DTypeLike) -> TrainTestData:
-        """Return training and test data with floating-point arrays in `dtype`; a pure function of the fields."""
+        """Return training and test data with floating-point arrays in `dtype`.
+
+        A pure function of the fields.
+        """
 
 
 def read_stored_arrays(dataset_name: str) -> dict[str, HostArray]:

@@ -26,7 +26,10 @@ def stratified_split(labels: HostArray, test_fraction: float, seed: int) -> tupl
 
 
 def standardise(x: HostArray, training_data: HostArray) -> HostArray:
-    """Return (x - mean) / deviation by column; mean and standard deviation are those of `training_data`."""
+    """Return (x - mean) / deviation by column.
+
+    Mean and standard deviation are those of `training_data`.
+    """
     return np.asarray((x - training_data.mean(axis=0)) / training_data.std(axis=0))
 
 

@@ -11,9 +11,10 @@ from services.schema.component import ScenarioComponent
 
 
 class Model(ScenarioComponent):
-    """Architecture of a neural network; the learning task defines the numbers of inputs and outputs.
+    """Architecture of a neural network.
 
-    Samples x (B, *task.inputs) and parameters have one floating-point type and are on one device; so are results.
+    The learning task defines the numbers of inputs and outputs. Samples x (B, *task.inputs) and parameters have one
+    floating-point type and are on one device; so are results.
     """
 
     @abstractmethod

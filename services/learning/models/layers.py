@@ -195,9 +195,9 @@ def extract_patches(images: Array, kernel_side: int) -> Array:
 
 
 def sum_patches(patch_columns: Array, image_shape: Shape, kernel_side: int) -> Array:
-    """Return images of `image_shape` (C, H, H, B); each pixel is the sum of its values in all patches that contain it.
+    """Return images of `image_shape` (C, H, H, B).
 
-    It is the adjoint of `extract_patches` (col2im).
+    Each pixel is the sum of its values in all patches that contain it. It is the adjoint of `extract_patches` (col2im).
     """
     channels, side, _, batch = image_shape
     positions = side - kernel_side + 1

@@ -10,7 +10,10 @@ from services.schema.arrays import Array
 
 
 class LinearModel(SequentialModel):
-    """Linear model of the flattened sample. Its loss is convex, so all strategies approach the same minimum."""
+    """Linear model of the flattened sample.
+
+    Its loss is convex, so all strategies approach the same minimum.
+    """
 
     kind: Literal["linear"] = "linear"
 

@@ -9,9 +9,10 @@ from services.schema.arrays import Array, array_namespace
 
 
 def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """Return -mean log softmax(scores)[label], and its gradient; scores (B, O), labels (B,) → (), (B, O).
+    """Return -mean log softmax(scores)[label], and its gradient.
 
-    The largest score of each row is subtracted first: the softmax stays the same, and exp cannot overflow.
+    Scores (B, O), labels (B,) → (), (B, O). The largest score of each row is subtracted first: the softmax stays the
+    same, and exp cannot overflow.
     """
     xp, samples = array_namespace(scores), len(labels)
     label_entries = xp.arange(samples), labels

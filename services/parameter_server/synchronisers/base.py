@@ -106,7 +106,10 @@ class Synchroniser(ScenarioComponent):
         worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
         straggler_ranks: Collection[int],  # noqa: ARG002 - see above
     ) -> frozenset[int]:
-        """Return the ranks of workers whose gradients every update must include; by default there are none."""
+        """Return the ranks of workers whose gradients every update must include.
+
+        By default there are none.
+        """
         return frozenset()
 
     @property

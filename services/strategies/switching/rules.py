@@ -52,7 +52,10 @@ class SwitchRuleState(NamedTuple):
 
 
 class SwitchRuleDecision(NamedTuple):
-    """Decision of a switch rule whether to switch the strategy now, with its reasons; all fields are logged."""
+    """Decision of a switch rule whether to switch the strategy now, with its reasons.
+
+    All fields are logged.
+    """
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
     value: float | None  # compared with the threshold; None: too few losses so far
@@ -71,11 +74,17 @@ class SwitchRule(ScenarioComponent):
         return "validation"
 
     def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Return the step before which the strategy switches; None if it never switches, or if losses decide when."""
+        """Return the step before which the strategy switches.
+
+        Return None if it never switches, or if losses decide when.
+        """
         return None
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """Return a key of this rule that does not fit the number of training steps, and the reason; None if all fit."""
+        """Return a key of this rule that does not fit the number of training steps, and the reason.
+
+        Return None if all fit.
+        """
         return None
 
     @abstractmethod
@@ -138,16 +147,19 @@ class PlateauRule(SwitchRule):
 
 
 def mean_relative_change(losses: Sequence[float]) -> float:
-    """Return the mean relative change |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ between consecutive losses; at least two losses are needed."""
+    """Return the mean relative change |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ between consecutive losses.
+
+    At least two losses are needed.
+    """
     changes = [abs(loss - previous) / max(abs(previous), MIN_DIVISOR) for previous, loss in pairwise(losses)]
     return sum(changes) / len(changes)
 
 
 class AtStepRule(SwitchRule):
-    """Switch rule that fires before a step that is known before the run; step 0 is the first step.
+    """Switch rule that fires before a step that is known before the run.
 
-    The step can be given as a fraction of the budget, which is the timing policy of S. Li, O. Mangoubi, L. Xu, T. Guo,
-    "Sync-Switch", ICDCS 2021.
+    Step 0 is the first step. The step can be given as a fraction of the budget, which is the timing policy of S. Li, O.
+    Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021.
     """
 
     kind: Literal["at"] = "at"
@@ -179,7 +191,10 @@ class AtStepRule(SwitchRule):
         return None
 
     def _declared_switch_step(self, total_steps: int, steps_per_epoch: int) -> int:
-        """Return the declared step before which the strategy switches; it may be after the last step of the run."""
+        """Return the declared step before which the strategy switches.
+
+        It may be after the last step of the run.
+        """
         if self.fraction is not None:
             return round(self.fraction * total_steps)
         return self.step if self.step is not None else (self.epoch or 0) * steps_per_epoch

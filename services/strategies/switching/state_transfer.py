@@ -48,7 +48,10 @@ class StrategySwitchTimeout:
 
 
 def hash_vectors(model_vectors: Sequence[HostArray], optimiser_update_count: int | None = None) -> str:
-    """Return the SHA-256 digest of vectors; for an optimiser's state, its update count is included."""
+    """Return the SHA-256 digest of vectors.
+
+    For an optimiser's state, its update count is included.
+    """
     sha256 = hashlib.sha256(b"" if optimiser_update_count is None else str(optimiser_update_count).encode())
     for vector in model_vectors:
         sha256.update(np.ascontiguousarray(vector).tobytes())

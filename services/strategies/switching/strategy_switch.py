@@ -96,7 +96,10 @@ class StrategySwitch(Strategy):
             yield KeyConflict(("when", key), why)
 
     def _explain_double_lr_change(self, worker_count: int) -> str | None:
-        """Return why two scenario keys would both change the learning rate after the switch; None if they would not."""
+        """Return why two scenario keys would both change the learning rate after the switch.
+
+        Return None if they would not.
+        """
         if not isinstance(self.after, ParameterServer):
             return None
         if self.after.rate != "per_sample":
@@ -121,7 +124,10 @@ def find_phase_conflicts(
     scenario_sizes: ScenarioSizes,
     lr_conflict_reason: str | None,
 ) -> Iterator[KeyConflict]:
-    """Yield the conflicts of a strategy switch between two training phases; those of learning rates come first."""
+    """Yield the conflicts of a strategy switch between two training phases.
+
+    Those of learning rates come first.
+    """
     if phase_before == phase_after:
         yield KeyConflict((), "before and after are the same strategy; change one of them")
     elif lr_conflict_reason:
@@ -145,7 +151,10 @@ def find_phase_conflicts(
 def _explain_shard_mismatch(
     phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
 ) -> str | None:
-    """Return how two phases with servers differ in shards or shard owners, which is not allowed; None if they don't."""
+    """Return how two phases with servers differ in shards or shard owners, which is not allowed.
+
+    Return None if they don't.
+    """
     if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
         return None
     if phase_before.servers != phase_after.servers:
@@ -165,7 +174,10 @@ def _explain_shard_mismatch(
 
 
 def _explain_unequal_shards(phase_before: SwitchablePhase, worker_count: int) -> str | None:
-    """Return why shards of two servers may contain different updates at a strategy switch; None if they can't."""
+    """Return why shards of two servers may contain different updates at a strategy switch.
+
+    Return None if they can't.
+    """
     if not isinstance(phase_before, ParameterServer) or phase_before.describe_worker_exchange().is_synchronous:
         return None
     algorithm = phase_before.server_algorithm()

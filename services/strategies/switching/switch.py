@@ -37,7 +37,10 @@ class TrainingPhaseSwitch:
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
     def batch_shares_after_switch(self, worker_count: int) -> tuple[int, ...]:
-        """Return each worker's weight in the division of the batch after the switch; 0 if it is promoted to server."""
+        """Return each worker's weight in the division of the batch after the switch.
+
+        Return 0 if it is promoted to server.
+        """
         algorithm = self.second.server_algorithm()
         computing = algorithm.count_gradient_workers(worker_count) if algorithm else worker_count
         return (1,) * computing + (0,) * (worker_count - computing)

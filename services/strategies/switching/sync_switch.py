@@ -63,6 +63,9 @@ class SyncSwitch(Strategy):
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        """Yield each scenario conflict of the two phases once; key paths start at the keys of this strategy."""
+        """Yield each scenario conflict of the two phases once.
+
+        Key paths start at the keys of this strategy.
+        """
         conflicts = find_phase_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
         yield from dict.fromkeys(KeyConflict(path[1:], why) for path, why in conflicts)

@@ -32,7 +32,10 @@ IDENTITY_METADATA_KEY = "ensayo-identity-bin"
 
 
 class _GrpcSendStream:
-    """Outgoing gRPC stream to one neighbour, for one message at a time; cancelling a message ends the stream."""
+    """Outgoing gRPC stream to one neighbour, for one message at a time.
+
+    Cancelling a message ends the stream.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, call: Any, timeout_wall_s: float) -> None:
         self.channel = channel
@@ -125,7 +128,9 @@ class GrpcTransport(SocketTransport):
             stream.write_lock.release()
 
     async def _raise_write_error(self, target: str, stream: _GrpcSendStream) -> None:
-        """Raise the error of a message that could not be written; return if the sender has cancelled the message.
+        """Raise the error of a message that could not be written.
+
+        Return if the sender has cancelled the message.
 
         Raises:
             DeadlineExceeded: the neighbour did not accept the message in time.

@@ -123,7 +123,10 @@ class TcpTransport(SocketTransport):
             stream.write_lock.release()
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
-        """Write a message as far as the kernel accepts it at once; start a task for the rest, if there is any."""
+        """Write a message as far as the kernel accepts it at once.
+
+        Start a task for the rest, if there is any.
+        """
         stream = self._streams.get(target)
         if self._shaping or stream is None or not stream.is_open or not stream.write_lock.try_acquire():
             return super().start_send(target, message)
@@ -153,9 +156,10 @@ class TcpTransport(SocketTransport):
             raise PeerUnreachable(f"the stream to {target} broke off: {error}") from error
 
     async def _write_message_buffers(self, stream: _TcpSendStream, *buffers: Buffer) -> None:
-        """Write a message to a stream; a time limit starts only if the kernel does not accept all bytes at once.
+        """Write a message to a stream.
 
-        A timer costs more than the rest of a write.
+        A time limit starts only if the kernel does not accept all bytes at once. A timer costs more than the rest of a
+        write.
         """
         sender_task = stream.sender_task
         unsent = sender_task.result().write_and_return_unsent(*buffers) if sender_task.done() else buffers

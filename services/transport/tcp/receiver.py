@@ -32,10 +32,10 @@ DeliverMessage = Callable[[str, Message], Awaitable[None]]
 
 
 class StreamReceiver(asyncio.BufferedProtocol):
-    """Incoming stream from one neighbour; large payloads are received directly into the memory of the vector.
+    """Incoming stream from one neighbour.
 
-    The generator `_stream_parser` defines the format of the stream: it yields each buffer to fill, and continues when
-    the buffer is full.
+    Large payloads are received directly into the memory of the vector. The generator `_stream_parser` defines the
+    format of the stream: it yields each buffer to fill, and continues when the buffer is full.
     """
 
     def __init__(
@@ -92,7 +92,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._set_receive_low_watermark()
 
     def _read_socket(self, buffer: memoryview) -> int:
-        """Read available bytes into `buffer` and return their number; the event loop handles the end of the stream."""
+        """Read available bytes into `buffer` and return their number.
+
+        The event loop handles the end of the stream.
+        """
         assert self._socket is not None  # noqa: S101 - the caller has checked it
         try:
             return self._socket.recv_into(buffer)
@@ -107,7 +110,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakeup_bytes)
 
     def _consume_bytes(self, size_bytes: int) -> None:
-        """Pass `size_bytes` received bytes to the stream parser; small parts are copied from the read buffer."""
+        """Pass `size_bytes` received bytes to the stream parser.
+
+        Small parts are copied from the read buffer.
+        """
         if len(self._unfilled) >= READ_AHEAD_BYTES:
             self._mark_parser_buffer_filled(size_bytes)
             return
@@ -130,7 +136,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _mark_parser_buffer_filled(self, received_bytes: int) -> None:
-        """Mark `received_bytes` bytes of the current buffer as filled; resume the parser when the buffer is full."""
+        """Mark `received_bytes` bytes of the current buffer as filled.
+
+        Resume the parser when the buffer is full.
+        """
         self._unfilled = self._unfilled[received_bytes:]
         if self._unfilled:
             return
@@ -145,7 +154,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _parse_stream(self) -> Iterator[memoryview]:
-        """Parse the stream from its first byte to its last; yield each buffer that received bytes must fill next.
+        """Parse the stream from its first byte to its last.
+
+        Yield each buffer that received bytes must fill next.
 
         Raises:
             AuthenticationError: the sender's proof of identity is not valid.
@@ -180,9 +191,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
     def _deliver(self, message: Message) -> None:
-        """Put a message into the mailbox; if this process emulates the network, only after the emulated delay.
+        """Put a message into the mailbox.
 
-        While shaping delays a message, this node stops reading: later messages wait in the kernel, then at the sender.
+        If this process emulates the network, only after the emulated delay. While shaping delays a message, this node
+        stops reading: later messages wait in the kernel, then at the sender.
         """
         if self._deliver_shaped is None:
             self._mailbox.deliver(self._source, message)
@@ -203,7 +215,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _mark_stream_closed(self) -> None:
-        """Mark the stream as closed; if it ended unexpectedly, report an error to calls that wait for its sender."""
+        """Mark the stream as closed.
+
+        If it ended unexpectedly, report an error to calls that wait for its sender.
+        """
         if self._source and not self._has_ended:
             self._mailbox.mark_source_failed(self._source, PeerUnreachable(f"{self._source} broke off its stream"))
         self._open_receivers.discard(self)
@@ -212,7 +227,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
 
 
 def _check_proof_length(proof_bytes: int) -> int:
-    """Return the announced length of an unknown sender's proof of identity; raise an error if it is too long.
+    """Return the announced length of an unknown sender's proof of identity.
+
+    Raise an error if it is too long.
 
     Raises:
         AuthenticationError: the length exceeds the limit.
@@ -225,7 +242,10 @@ def _check_proof_length(proof_bytes: int) -> int:
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:
-    """Return memory of `size_bytes` for a payload, at an aligned address; NumPy does not clear the memory."""
+    """Return memory of `size_bytes` for a payload, at an aligned address.
+
+    NumPy does not clear the memory.
+    """
     memory = np.empty(size_bytes + PAYLOAD_ALIGNMENT_BYTES, np.uint8)
     start = -memory.__array_interface__["data"][0] % PAYLOAD_ALIGNMENT_BYTES
     return memory[start : start + size_bytes].data

@@ -24,14 +24,18 @@ class StreamSender(ABC):
 
     @abstractmethod
     async def write_to_socket(self, *buffers: Buffer) -> None:
-        """Write buffers one after the other; return when the kernel has a copy, so that the caller may change them.
+        """Write buffers one after the other.
+
+        Return when the kernel has a copy, so that the caller may change them.
 
         Raises:
             OSError: the stream has ended.
         """
 
     def write_and_return_unsent(self, *buffers: Buffer) -> Sequence[Buffer]:
-        """Write as many bytes as the kernel accepts at once; return the remaining buffers, for `write_to_socket`.
+        """Write as many bytes as the kernel accepts at once.
+
+        Return the remaining buffers, for `write_to_socket`.
 
         Raises:
             OSError: the stream has ended.
@@ -119,9 +123,9 @@ class TlsStreamSender(StreamSender):
 async def open_stream(
     address: Address, peer: str, tls_context: ssl.SSLContext | None, identity_proof: bytes
 ) -> StreamSender:
-    """Open a stream to a node, once it listens; return the stream when the node has accepted `identity_proof`.
+    """Open a stream to a node, once it listens.
 
-    The stream is unencrypted if `tls_context` is None.
+    Return the stream when the node has accepted `identity_proof`. The stream is unencrypted if `tls_context` is None.
 
     Raises:
         AuthenticationError: the node rejects the proof, or one of the two nodes rejects the other's certificate.
@@ -143,7 +147,10 @@ async def open_stream(
 
 
 async def _connect_socket(address: Address) -> socket.socket:
-    """Return a socket that is connected to `address`; retry until a node listens there or the caller is cancelled."""
+    """Return a socket that is connected to `address`.
+
+    Retry until a node listens there or the caller is cancelled.
+    """
     loop = asyncio.get_running_loop()
     while True:
         stream = socket.socket()
