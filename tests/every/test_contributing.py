@@ -12,7 +12,14 @@ COPIED = ("analysis", "benchmarks", "compose", "docs", "ensayo", "images", "prot
 SNIPPET = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEW_FILE = re.compile(r"^(?:.*\b)?[Cc]reate `([^`]+)`", re.MULTILINE)
 CHANGED_FILE = re.compile(r"`([^`]+\.(?:py|md))`")
-KINDS = "bf16 or Bf16 or chain or Chain or majority or Majority or SquareRoot or table or all_lines"
+# Part of CONTRIBUTING.md -> text in the identifiers of the tests that execute its code.
+TEST_ID_BY_PART = {
+    "compressor": "Bf16",
+    "collective": "Chain",
+    "strategy": "Majority",
+    "law": "SquareRoot",
+    "figure": "test_all_lines_lie_inside_their_frame",
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +71,15 @@ def run(project: Path, *command: str) -> str:
 @pytest.mark.slow
 def test_every_part_of_the_page_passes_the_tests_of_its_family(extended: Path) -> None:
     """A page whose code is not executed is out of date after the next change of an interface."""
-    families = ("compressor", "collective", "strategy", "law")
+    families = [part for part in TEST_ID_BY_PART if part != "figure"]
     files = [*(f"tests/every/test_every_{family}.py" for family in families), "tests/analysis/test_figures.py"]
+    selected_tests = " or ".join([*TEST_ID_BY_PART.values(), "table"])
 
-    output = run(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", KINDS, *files)
+    output = run(extended, "-m", "pytest", "-q", "-rp", "-p", "no:cacheprovider", "-k", selected_tests, *files)
 
-    assert re.search(r"^\d+ passed", output, re.MULTILINE), output
+    for part, test_id in TEST_ID_BY_PART.items():
+        assert re.search(rf"^PASSED .*{test_id}", output, re.MULTILINE), f"no test executed the {part}:\n{output}"
+    assert run(extended, "-c", "from analysis.figures import FIGURES; print('throughput' in FIGURES)") == "True\n"
 
 
 @pytest.mark.slow
