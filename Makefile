@@ -73,7 +73,7 @@ bench-transport: $(ready) ## compare the data planes with gloo and the links' bo
 	$(if $(TORCH),$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet 'torch==2.13.0' numpy)
 	$(bin)/python -m benchmarks.transport $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
-bench-repeats: $(ready) ## run one short trial in containers again and again, of which no verdict may flag any [COUNT=20]
+bench-repeats: $(ready) ## repeat one short trial in containers; every verdict must be valid [COUNT=20]
 	PYTHON=$(bin)/python .ci/none-flagged $(or $(COUNT),20)
 
 bench-report: $(ready) ## report a run of 3.2 million steps, as large as a study gets here [ARGS='--trials 20 --write "my machine"']

@@ -79,11 +79,11 @@ def write_synthetic_run(runs_folder: Path, run_size: SyntheticRunSize) -> RunFol
 def measure_report(run_folder: RunFolder) -> ReportCost:
     """Write the report of a run and return what it cost."""
     cpu_start_s, start_s = _total_cpu_s(), time.monotonic()
-    with PeakMemoryMonitor() as memory, create_process_pool(run_folder.total_log_bytes) as team:
-        team.preload_module("analysis.results.analyse_trial")
+    with PeakMemoryMonitor() as memory, create_process_pool(run_folder.total_log_bytes) as process_pool:
+        process_pool.preload_module("analysis.results.analyse_trial")
         from analysis.report import report  # noqa: PLC0415 - the time of the import is measured, too
 
-        page = report.write_report(run_folder.path, team)
+        page = report.write_report(run_folder.path, process_pool)
     wall_s, cpu_s = time.monotonic() - start_s, _total_cpu_s() - cpu_start_s
     return ReportCost(wall_s, cpu_s, memory.peak_bytes, page.stat().st_size)
 

@@ -1,4 +1,4 @@
-"""Ensayo: rehearse distributed training on one machine. Command line and Python API.
+"""Ensayo rehearses distributed training on one machine; this package is its command line and Python API.
 
     import ensayo
 
@@ -28,7 +28,7 @@ __all__ = list(NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import and return a public name of the package."""
+    """Import and return the object with the given public name of the package."""
     if name not in NAMES:
         raise AttributeError(f"module ensayo has no attribute {name}; its public names are {', '.join(NAMES)}")
     module, _, attribute = NAMES[name].partition(":")

@@ -86,20 +86,20 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
 
     loaded = load_scenario(find_scenario(scenario), parse_key_value_settings(assignments), engine_name)
     engine, _ = choose_engine(engine_name or loaded.engine)
-    admission = check_host_capacity(loaded, engine)
+    capacity_check = check_host_capacity(loaded, engine)
     plans = [
         make_plan(
             trial,
             "plan",
             engine.name,
             DummyAddresses(),
-            dilation=admission.dilation,
-            alpha_s=admission.calibrated_alpha_s,
+            dilation=capacity_check.dilation,
+            alpha_s=capacity_check.calibrated_alpha_s,
         )
         for trial in loaded.trials()
     ]
     create_console().print(plan_table(plans))
-    for line in (*chosen_collective_lines(plans), *host_capacity_lines(admission, plans)):
+    for line in (*chosen_collective_lines(plans), *host_capacity_lines(capacity_check, plans)):
         typer.echo(line)
 
 
@@ -145,7 +145,7 @@ def search_switch_fraction(
     ] = 0.01,
     halvings: Annotated[int, typer.Option("--tries", min=1, help="how often the interval of fractions is halved")] = 4,
 ) -> None:
-    """Find how early a strategy may leave synchronous training without losing quality (Sync-Switch)."""
+    """Find the earliest switch to asynchronous training that loses no quality (Sync-Switch)."""
     from compose.scenario_files.load import find_scenario, load_scenario
     from ensayo.fraction_search import SwitchFractionRunner
     from ensayo.strategy_switch_search import (
@@ -173,12 +173,12 @@ def report_run(run_folder: RunFolderArgument) -> None:
     from analysis.reading.parallel import create_process_pool
     from analysis.reading.run_folder import RunFolder
 
-    with create_process_pool(RunFolder(run_folder).total_log_bytes) as team:
+    with create_process_pool(RunFolder(run_folder).total_log_bytes) as process_pool:
         # Started before the import below, because both take seconds.
-        team.preload_module("analysis.results.analyse_trial")
+        process_pool.preload_module("analysis.results.analyse_trial")
         from analysis.report.report import write_report
 
-        page = write_report(run_folder, team)
+        page = write_report(run_folder, process_pool)
     _print_unreadable_files(page.with_name("summary.json"))
     typer.echo(page)
 
@@ -198,7 +198,10 @@ def compare_runs(
         Path | None, typer.Option("--out", help="folder of the page; default: `compare` in the folder of the last run")
     ] = None,
 ) -> None:
-    """Compare runs with each other and with published results, as a table and as a page."""
+    """Compare runs with each other and with published MLPerf results.
+
+    The comparison is shown as a table and written as a page.
+    """
     from analysis.comparison.curves import mlperf_scaling_series, read_runs
     from analysis.comparison.page import write_comparison_page
     from analysis.comparison.run_changes import format_run_changes
@@ -225,11 +228,14 @@ def export_run_folder(
         Path | None, typer.Option("--out", help="new folder for the files; default: RUN/exports/<format>")
     ] = None,
 ) -> None:
-    """Export a run for another tool: MLCommons' checkers, Perfetto, HTA, Chakra, TensorBoard, or CSV tables."""
+    """Export a run as CSV tables or in the file format of another tool.
+
+    The tools are MLCommons' checkers, Perfetto, HTA, Chakra and TensorBoard.
+    """
     from analysis.exports.export import export_run
 
     exported = export_run(run_folder, format_name, output_folder)
-    for remark in (*exported.damage, *exported.doubtful_trials, *exported.omissions):
+    for remark in (*exported.damage, *exported.invalid_or_degraded_trials, *exported.omissions):
         typer.echo(f"  {remark}", err=True)
     typer.echo(exported.path)
 
@@ -246,24 +252,25 @@ def study_mlperf_results(
         Path, typer.Option("--out", help="folder of the page, the tables and the figures", file_okay=False)
     ] = Path("runs/mlperf"),
 ) -> None:
-    """Analyse published results of MLPerf Training: speedup, efficiency, groups of similar systems.
+    """Analyse published MLPerf Training results: speedup, efficiency and groups of similar systems.
 
     Starts nothing.
     """
     from analysis.reading.parallel import ProcessPool
 
-    with ProcessPool() as team:
-        team.preload_module("analysis.report.report")  # started before the import below, because both take seconds
+    with ProcessPool() as process_pool:
+        # Started before the import below, because both take seconds.
+        process_pool.preload_module("analysis.report.report")
         from ensayo.mlperf_tables import write_and_print_mlperf_study
 
-        typer.echo(write_and_print_mlperf_study(data_path, output_folder, team))
+        typer.echo(write_and_print_mlperf_study(data_path, output_folder, process_pool))
 
 
 @app.command("doctor")
 def diagnose_host(
     json_output: Annotated[bool, typer.Option("--json", help="print a JSON list of objects, for programs")] = False,
 ) -> None:
-    """Show which requirements of each engine this host meets, and which it lacks."""
+    """Show which requirements of each engine this host meets, and which requirements are not met."""
     from compose.host.doctor import check_host, host_checks_as_json
 
     if json_output:
@@ -307,7 +314,7 @@ def print_scenario_schema() -> None:
 
 @app.command("clean")
 def remove_all_leftovers() -> None:
-    """Remove containers, networks and processes of all runs, also of runs in progress.
+    """Remove the containers, networks and processes of all runs, including runs in progress.
 
     Run folders are kept.
     """
@@ -318,7 +325,7 @@ def remove_all_leftovers() -> None:
 
 
 def _print_unreadable_files(summary_path: Path) -> None:
-    """Print each problem in the files of a run to stderr, with its file and line."""
+    """Print each problem in the files of a run to stderr, with file and line number."""
     import json
 
     for damage in json.loads(summary_path.read_text(encoding="utf-8"))["damage"]:
@@ -326,7 +333,7 @@ def _print_unreadable_files(summary_path: Path) -> None:
 
 
 def parse_key_value_settings(assignments: list[str] | None) -> dict[str, str]:
-    """Return `KEY=VALUE` arguments as a mapping.
+    """Return command line arguments of the form `KEY=VALUE` as a mapping from key to value.
 
     Raises:
         UserError: an argument has no `=`, or nothing before it.
@@ -338,7 +345,10 @@ def parse_key_value_settings(assignments: list[str] | None) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the command line. Print an `EnsayoError` as a message and exit with its exit code."""
+    """Run the command line.
+
+    An `EnsayoError` is printed as a message, and the process exits with the exit code of the error.
+    """
     try:
         app()
     except EnsayoError as error:

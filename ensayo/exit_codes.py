@@ -6,7 +6,10 @@ from services.schema.errors import EnsayoError, HostError, UserError
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the command line. Click also exits with 2 when it rejects arguments."""
+    """Exit codes of the command line.
+
+    Click, which parses the arguments, also exits with 2 when it rejects arguments.
+    """
 
     OK = 0  # all trials succeeded, and no verdict is invalid
     NOT_STARTED = 2  # the scenario, the arguments or the host do not allow the command; nothing was started

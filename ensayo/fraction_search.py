@@ -1,4 +1,8 @@
-"""Measurement of one switch fraction (share of the workload before the strategy switch) by an ordinary run."""
+"""Measurement of quality and training time for one moment of the strategy switch.
+
+Each measurement is an ordinary run. The moment is given by the switch fraction, the share of the workload before the
+strategy switch.
+"""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +24,10 @@ DEFAULT_METRIC_OF_LOSS: Mapping[str, MetricName] = {"cross_entropy": "accuracy",
 
 @dataclass
 class SwitchFractionRunner:
-    """Repeated runs of one scenario that switch to asynchronous training after different fractions of the workload."""
+    """Runs of one scenario that switch to asynchronous training at different moments.
+
+    The runs switch after different fractions of the workload, and each run has `repeats` repeats.
+    """
 
     scenario_path: Path
     engine_name: str | None
@@ -33,9 +40,10 @@ class SwitchFractionRunner:
     run_folders: list[Path] = field(default_factory=list)
 
     def measure_quality_and_time(self, switch_fraction: float) -> tuple[float, float]:
-        """Return mean quality and virtual seconds of repeats with a switch fraction (workload share before the switch).
+        """Return mean quality and mean training time over the repeats with one switch fraction.
 
-        A higher quality is better: metrics that should be low are negated.
+        The switch fraction is the share of the workload before the switch. The training time is in virtual seconds. A
+        higher quality is better: metrics that should be low are negated.
 
         Raises:
             UserError: no trial finished with a verdict other than invalid.
@@ -54,9 +62,10 @@ class SwitchFractionRunner:
 
     @property
     def quality_metric(self) -> MetricName:
-        """Metric of the scenario's target; without a target, the default metric of the learning task.
+        """Quality metric of the scenario's training target, or else of its learning task.
 
-        Switch fractions (shares of the workload before the strategy switch) are compared by this metric.
+        Without a training target, the metric is the default metric of the learning task. Switch fractions (shares of
+        the workload before the strategy switch) are compared by this metric.
         """
         workload = self.scenario.workload
         target = workload.target
@@ -80,7 +89,10 @@ class SwitchFractionRunner:
         return 1.0 if QUALITY_METRICS[self.quality_metric].bound_key == "at_least" else -1.0
 
     def format_switch_result(self, result: SwitchFractionResult) -> str:
-        """Return a line on a switch fraction (share of the workload before the switch): quality, time and verdict."""
+        """Return a line of text with the measured result of one switch fraction.
+
+        The line states quality, time and verdict. The switch fraction is the share of the workload before the switch.
+        """
         verdict = "good enough" if result.is_good_enough else "too early"
         quality = "a repeat failed" if isnan(result.quality) else f"{self._higher_better_sign * result.quality:.4f}"
         return f"fraction {result.fraction:<7g} {self.quality_metric} {quality}  {result.virtual_s:.4g} s  {verdict}"

@@ -1,4 +1,4 @@
-"""Terminal output of the study of published MLPerf Training results."""
+"""Terminal output of the analysis of published MLPerf Training results."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +19,9 @@ from ensayo.tables import create_console
 
 
 def write_and_print_mlperf_study(data_path: Path | None, output_folder: Path, process_pool: ProcessPool) -> Path:
-    """Analyse published MLPerf Training results, print each chapter when ready, and write page, tables and figures.
+    """Analyse published MLPerf Training results, and write a page, tables and figures.
+
+    Each chapter of the page is also printed as soon as it is ready.
 
     Args:
         data_path: CSV file or folder of published logs; None for the results that are shipped.
@@ -40,7 +42,10 @@ def _print_report_chapters(chapters: Iterable[Chapter]) -> Iterator[Chapter]:
 
 
 def render_terminal_chapter(report_chapter: Chapter) -> Iterator[RenderableType]:
-    """Yield the main finding of a report chapter, and its tables that are short enough for a terminal."""
+    """Yield the main finding and the short tables of a report chapter for the terminal.
+
+    Tables that are too long for a terminal are left out.
+    """
     yield Text(report_chapter.finding, style="bold")
     yield from (_terminal_table(table) for table in report_chapter.tables if table.is_short)
     yield ""

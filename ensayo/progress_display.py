@@ -1,4 +1,4 @@
-"""Displays of a run in progress: bars on a terminal, plain lines elsewhere, or no output."""
+"""Displays of a run in progress: progress bars on a terminal, plain lines of text elsewhere, or no output."""
 
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +16,10 @@ from services.scenario.scenario import Scenario
 
 
 class RunProgressDisplay(ABC):
-    """Observer of a run that tracks its progress. Subclasses define how progress is shown."""
+    """Observer that tracks the progress of a run.
+
+    Subclasses define how the progress is shown.
+    """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
@@ -24,20 +27,20 @@ class RunProgressDisplay(ABC):
         self.progress = RunProgress((), clock)
 
     def engine_preparation_started(self, description: str) -> None:
-        """Show what the engine prepares, for example the image that it builds."""
+        """Show what the engine prepares before a run, for example the container image that it builds."""
         self.print_line(description)
 
     def run_started(
         self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
     ) -> None:
-        """Show that a run starts. None of its trials has started yet."""
+        """Show that a run starts, before its first trial starts."""
         self.progress = RunProgress(plans, self.clock)
         self.print_line(
             f"{scenario.name}: {len(plans)} trials, engine {engine_name} ({why_this_engine}), into {run_folder}"
         )
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
-        """Show that a trial starts, with its number and the number of all trials."""
+        """Show that a trial starts, with its number and the total number of trials."""
         self.progress.start_trial()
         self.show_trial_start(f"[{trial_number}/{trial_count}] {trial_title(plan)}")
 
@@ -47,7 +50,7 @@ class RunProgressDisplay(ABC):
         self.show_event_progress(str(log_event["key"]))
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
-        """Show that the running trial has ended, with its status and its duration in wall time."""
+        """Show that the running trial has ended, with its status and wall-clock duration."""
         self.progress.finish_trial(wall_s)
         self.show_trial_end(f"{trial_title(plan)}: {trial_status}, {format_duration(wall_s)}")
 
@@ -61,7 +64,10 @@ class RunProgressDisplay(ABC):
 
     @abstractmethod
     def show_event_progress(self, log_event_name: str) -> None:
-        """Show the new progress of the run after an event with the given key was logged."""
+        """Show the progress of the run after an event was logged.
+
+        `log_event_name` is the key of the event.
+        """
 
     @abstractmethod
     def show_trial_end(self, line: str) -> None:
@@ -69,7 +75,7 @@ class RunProgressDisplay(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the display, whether the run has finished or was interrupted."""
+        """Close the display at the end of a run, also of an interrupted run."""
 
 
 class SilentDisplay(RunProgressDisplay):
@@ -88,7 +94,7 @@ class SilentDisplay(RunProgressDisplay):
 
 
 class PlainLineDisplay(RunProgressDisplay):
-    """Display of plain lines, for files and pipes."""
+    """Progress display that prints plain lines of text, for output to files and pipes."""
 
     def print_line(self, line: str) -> None:
         """Print a line without colours, markup or wrapping."""
@@ -97,7 +103,7 @@ class PlainLineDisplay(RunProgressDisplay):
     show_trial_start = print_line
 
     def show_event_progress(self, log_event_name: str) -> None:
-        """Print a line for each evaluation; nothing for other events."""
+        """Print a line if the logged event is an evaluation; ignore other events."""
         if log_event_name != "eval_metrics":
             return
         progress = self.progress
@@ -105,15 +111,18 @@ class PlainLineDisplay(RunProgressDisplay):
         self.print_line(f"  {step}: {progress.trial_progress}, {format_duration(progress.remaining_s())} left")
 
     def show_trial_end(self, line: str) -> None:
-        """Print a line, indented below the line of the trial's start."""
+        """Print an indented line for the ended trial, below the line of its start."""
         self.print_line(f"  {line}")
 
     def close(self) -> None:
-        """Do nothing: a display of lines holds no resources."""
+        """Do nothing, because a display that only prints lines holds no resources."""
 
 
 class ProgressBarDisplay(PlainLineDisplay):
-    """Display of two progress bars, of the running trial and of all trials, below a line for each ended trial."""
+    """Progress display with two bars: one for the running trial and one for all trials.
+
+    Above the bars, there is a line for each ended trial.
+    """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -123,20 +132,23 @@ class ProgressBarDisplay(PlainLineDisplay):
         self._run_bar = self._progress_bars.add_task("all trials", note="", visible=False)
 
     def show_trial_start(self, line: str) -> None:
-        """Show the progress bars of the running trial and of all trials, and reset the bar of the running trial."""
+        """Show the progress bars of the running trial and of all trials.
+
+        The bar of the running trial is reset.
+        """
         self._progress_bars.start()
         steps = self.progress.current_plan.steps
         self._progress_bars.reset(self._trial_bar, description=line, total=steps, note="starting", visible=True)
         self._update_run_bar()
 
     def show_event_progress(self, log_event_name: str) -> None:
-        """Update the bars of the trial and of the run, and the remaining time."""
+        """Update both progress bars (trial and run) and the estimated remaining time."""
         note = str(self.progress.trial_progress) or log_event_name.replace("_", " ")
         self._progress_bars.update(self._trial_bar, completed=self.progress.finished_steps_of_trial, note=note)
         self._update_run_bar()
 
     def show_trial_end(self, line: str) -> None:
-        """Print a line for the ended trial and hide its bar."""
+        """Print a line for the ended trial and hide the trial's progress bar."""
         self.print_line(line)
         self._progress_bars.update(self._trial_bar, visible=False)
         self._update_run_bar()
@@ -153,7 +165,7 @@ class ProgressBarDisplay(PlainLineDisplay):
 
 
 def create_run_display(*, quiet: bool) -> RunProgressDisplay:
-    """Return the display that suits stdout: bars on a terminal, else lines.
+    """Return the progress display that suits stdout: bars on a terminal, plain lines elsewhere.
 
     A quiet display shows nothing.
     """

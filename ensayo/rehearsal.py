@@ -1,4 +1,7 @@
-"""Function that runs a scenario and writes the report. No other module both starts nodes and reads their logs."""
+"""Function that runs all trials of a scenario and writes the report.
+
+No other module both starts nodes and reads the logs of nodes.
+"""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +35,7 @@ def rehearse(
     observer: RunObserver | None = None,
     command: str = "",
 ) -> FinishedRunResult:
-    """Rehearse training on this host: run all trials of a scenario file, and write the report of the run.
+    """Run all trials of a scenario file on this host, and write the report of the run.
 
     Args:
         scenario_path: path of the scenario file.
@@ -54,7 +57,10 @@ def rehearse(
 
 
 def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
-    """Write the report of a run that has finished or was interrupted, and return its verdict and exit code."""
+    """Write the report of a finished or interrupted run.
+
+    Return the verdict and the exit code of the run.
+    """
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
     report.write_report(finished_run.folder)

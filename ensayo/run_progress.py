@@ -1,4 +1,7 @@
-"""Progress of a run, computed from the coordinator's log events and the clock; other modules display the progress."""
+"""Progress of a run, computed from the coordinator's log events and the clock.
+
+Other modules display the progress.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +12,10 @@ from services.plan import Plan
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """Progress of one trial, from the log of its coordinator; times in virtual milliseconds."""
+    """Progress of one trial, computed from the log of its coordinator.
+
+    Times are in virtual milliseconds.
+    """
 
     sample_count: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the last evaluation, on held-out samples
@@ -17,7 +23,7 @@ class TrialProgress:
     latest_event_ms: float | None = None
 
     def updated_by_log_event(self, log_event: Mapping[str, Any]) -> Self:
-        """Return the progress after one more log event."""
+        """Return a copy of the trial's progress, updated by one more log event."""
         metadata = log_event.get("metadata") or {}
         return replace(
             self,
@@ -29,7 +35,10 @@ class TrialProgress:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per virtual second since training started; None before any time has passed."""
+        """Training samples per virtual second since the start of training.
+
+        The value is None before any time has passed.
+        """
         if self.training_start_ms is None or self.latest_event_ms is None:
             return None
         if self.latest_event_ms <= self.training_start_ms:
@@ -65,7 +74,7 @@ class RunProgress:
         self.trial_progress = self.trial_progress.updated_by_log_event(log_event)
 
     def finish_trial(self, wall_s: float) -> None:
-        """Record that the running trial has ended after `wall_s` wall seconds."""
+        """Record that the running trial has ended after `wall_s` seconds of wall time."""
         self.finished_trials_s.append(wall_s)
 
     @property
@@ -75,20 +84,24 @@ class RunProgress:
 
     @property
     def finished_steps_of_trial(self) -> int:
-        """Number of finished steps of the running trial, computed from the number of samples used so far.
+        """Number of finished steps of the running trial.
 
-        Step numbers cannot be used, because asynchronous workers count their steps separately.
+        The number is computed from the number of samples used so far. Step numbers cannot be used, because asynchronous
+        workers count their steps separately.
         """
         return round(self._trial_completed_share() * self.current_plan.steps)
 
     def remaining_s(self) -> float:
-        """Return the estimated wall seconds until all trials have ended, from the progress so far and the plans."""
+        """Return the estimated wall time in seconds until all trials have ended.
+
+        The estimate uses the progress so far and the plans of the trials.
+        """
         is_trial_running = self.started_trials > len(self.finished_trials_s)
         remaining_trial_s = self._remaining_trial_s() if is_trial_running else 0.0
         return remaining_trial_s + sum(self._expected_trial_s(plan) for plan in self.plans[self.started_trials :])
 
     def _trial_completed_share(self) -> float:
-        """Return the share of its sample budget that the running trial has used, from 0 to 1."""
+        """Return the used share of the running trial's sample budget, from 0 to 1."""
         return min(1.0, self.trial_progress.sample_count / (self.current_plan.epochs * self.current_plan.train_samples))
 
     def _remaining_trial_s(self) -> float:
@@ -98,9 +111,9 @@ class RunProgress:
         return max(0.0, self._expected_trial_s(self.current_plan) - elapsed_s)
 
     def _expected_trial_s(self, plan: Plan) -> float:
-        """Return the wall seconds that a trial's plan predicts.
+        """Return the predicted wall time of a trial in seconds.
 
-        Without a prediction, the mean of the ended trials.
+        The prediction is that of the trial's plan or, if the plan has none, the mean of the ended trials.
         """
         mean_s = sum(self.finished_trials_s) / len(self.finished_trials_s) if self.finished_trials_s else 0.0
         return plan.estimated_training_wall_s or mean_s

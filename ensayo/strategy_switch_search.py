@@ -1,9 +1,9 @@
-"""Search for the earliest switch to asynchronous training that loses no quality (timing policy of Sync-Switch).
+"""Search for the earliest switch to asynchronous training that loses no quality.
 
-S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021: bisect the fraction of the workload after which training
-becomes asynchronous, and keep the smallest fraction whose mean quality over the repeats is at most β worse than that of
-fully synchronous training. Differences: the quality is the metric of the scenario's target, or of its task, and each
-fraction is measured by an ordinary run with its own report.
+The search follows the timing policy of Sync-Switch. S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021:
+bisect the fraction of the workload after which training becomes asynchronous, and keep the smallest fraction whose mean
+quality over the repeats is at most β worse than that of fully synchronous training. Differences: the quality is the
+metric of the scenario's target, or of its task, and each fraction is measured by an ordinary run with its own report.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,10 @@ FULLY_SYNCHRONOUS = 1.0
 
 @dataclass(frozen=True)
 class SwitchFractionResult:
-    """Measured quality and training time of one switch fraction (share of the workload before the switch)."""
+    """Measured quality and training time for one moment of the strategy switch.
+
+    The moment is given by the switch fraction, the share of the workload before the strategy switch.
+    """
 
     fraction: float
     quality: float  # mean over the repeats
@@ -30,9 +33,10 @@ def bisect_switch_fraction(
     max_quality_loss: float,
     interval_halving_count: int,
 ) -> Iterator[SwitchFractionResult]:
-    """Bisect the switch fraction (workload share before the switch).
+    """Search by bisection for the earliest strategy switch with acceptable quality.
 
-    Yield each result, the first without a switch.
+    The bisected quantity is the switch fraction, the share of the workload before the switch. Yield each result, the
+    first without a switch.
 
     Args:
         measure_quality_and_time: returns quality (higher is better) and virtual seconds of a fraction, as means of
@@ -52,12 +56,18 @@ def bisect_switch_fraction(
 
 
 def find_earliest_good_switch(switch_results: list[SwitchFractionResult]) -> SwitchFractionResult:
-    """Return the result with the smallest share of synchronous training among those marked `is_good_enough`."""
+    """Return the result with the earliest strategy switch of sufficient quality.
+
+    Results of sufficient quality are marked `is_good_enough`. The earliest switch is the one with the smallest share of
+    synchronous training.
+    """
     return min((result for result in switch_results if result.is_good_enough), key=lambda result: result.fraction)
 
 
 def find_only_strategy_switch(scenario: Scenario) -> tuple[str, str]:
-    """Return the label of the only switching strategy of a scenario and the dotted path of its switch fraction.
+    """Return label and key path of the only strategy switch in a scenario.
+
+    The label is that of the switching strategy, and the dotted key path is that of its switch fraction.
 
     Raises:
         UserError: no or several strategies switch, the switch has no fraction, or the scenario sweeps another key.

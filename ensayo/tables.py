@@ -17,7 +17,7 @@ PIPED_WIDTH = 1000  # characters per line when stdout is not a terminal: wider t
 
 
 def create_console() -> Console:
-    """Return a console as wide as the terminal or as COLUMNS says.
+    """Return a console with the width of the terminal or of the environment variable COLUMNS.
 
     In a pipe, every row stays on one line.
     """
@@ -26,7 +26,10 @@ def create_console() -> Console:
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """Return a table of trials with predicted step times, and predicted wall times for all budgeted samples."""
+    """Return a table of planned trials with their predicted step times and wall times.
+
+    The predicted wall time covers training on all samples of the budget.
+    """
     table = Table(box=None, pad_edge=False, caption_justify="left")
     table.add_column("#")
     table.add_column("trial", overflow="fold")
@@ -50,7 +53,10 @@ def _plan_table_row(plan: Plan) -> Iterable[str]:
 
 
 def _format_second_phase_row(second_phase: PostSwitchPhasePlan) -> Iterable[str]:
-    """Yield the table cells of the phase after a strategy switch: times, bytes, and first step if the plan sets it."""
+    """Yield the table cells of the training phase after a strategy switch.
+
+    The cells contain times and bytes, and the first step of the phase if the plan sets it.
+    """
     predicted = second_phase.predicted
     yield from ("", "after the switch")
     yield from (f"{1000 * seconds:.3g} ms" for seconds in (predicted.compute_s, predicted.exchange_s, predicted.step_s))
@@ -67,7 +73,7 @@ def _format_wall_time(wall_s: float) -> str:
 
 
 def scenario_table(scenario_paths: Iterable[Path]) -> Table:
-    """Return a table of scenarios with their questions, numbers of trials and strategies."""
+    """Return a table of scenarios: the question, the strategies and the number of trials of each."""
     table = Table("scenario", "question", "trials", "strategies", box=None, pad_edge=False)
     for path in scenario_paths:
         scenario = load_scenario(path)

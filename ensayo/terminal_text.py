@@ -1,4 +1,7 @@
-"""Texts for the terminal: durations, byte counts, titles of trials, time dilation and chosen collectives."""
+"""Texts for the terminal, such as durations, byte counts and titles of trials.
+
+Other texts state the time dilation (slowdown of the emulation) and the chosen collectives.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,13 +22,19 @@ def format_duration(seconds: float) -> str:
 
 
 def format_sweep_labels(swept_values: Mapping[str, object]) -> str:
-    """Return the swept values of a trial, except the number of workers: `worker.uplink 25mbit, ratio 0.01`."""
+    """Return the swept values of a trial as text, such as `worker.uplink 25mbit, ratio 0.01`.
+
+    The number of workers is left out.
+    """
     key_paths = [key_path for key_path in swept_values if key_path != "workers"]
     return ", ".join(f"{_shortest_unique_suffix(key, key_paths)} {swept_values[key]}" for key in key_paths)
 
 
 def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
-    """Return the shortest end of a dotted path that no other path has: `worker.uplink` beside `server.uplink`."""
+    """Return the shortest suffix of a dotted key path with which no other path ends.
+
+    For example, the suffix is `worker.uplink` if another path ends with `server.uplink`.
+    """
     parts = key_path.split(".")
     suffixes = (".".join(parts[-count:]) for count in range(1, len(parts)))
     candidates = (suffix for suffix in suffixes if sum(f".{path}".endswith(f".{suffix}") for path in key_paths) == 1)
@@ -33,9 +42,10 @@ def _shortest_unique_suffix(key_path: str, key_paths: Sequence[str]) -> str:
 
 
 def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield lines on the time dilation and on the trial with the highest demand on the host.
+    """Yield lines of text on the time dilation and on the most demanding trial.
 
-    None in virtual time.
+    Time dilation is the slowdown of the emulation. The most demanding trial is the one with the highest demand on the
+    host. In virtual time, no lines are yielded.
     """
     if capacity_check.capacity is None or capacity_check.most_demanding_trial is None:
         return
@@ -47,7 +57,10 @@ def host_capacity_lines(capacity_check: CapacityCheck, plans: Sequence[Plan]) ->
 
 
 def chosen_collective_lines(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield a line per plan with a collective `auto`: the choice, and the predicted exchange time of each candidate."""
+    """Yield a line of text for each plan whose collective is chosen automatically (`auto`).
+
+    The line states the chosen collective and the predicted exchange time of each candidate.
+    """
     for plan in plans:
         if plan.exchange_s_by_choice:
             chosen, *slower = sorted(plan.exchange_s_by_choice, key=plan.exchange_s_by_choice.__getitem__)

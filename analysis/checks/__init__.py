@@ -1,4 +1,7 @@
-"""Checks of a trial: one per file, each a function of a trial that returns a verdict. `CHECKS` lists them by name."""
+"""Checks of a trial's accuracy, one per file.
+
+Each check is a function that takes a trial and returns a verdict. `CHECKS` lists the checks by name.
+"""
 
 from collections.abc import Callable
 

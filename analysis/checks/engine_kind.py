@@ -1,4 +1,7 @@
-"""How the engine ran a trial: in containers or not, in virtual time or not, with links shaped by a kernel or not."""
+"""Properties of the engine that ran a trial.
+
+They state whether the trial ran in containers or not, in virtual time or not, and with links shaped by a kernel or not.
+"""
 
 from analysis.checks.network.rates import IN_CODE_MECHANISMS
 from analysis.reading.run_table import TrialLogTables

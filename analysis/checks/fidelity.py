@@ -13,7 +13,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def run_trial_checks(trial: TrialLogTables) -> dict[str, CheckVerdict]:
-    """Run the checks of a trial and return their verdicts by the name of the check.
+    """Run the checks of a trial and return a mapping from the name of each check to its verdict.
 
     Only `record` runs for a trial whose record is damaged, and only `exit_codes` for a trial without success.
     """
@@ -32,12 +32,17 @@ def write_fidelity_json(
     check_verdicts: dict[str, CheckVerdict],
     achieved_properties: Iterable[DeclaredVsAchieved],
 ) -> None:
-    """Write fidelity.json of a trial: declared and achieved values of the cluster, and the verdict with its reasons."""
+    """Write the file fidelity.json of a trial.
+
+    The file contains the declared and achieved values of the cluster, and the verdict with its reasons.
+    """
     write_json(trial_folder.fidelity_json_path, build_fidelity_json(trial, check_verdicts, achieved_properties))
 
 
 def list_failed_check_remedies(trial: TrialLogTables, check_verdicts: dict[str, CheckVerdict]) -> list[str]:
-    """Return what the user can do about the degraded and invalid verdicts of a trial, each remedy once.
+    """Return what the user can do about the verdicts `degraded` and `invalid` of a trial's checks.
+
+    Each remedy occurs once.
 
     A faster host or other links do not help a simulated trial.
     """
@@ -47,7 +52,10 @@ def list_failed_check_remedies(trial: TrialLogTables, check_verdicts: dict[str, 
 
 
 def read_failed_check_remedies(run_folder: RunFolder) -> list[str]:
-    """Return what the user can do about invalid trials of a run, as recorded in their fidelity.json, each once."""
+    """Return what the user can do about the invalid trials of a run.
+
+    The remedies are those recorded in the fidelity.json of each trial. Each remedy occurs once.
+    """
     by_trial = (read_json(folder.fidelity_json_path).get("remedies") or [] for folder in run_folder.trial_folders)
     return list(dict.fromkeys(remedy for remedies in by_trial for remedy in remedies))
 
@@ -55,7 +63,10 @@ def read_failed_check_remedies(run_folder: RunFolder) -> list[str]:
 def build_fidelity_json(
     trial: TrialLogTables, check_verdicts: dict[str, CheckVerdict], achieved_properties: Iterable[DeclaredVsAchieved]
 ) -> dict[str, Any]:
-    """Return the content of fidelity.json: declared and achieved values of the cluster, verdict, reasons, remedies."""
+    """Return the content of a trial's file fidelity.json.
+
+    The content is the declared and achieved values of the cluster, the verdict, its reasons, and remedies for the user.
+    """
     return {
         "declared": {
             "nodes": [node.model_dump(exclude={"role", "rank"}) for node in trial.plan.nodes],

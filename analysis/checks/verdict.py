@@ -1,4 +1,7 @@
-"""Verdict of a check on a trial: valid, degraded or invalid, with the reason and what the user can do."""
+"""Verdict of a check on a trial: `valid`, `degraded` or `invalid`.
+
+A verdict has a reason, and says what the user can do.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +26,10 @@ CHANGED_LINKS_REMEDY = (
 
 
 class VerdictLevel(StrEnum):
-    """Whether a trial can be trusted: valid, degraded or invalid, from best to worst."""
+    """Level of a verdict, which states whether a trial can be trusted.
+
+    The levels are `valid`, `degraded` and `invalid`, from best to worst.
+    """
 
     VALID = "valid"
     DEGRADED = "degraded"
@@ -32,7 +38,10 @@ class VerdictLevel(StrEnum):
 
 @dataclass(frozen=True)
 class CheckVerdict:
-    """Verdict of one check on a trial: its level, and a reason, which states what was measured even if all is valid."""
+    """Verdict of one check on a trial: its level and its reason.
+
+    The reason states what was measured, even if the level is `valid`.
+    """
 
     level: VerdictLevel
     reason: str
@@ -40,26 +49,35 @@ class CheckVerdict:
 
 
 def valid_verdict(reason: str) -> CheckVerdict:
-    """Return the verdict that the check found no problem."""
+    """Return the verdict `valid`, which states that a check found no problem."""
     return CheckVerdict(VerdictLevel.VALID, reason)
 
 
 def degraded_verdict(reason: str) -> CheckVerdict:
-    """Return the verdict `degraded`: a property was not verified, or the host may have distorted the trial's times."""
+    """Return the verdict `degraded`, which states that a trial's times may be inaccurate.
+
+    Either a property was not verified, or the host may have distorted the times.
+    """
     return CheckVerdict(VerdictLevel.DEGRADED, reason)
 
 
 def invalid_verdict(reason: str, remedy: str = "") -> CheckVerdict:
-    """Return the verdict that the times of the trial must not be used."""
+    """Return the verdict `invalid`, which states that the times of the trial must not be used."""
     return CheckVerdict(VerdictLevel.INVALID, reason, remedy)
 
 
 def worst_level(verdict_levels: Iterable[VerdictLevel]) -> VerdictLevel:
-    """Return the worst of several verdict levels; valid if there are none."""
+    """Return the worst of several verdict levels.
+
+    Return `valid` if there are no levels.
+    """
     order = list(VerdictLevel)
     return max(verdict_levels, key=order.index, default=VerdictLevel.VALID)
 
 
 def worst_verdict_level(check_verdicts: Iterable[CheckVerdict]) -> VerdictLevel:
-    """Return the worst level of the verdicts of several checks; valid if there are none."""
+    """Return the worst level among the verdicts of several checks.
+
+    Return `valid` if there are no verdicts.
+    """
     return worst_level(verdict.level for verdict in check_verdicts)

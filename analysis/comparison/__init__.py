@@ -1,4 +1,4 @@
-"""Comparison of runs with each other and with published series, for the command `ensayo compare`.
+"""Comparison of runs with each other and with published MLPerf results, for `ensayo compare`.
 
 curves              speedup curves of runs and of published series, in a common format
 differing_settings  settings in which runs differ; times and losses of such runs are not ranked

@@ -1,4 +1,4 @@
-"""Speedup curves of runs and of published series in a common format, for figures that show both.
+"""Speedup curves of runs and of published MLPerf results, in a common format for figures.
 
 A curve has one point per size (number of workers or accelerators), with the speedup over the smallest size.
 """
@@ -30,7 +30,7 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class ComparedSpeedupPoint:
-    """Point of a speedup curve: a number of workers or accelerators, with the time and speedup at this number."""
+    """Point of a speedup curve: time and speedup at one number of workers or accelerators."""
 
     workers: int
     relative_workers: float  # workers / workers of the base
@@ -43,7 +43,7 @@ class ComparedSpeedupPoint:
 
 @dataclass(frozen=True)
 class ComparedSpeedupCurve:
-    """Speedup curve of a strategy in one of the compared runs, or of a published series of MLPerf results."""
+    """Speedup curve of a strategy in one of the compared runs, or of published MLPerf results."""
 
     name: str
     strategy: str  # with its condition, the same in every run; for a published series its name
@@ -54,7 +54,10 @@ class ComparedSpeedupCurve:
 
     @property
     def is_from_mlperf(self) -> bool:
-        """Whether the curve shows published MLPerf results, whose times are not comparable with times of runs."""
+        """Whether the curve shows published MLPerf results.
+
+        The times of published results are not comparable with times of runs.
+        """
         return not self.run_letter
 
 
@@ -68,7 +71,10 @@ def read_runs(paths: Sequence[Path]) -> list[ComparedRun]:
 
 
 def run_letter_of_index(run_index: int) -> str:
-    """Return the letter that names the n-th run: A to Z, then AA, AB and so on, like the columns of a spreadsheet."""
+    """Return the letter that names a run in figures, given the index of the run.
+
+    Letters are A to Z, then AA, AB and so on, like the columns of a spreadsheet.
+    """
     quotient, remainder = divmod(run_index, len(ascii_uppercase))
     return (run_letter_of_index(quotient - 1) if quotient else "") + ascii_uppercase[remainder]
 

@@ -1,4 +1,7 @@
-"""Settings that differ between compared runs. Runs are ranked by time or loss only if no setting differs."""
+"""Settings that differ between compared runs.
+
+Runs are ranked by time or loss only if no setting differs.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -7,7 +10,9 @@ from analysis.reading.plan_view import TrialPlan
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the names of the settings, such as links or model, that affect results and differ between runs.
+    """Return the names of the settings that differ between runs and affect results.
+
+    Such settings are, for example, the links or the model.
 
     A swept setting is the same in two runs if both runs sweep the same values.
     """

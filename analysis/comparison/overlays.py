@@ -1,4 +1,6 @@
-"""Figures of a comparison: speedup, efficiency, time to target and loss of several runs in the same panel.
+"""Figures that compare several runs: speedup, efficiency, time to target and loss.
+
+All runs are drawn in the same panel.
 
 Each strategy has a colour, and each run has a line style.
 """
@@ -44,7 +46,10 @@ EQUALITY_RELATIVE_TOLERANCE = 1e-6  # sums of the same numbers in another order 
 
 @dataclass(frozen=True)
 class ComparedRunsAndCurves:
-    """Runs and speedup curves that are drawn in the same figures, with colour, marker and line style of each."""
+    """Runs and speedup curves that are drawn in the same figures.
+
+    Methods give the colour and marker of each curve and the line style of each run.
+    """
 
     runs: Sequence[ComparedRun]
     curves: Sequence[ComparedSpeedupCurve]
@@ -57,13 +62,16 @@ class ComparedRunsAndCurves:
     def strategy_colour(self, strategy: str) -> str:
         """Return the colour that a strategy has in all runs and figures.
 
-        Grey for baselines and published series.
+        Baselines and published series are grey.
         """
         strategies = list(dict.fromkeys(curve.strategy for curve in self.run_speedup_curves))
         return PALETTE[strategies.index(strategy) % len(PALETTE)] if strategy in strategies else BASELINE_GREY
 
     def curve_colour(self, compared_curve: ComparedSpeedupCurve) -> str:
-        """Return the colour of a speedup curve: that of its strategy, or grey for published MLPerf results."""
+        """Return the colour of a speedup curve.
+
+        A curve has the colour of its strategy. Published MLPerf results are grey.
+        """
         return BASELINE_GREY if compared_curve.is_from_mlperf else self.strategy_colour(compared_curve.strategy)
 
     def curve_marker(self, compared_curve: ComparedSpeedupCurve) -> str:
@@ -90,7 +98,7 @@ class ComparedRunsAndCurves:
 
     @property
     def undrawn_curve_names(self) -> list[str]:
-        """Names of the speedup curves that are not drawn, because they have a single number of workers."""
+        """Names of the speedup curves with a single number of workers, which are not drawn."""
         return [
             f"{run.letter} {curve.description}"
             for run in self.runs
@@ -110,14 +118,20 @@ class ComparedRunsAndCurves:
 
 
 def draw_comparison_figures(overlay: ComparedRunsAndCurves) -> list[CaptionedFigure]:
-    """Draw all figures that compare runs, such as the speedup; figures without data are left out."""
+    """Draw all figures that compare runs, such as the speedup.
+
+    Figures without data are left out.
+    """
     figure_functions = (draw_speedup_overlay, draw_efficiency_overlay, draw_time_to_target_overlay, draw_loss_overlay)
     with figure_style_context():
         return [drawing for draw in figure_functions if (drawing := draw(overlay)) is not None]
 
 
 def draw_speedup_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
-    """Draw the speedup of all runs, with 95% intervals, against N / (workers of the base run), on log axes."""
+    """Draw the speedup of all runs on logarithmic axes, with 95% intervals.
+
+    The x axis is the number of workers N, divided by the number of workers of the base run.
+    """
     if not overlay.curves:
         return None
     title = _speedup_title(overlay)
@@ -162,7 +176,9 @@ def draw_efficiency_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure |
 
 
 def draw_time_to_target_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
-    """Draw the virtual seconds that each run takes to the training target against the number of workers.
+    """Draw the time that each run takes to the training target against the number of workers.
+
+    Times are virtual seconds.
 
     Published series are not drawn, because their times are real seconds and not virtual seconds.
     """
@@ -188,7 +204,10 @@ def draw_time_to_target_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigu
 
 
 def draw_loss_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
-    """Draw training loss over virtual time: for every strategy, the first repeat on its largest number of workers."""
+    """Draw the training loss of every strategy over virtual time.
+
+    Each curve shows the first repeat on the largest number of workers of the strategy.
+    """
     loss_tables = [table for run in overlay.runs for table in _loss_curve_tables(run)]
     if not loss_tables:
         return None
@@ -213,7 +232,10 @@ def draw_loss_overlay(overlay: ComparedRunsAndCurves) -> CaptionedFigure | None:
 
 
 def make_curve_table(compared_curves: Sequence[ComparedSpeedupCurve]) -> pd.DataFrame:
-    """Return the points of speedup curves as a table: one row per curve and number of workers."""
+    """Return the points of speedup curves as a table.
+
+    The table has one row per curve and number of workers.
+    """
     return pd.DataFrame([dict(_curve_table_row(curve, point)) for curve in compared_curves for point in curve.points])
 
 
@@ -259,7 +281,10 @@ def _draw_curve(
 
 
 def _set_logarithmic_y_axis(axes: Axes) -> None:
-    """Set a logarithmic y axis with ticks at powers of two: most runs span too few powers of ten."""
+    """Set a logarithmic y axis with ticks at powers of two.
+
+    Most runs span too few powers of ten.
+    """
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:.3g}")
     axes.yaxis.set_minor_locator(NullLocator())
@@ -270,7 +295,9 @@ def _worker_count_over_base(curve_point: ComparedSpeedupPoint) -> float:
 
 
 def _speedup_title(overlay: ComparedRunsAndCurves) -> str:
-    """Return the title of the speedup figure: which run and which published series have the largest speedup.
+    """Return the title of the speedup figure, which names the curves with the largest speedup.
+
+    The title names a run and, if there are any, published MLPerf results.
 
     Runs are compared at the largest ratio of workers to base workers that all runs have.
     """
@@ -326,7 +353,9 @@ def _format_efficiency_title(overlay: ComparedRunsAndCurves) -> str:
 def _find_common_worker_ratio(
     curves: Sequence[ComparedSpeedupCurve],
 ) -> tuple[float | None, dict[str, ComparedSpeedupPoint]]:
-    """Return the largest ratio workers / base workers at which every curve has a value, and the points at this ratio.
+    """Return the largest worker ratio at which every curve has a value, and the points there.
+
+    The ratio is the number of workers divided by that of the base.
 
     If the curves share no ratio, return None and the last point of each curve.
     """
@@ -364,7 +393,9 @@ def _format_min_value_title(
     title_formatter: Callable[[str, str], str],
     quantity_name: str,
 ) -> str:
-    """Return a figure title that states which run and strategy have the smallest value, such as the lowest loss.
+    """Return a figure title that states which run and strategy have the smallest value.
+
+    The smallest value is, for example, the lowest loss.
 
     If the runs differ in settings that affect the values, the title states the smallest value of each run and the
     settings instead. Every name begins with the letter of a run.
@@ -388,7 +419,9 @@ def _format_min_value_title(
 def _join_names_with_value(
     value_by_name: Mapping[str, float], wanted_value: float, clause_verb: str
 ) -> tuple[str, str]:
-    """Return the first name with the value `wanted_value`, and a clause of all such names and the verb `clause_verb`.
+    """Return the first name with a value, and a clause on all names with this value.
+
+    The value is `wanted_value`. The verb of the clause is `clause_verb`.
 
     For example "A ring and B ring scale": names with equal values are listed together and not ranked.
     """
@@ -401,7 +434,10 @@ def _names_with_value(value_by_name: Mapping[str, float], value: float) -> list[
 
 
 def _describe_speedup_bases(overlay: ComparedRunsAndCurves) -> str:
-    """Return a caption that names for every speedup curve its base, what its times measure, and its number of runs."""
+    """Return a caption that describes the base of every speedup curve.
+
+    For each curve, the caption names the base, what the times measure, and the number of runs.
+    """
     curves_of_base: dict[str, list[str]] = {}
     for curve in overlay.curves:
         base = f"{curve.base_description} ({curve.time_description}; {_describe_repeat_counts(curve)})"
@@ -422,7 +458,10 @@ def _describe_repeat_counts(compared_curve: ComparedSpeedupCurve) -> str:
 
 
 def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
-    """Yield a loss curve per strategy and swept values of a run: the curve of the first repeat on the most workers."""
+    """Yield one loss curve for each strategy and combination of swept values of a run.
+
+    Each curve shows the first repeat on the most workers.
+    """
     first_repeats = [result for result in run.summary.trials if result.is_finished and result.repeat == 0]
     largest: dict[tuple[str, str], TrialResult] = {}
     for result in first_repeats:
@@ -435,7 +474,9 @@ def _loss_curve_tables(run: ComparedRun) -> Iterator[pd.DataFrame]:
 
 
 def _loss_curve_table(run: ComparedRun, trial: TrialLogTables, result: TrialResult) -> Iterator[pd.DataFrame]:
-    """Yield the loss curve of one trial as a table, thinned if it is long.
+    """Yield the loss curve of one trial as a table.
+
+    A long curve is thinned.
 
     Yield nothing if the trial logged no loss.
     """

@@ -1,4 +1,7 @@
-"""HTML page that compares runs: facts of each run, figures with the curves of all runs, and tables of changes."""
+"""HTML page that compares runs.
+
+The page has the facts of each run, figures with the curves of all runs, and tables of changes.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +16,9 @@ from analysis.report.report import load_template, write_figure_for_html_page
 def write_comparison_page(
     runs: Sequence[ComparedRun], mlperf_series: Sequence[ScalingSeries], out_folder: Path
 ) -> Path:
-    """Write the page `report.html` and the folder `figures/` of a comparison, and return the path of the page.
+    """Write a page that compares runs, and return the path of the page.
+
+    The output folder gets the page `report.html` and the folder `figures/`.
 
     Comparing the same runs again gives identical bytes.
     """

@@ -1,4 +1,7 @@
-"""Text table that compares two runs: a row per combination of strategy, swept values and worker count in both runs."""
+"""Text table that compares two runs.
+
+The table has a row for each combination of strategy, swept values and number of workers that both runs have.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +39,10 @@ def summarise_run_logs(run_folder: Path) -> RunSummary:
 
 
 def format_run_changes(old_run: RunSummary, new_run: RunSummary) -> str:
-    """Return a text table that compares two runs, followed by the strategies that only one of the runs has."""
+    """Return a text table that compares two runs.
+
+    The table is followed by the strategies that only one of the runs has.
+    """
     heading = "".join(
         f"{label:<8}{summary.scenario} {summary.run} ({summary.verdict})\n"
         for label, summary in (("before:", old_run), ("after:", new_run))
@@ -67,7 +73,9 @@ def _list_unshared_trials(run_label: str, summary: RunSummary, other_summary: Ru
 
 
 def trial_group_change_rows(old_run: RunSummary, new_run: RunSummary) -> list[tuple[str, ...]]:
-    """Return a table row for each strategy, swept values and number of workers that two compared runs share.
+    """Return the table rows that compare two runs.
+
+    There is a row for each strategy, swept values and number of workers that both runs have.
 
     Rows are in the order of the later run. If both runs have repeats with the same seeds, only these are compared.
     """
@@ -105,7 +113,10 @@ def _trial_group_change_row(old_group: TrialGroup, new_group: TrialGroup) -> tup
 
 
 def _keep_shared_seed_trials(old_group: TrialGroup, new_group: TrialGroup) -> tuple[TrialGroup, TrialGroup, str]:
-    """Return two groups, limited to shared seeds if there are any, and the text of the comparison column `repeats`."""
+    """Return two groups of trials limited to shared seeds, and a text on their repeats.
+
+    Groups without shared seeds are returned unchanged. The text is the value of the comparison column `repeats`.
+    """
     counts = f"{len(old_group.trials)}, {len(new_group.trials)}"
     shared_seeds = old_group.seeds & new_group.seeds
     if not shared_seeds:

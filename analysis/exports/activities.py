@@ -1,4 +1,6 @@
-"""Split of training steps into activities, such as compute and exchange, with begin and end on a common clock.
+"""Split of training steps into activities, such as compute and exchange.
+
+Begin and end of each activity are times on a clock that all nodes share.
 
 Nodes log the duration of each phase of a step, but not the begin of the phase. Activities are therefore placed one
 after another in the order of `ACTIVITY_ORDER`. The rest of a step is no activity, for example when a paced device waits
@@ -19,7 +21,9 @@ MAX_ROUNDING_NS = 5_000  # logs round six times per step to microseconds: steps 
 
 
 def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with begin and end of each activity of each training step, such as compute or exchange.
+    """Return a table with begin and end of each activity of each training step.
+
+    An activity is, for example, compute or exchange.
 
     The columns are `ACTIVITY_COLUMNS`. Activities without duration are left out. Rows are sorted by rank and begin.
     Times are nanoseconds (int64) since training began. Activities of one node never overlap: an activity that reaches
@@ -36,7 +40,10 @@ def split_steps_into_activities(step_rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_overlapping_steps(step_rows: pd.DataFrame) -> int:
-    """Return the number of training steps whose last phase ends after the next step of the same node has begun."""
+    """Return the number of training steps that overlap with the next step of the same node.
+
+    A step overlaps if its last phase ends after the next step has begun.
+    """
     ordered = sort_steps_by_rank(step_rows)
     return int((_step_phase_edges_ns(ordered)[:, -1] - MAX_ROUNDING_NS > _next_step_begins_ns(ordered)).sum())
 
@@ -48,7 +55,9 @@ def sort_steps_by_rank(step_rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _step_phase_edges_ns(step_rows: pd.DataFrame) -> TimestampsNs:
-    """Return the times in ns at which each step begins and its phases end, as an array (steps, phases + 1).
+    """Return the times (ns) at which each step begins and its phases end.
+
+    The array has the shape (steps, phases + 1).
 
     An unlogged phase takes 0 ns.
     """
@@ -61,9 +70,9 @@ def _step_phase_edges_ns(step_rows: pd.DataFrame) -> TimestampsNs:
 
 
 def _next_step_begins_ns(step_rows: pd.DataFrame) -> TimestampsNs:
-    """Return for each step when the same node begins its next step, in ns.
+    """Return for each step the time (ns) at which the same node begins its next step.
 
-    For its last step the largest int64.
+    For the last step of a node, the value is the largest int64.
     """
     starts = (NS_PER_S * step_rows["start_s"].astype(float)).round().astype("int64")
     next_starts = starts.groupby(step_rows["node"], sort=False).shift(-1, fill_value=np.iinfo(np.int64).max)

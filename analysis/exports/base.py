@@ -22,4 +22,7 @@ class Exporter(ScenarioComponent):
 
     @abstractmethod
     def write(self, run_tables: RunLogTables, out_folder: Path) -> Iterator[str]:
-        """Write the files of a run into the empty folder `out_folder`, and yield a sentence for each part left out."""
+        """Write the files of a run into the empty folder `out_folder`.
+
+        Yield a sentence for each part of the run that is left out.
+        """

@@ -1,4 +1,6 @@
-"""Exporter of execution traces in MLCommons' Chakra schema, one file per node, for simulators such as ASTRA-sim.
+"""Exporter of execution traces in MLCommons' Chakra schema, one file per node.
+
+The traces are input for simulators such as ASTRA-sim.
 
 The trace of a worker is a chain of operations for each step: compute, messages, update. An all-reduce is one collective
 operation, and the simulator chooses the algorithm. A message to or from a parameter server is a pair of a send and a
@@ -31,7 +33,10 @@ SpanUs: TypeAlias = tuple[int, int]  # begin and duration, microseconds
 
 
 class ChakraExporter(Exporter):
-    """Exporter of a folder per trial with one `trace.<number>.et` per node: workers by rank, then dedicated servers."""
+    """Exporter of one folder of Chakra traces per trial.
+
+    A folder has one file `trace.<number>.et` per node: workers by rank, then dedicated servers.
+    """
 
     kind: Literal["chakra"] = "chakra"
     tool_name: ClassVar[str] = "Chakra's tools"
@@ -75,7 +80,10 @@ def find_export_obstacle(trial_plan: TrialPlan) -> str | None:
 
 @dataclass
 class ChakraTrace:
-    """Execution trace of one worker or server (NPU): a list of Chakra nodes (operations) with ids from 0."""
+    """Execution trace of one worker or server (NPU).
+
+    The trace is a list of Chakra nodes (operations) with ids from 0.
+    """
 
     npu: int
     nodes: list["Node"] = field(default_factory=list)
@@ -88,7 +96,10 @@ class ChakraTrace:
         operation_attributes: Mapping[str, int | bool],
         start_and_duration_us: SpanUs | None = None,
     ) -> int:
-        """Add an operation that runs after the operations with the ids `dependency_ids`, and return its id."""
+        """Add an operation to the trace, and return the id of the operation.
+
+        The operation runs after the operations with the ids `dependency_ids`.
+        """
         from chakra.schema.protobuf import et_def_pb2 as schema  # noqa: PLC0415 - an extra
 
         node = schema.Node(id=len(self.nodes), name=f"{op_type}_{operation_name}", type=schema.NodeType.Value(op_type))
@@ -104,7 +115,9 @@ class ChakraTrace:
     def add_message_op(
         self, op_type: str, step: int, npu_pair: tuple[int, int], size_bytes: int, dependency_ids: Iterable[int]
     ) -> int:
-        """Add the send or the receive of a message between two nodes (NPUs), and return the id of the operation.
+        """Add the send or the receive of a message to the trace, and return the operation's id.
+
+        The message goes from one node (NPU) to another.
 
         `npu_pair` is the sending and the receiving NPU. A send and the matching receive have the step number as tag.
         """
@@ -113,7 +126,10 @@ class ChakraTrace:
         return self.add_operation(op_type, f"step{step}_{source}_to_{target}", dependency_ids, attributes)
 
     def save(self, file: IO[bytes]) -> None:
-        """Write the trace to a file: first the metadata, then all operations, each preceded by its length."""
+        """Write the trace to a file.
+
+        The file contains first the metadata, then all operations, each preceded by its length.
+        """
         from chakra.schema.protobuf.et_def_pb2 import GlobalMetadata  # noqa: PLC0415 - an extra
         from chakra.src.third_party.utils.protolib import encodeMessage  # noqa: PLC0415 - an extra
 
@@ -124,7 +140,10 @@ class ChakraTrace:
 
 @dataclass(frozen=True)
 class StepMessageExchange:
-    """Messages that the nodes of a trial exchange per step: participants, synchrony and message sizes."""
+    """Messages that the nodes of a trial exchange per step.
+
+    The fields describe participants, synchrony and message sizes.
+    """
 
     worker_count: int
     is_collective: bool
@@ -170,7 +189,10 @@ def _derive_step_messages(trial_plan: TrialPlan) -> StepMessageExchange:
 
 
 def _activity_spans_us(step_rows: pd.DataFrame) -> dict[tuple[int, int, str], SpanUs]:
-    """Return begin and duration of each activity of a step in microseconds, by (rank, step, activity)."""
+    """Return begin and duration of each activity of a step, in microseconds.
+
+    The keys are (rank, step, activity).
+    """
     rows = split_steps_into_activities(step_rows)
     keys = zip(rows["rank"].astype(int), rows["step"].astype(int), rows["activity"], strict=True)
     begins, ends = rows["begin_ns"] // NS_PER_US, rows["end_ns"] // NS_PER_US
@@ -184,7 +206,9 @@ def _add_worker_steps(
     exchange_pattern: StepMessageExchange,
     sender_ranks_by_step: dict[int, list[int]],
 ) -> None:
-    """Add a worker's steps to its trace, and record the worker as a sender in each step in which it sent messages.
+    """Add the steps of a worker to its trace.
+
+    The worker is recorded as a sender in each step in which it sent messages.
 
     `sender_ranks_by_step` maps a step to the ranks of the workers that sent messages in the step.
     """
@@ -210,7 +234,10 @@ def _add_worker_messages(
     dependency_ids: list[int],
     comm_span_us: SpanUs | None,
 ) -> list[int]:
-    """Add a worker's messages of one step, and return the ids of the operations that the worker then waits for."""
+    """Add the messages that a worker exchanges in one step to its trace.
+
+    Return the ids of the operations that the worker then waits for.
+    """
     if exchange_pattern.is_collective:
         attributes = {"comm_type": ALL_REDUCE_TYPE, "comm_size": exchange_pattern.vector_bytes}
         return [

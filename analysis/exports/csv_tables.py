@@ -1,4 +1,7 @@
-"""Exporter of CSV tables for pandas, R or a spreadsheet: one row per event, with units in the column names."""
+"""Exporter of CSV tables for pandas, R or a spreadsheet.
+
+A table has one row per event, and units in the column names.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +54,10 @@ def _event_row(trial: TrialLogTables, planned_event: object) -> dict[str, object
 
 
 def _table_of_all_trials(run_tables: RunLogTables, table_name: str) -> pd.DataFrame:
-    """Return the table `steps`, `evals` or `updates` of a run, with the name of the trial in the first column."""
+    """Return one table of all trials of a run: `steps`, `evals` or `updates`.
+
+    The first column contains the name of the trial.
+    """
     table: pd.DataFrame = getattr(run_tables, table_name)
     return table if table.empty else table[["trial", *(column for column in table.columns if column != "trial")]]
 

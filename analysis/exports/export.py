@@ -1,4 +1,7 @@
-"""Export of a run's readable trials into the format of another tool, with a list of missing data."""
+"""Export of a run's readable trials into the format of another tool.
+
+The result lists missing data.
+"""
 
 import shutil
 from dataclasses import dataclass
@@ -14,16 +17,21 @@ from services.schema.errors import HostError, UserError
 
 @dataclass(frozen=True)
 class RunExportReport:
-    """Result of an export: its folder, damaged files, data left out, and trials whose times cannot be trusted."""
+    """Result of exporting a run into the format of another tool.
+
+    The result states the folder, damaged files, data left out, and trials whose times cannot be trusted.
+    """
 
     path: Path
     damage: tuple[FileProblem, ...]  # damaged files of the exported run
     omissions: tuple[str, ...]  # one sentence per part of the run that was not exported
-    doubtful_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
+    invalid_or_degraded_trials: tuple[str, ...] = ()  # exported trials that are not valid, with the reasons
 
 
 def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -> RunExportReport:
-    """Export a run into the folder `out_path`, by default `exports/<format>` in the folder of the run.
+    """Export a run into the folder `out_path`.
+
+    The default folder is `exports/<format>` in the folder of the run.
 
     Files are written to a temporary folder, which is renamed at the end. An interrupted export leaves no folder.
 
@@ -52,8 +60,8 @@ def export_run(run_path: Path, format_name: str, out_path: Path | None = None) -
         shutil.rmtree(partial, ignore_errors=True)
     # Unreadable trials have no verdict here, because `damage` already lists them.
     verdicts = [TrialValidityVerdict.from_checking_trial(trial) for trial in table.trials if not trial.is_unreadable]
-    doubtful_trials = tuple(f"{verdict.trial_name}: {verdict}" for verdict in verdicts if not verdict.is_valid)
-    return RunExportReport(target, table.file_damage, omissions, doubtful_trials)
+    not_valid = tuple(f"{verdict.trial_name}: {verdict}" for verdict in verdicts if not verdict.is_valid)
+    return RunExportReport(target, table.file_damage, omissions, not_valid)
 
 
 def make_exporter(format_name: str) -> Exporter:

@@ -30,7 +30,7 @@ LAUNCH_EVENT = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
 
 
 class TraceGpuKernel(NamedTuple):
-    """GPU kernel, by name and stream, that represents an activity in a trace."""
+    """Name and stream of a GPU kernel that represents an activity in a trace."""
 
     name: str
     stream: int
@@ -82,7 +82,9 @@ class HtaExporter(Exporter):
 def _build_hta_trace_of_worker(
     worker_rank: int, world_size: int, step_table: pd.DataFrame, activity_table: pd.DataFrame
 ) -> dict[str, Any]:
-    """Return the trace of one worker (rank) for Holistic Trace Analysis, as an object to be written as JSON.
+    """Return the trace of one worker (rank) for Holistic Trace Analysis.
+
+    The trace is an object to be written as JSON.
 
     Times are whole microseconds since training began, because HTA rounds fractions of begin and end differently.
     """
@@ -100,7 +102,7 @@ def _build_hta_trace_of_worker(
 
 
 def _merge_activities_into_kernels(activity_table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one row per GPU kernel.
+    """Merge the activities of a worker into GPU kernels, and return one table row per kernel.
 
     In each step, waiting for and exchanging data form one kernel.
     """
@@ -151,6 +153,9 @@ def _make_complete_event(
     end_us: int,
     event_args: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return an event of type "complete" (begin and duration, in microseconds) in the Trace Event format."""
+    """Return an event of type "complete" in the Trace Event format.
+
+    Such an event has a begin and a duration, in microseconds.
+    """
     times = {"ts": begin_us, "dur": end_us - begin_us}
     return {"ph": "X", **label, "pid": process_id, "tid": thread_id, **times, "args": event_args or {}}

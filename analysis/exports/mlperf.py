@@ -1,4 +1,6 @@
-"""Exporter of result folders for MLCommons' tools: `<org>/systems` and `<org>/results/<system>/<benchmark>`.
+"""Exporter of result folders for MLCommons' tools.
+
+The folders are `<org>/systems` and `<org>/results/<system>/<benchmark>`.
 
 Exported results are MLPerf-style; they are no MLPerf results. A system is one strategy on one number of workers with
 one combination of swept values. The results of a system, `result_<k>.txt`, are its repeats. Aborted repeats are
@@ -25,7 +27,10 @@ UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 class MlperfExporter(Exporter):
-    """Exporter of MLPerf-style results, system descriptions, and rules for MLCommons' compliance checker."""
+    """Exporter of MLPerf-style results and system descriptions.
+
+    The exporter also writes rules for MLCommons' compliance checker.
+    """
 
     kind: Literal["mlperf"] = "mlperf"
     tool_name: ClassVar[str] = "MLCommons' compliance checker, system description checker and summarizer"
@@ -42,7 +47,10 @@ class MlperfExporter(Exporter):
 
 
 def group_trials_by_system(run_tables: RunLogTables) -> dict[str, list[TrialLogTables]]:
-    """Return the trials of each system (strategy, workers and swept values), by system name and sorted by repeat."""
+    """Return the trials of each system, by system name and sorted by repeat.
+
+    A system is a combination of strategy, number of workers and swept values.
+    """
     trials_by_system: dict[str, list[TrialLogTables]] = {}
     for trial in sorted(run_tables.trials, key=lambda trial: trial.plan.repeat):
         trials_by_system.setdefault(system_name_of_trial(trial), []).append(trial)
@@ -50,7 +58,9 @@ def group_trials_by_system(run_tables: RunLogTables) -> dict[str, list[TrialLogT
 
 
 def system_name_of_trial(trial: TrialLogTables) -> str:
-    """Return the name of the system that a trial ran on, for example `ring-w4` or `ring-w4-uplink=100mbit`.
+    """Return the name of the system that a trial ran on, for example `ring-w4`.
+
+    With a swept value, the name is for example `ring-w4-uplink=100mbit`.
 
     The name contains the strategy, the number of workers and the values of all other swept keys.
     """
@@ -62,7 +72,10 @@ def system_name_of_trial(trial: TrialLogTables) -> str:
 def _write_result_file(
     run_tables: RunLogTables, trial: TrialLogTables, folder: Path, result_number: int
 ) -> Iterator[str]:
-    """Write a trial's result file, and yield a sentence if MLCommons' compliance checker will not accept the file."""
+    """Write the result file of a trial in MLPerf style.
+
+    Yield a sentence if MLCommons' compliance checker will not accept the file.
+    """
     name = trial.plan.trial
     logs = read_node_logs(run_tables.folder.trial_folder(name))
     log = logs.get("coordinator", NodeLog(()))
@@ -76,7 +89,10 @@ def _write_result_file(
 
 
 def _benchmark_name(coordinator_log: NodeLog) -> str:
-    """Return the benchmark name recorded in a log; `unknown` if the beginning of the log is lost."""
+    """Return the benchmark name recorded in a log.
+
+    Return `unknown` if the beginning of the log is lost.
+    """
     event = coordinator_log.last_event("submission_benchmark")
     return UNSAFE_CHARACTERS.sub("_", str(event.value)) if event else "unknown"
 

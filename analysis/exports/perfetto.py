@@ -1,4 +1,6 @@
-"""Exporter of a timeline for Perfetto (ui.perfetto.dev, trace processor), one file per trial.
+"""Exporter of a timeline for Perfetto, with one file per trial.
+
+The files can be read by ui.perfetto.dev and by Perfetto's trace processor.
 
 The files hold protobuf track events: every node is a process, and every activity of a node has a track. Perfetto calls
 the JSON format legacy, and shows overlapping slices on one track wrongly. Times are virtual nanoseconds since training
@@ -25,7 +27,10 @@ SEQUENCE_ID = 1  # all packets come from the same writer, in order
 
 
 class PerfettoExporter(Exporter):
-    """Exporter of Perfetto traces: activities of nodes are slices, metrics are counters, model updates are instants."""
+    """Exporter of Perfetto traces of trials.
+
+    Activities of nodes are slices, metrics are counters, and model updates are instants.
+    """
 
     kind: Literal["perfetto"] = "perfetto"
     tool_name: ClassVar[str] = "Perfetto"
@@ -126,7 +131,10 @@ class PerfettoTrace:
 
 
 def _add_trial_to_trace(trial: TrialLogTables, trace: PerfettoTrace) -> Iterator[str]:
-    """Add all data of a trial to a trace, and yield a sentence for each part that the trace cannot represent."""
+    """Add all data of a trial to a Perfetto trace.
+
+    Yield a sentence for each part that the trace cannot represent.
+    """
     _add_trial_wide_tracks(trial, trace)
     activities = split_steps_into_activities(trial.steps)
     for node_name, node_activities in activities.groupby("node", sort=False):
@@ -141,7 +149,10 @@ def _add_trial_to_trace(trial: TrialLogTables, trace: PerfettoTrace) -> Iterator
 
 
 def _add_trial_wide_tracks(trial: TrialLogTables, trace: PerfettoTrace) -> None:
-    """Add the tracks that belong to no single node: evaluations, planned events and the strategy switch."""
+    """Add the tracks of a Perfetto trace that belong to no single node.
+
+    These tracks show evaluations, planned events and the strategy switch.
+    """
     process_track = trace.add_process_track(f"trial {trial.plan.trial}")
     for metric, evaluations in trial.evals.groupby("metric", sort=False):
         counter_track = trace.add_counter_track(f"eval {metric}", process_track)
@@ -159,7 +170,10 @@ def _add_trial_wide_tracks(trial: TrialLogTables, trace: PerfettoTrace) -> None:
 
 
 def _add_activity_tracks(activities: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
-    """Add one track per activity of a node, such as compute, with a slice for every step."""
+    """Add one track per activity of a node, such as compute, to a Perfetto trace.
+
+    Every step is a slice of a track.
+    """
     for activity in ACTIVITY_ORDER:
         rows = activities[activities["activity"] == activity]
         if rows.empty:
@@ -170,14 +184,20 @@ def _add_activity_tracks(activities: pd.DataFrame, process_track: int, trace: Pe
 
 
 def _add_training_loss_track(step_rows: pd.DataFrame, process_track: int, trace: PerfettoTrace) -> None:
-    """Add a counter track with the loss of every step of a node, at the end of the step."""
+    """Add a counter track with the training loss of a node.
+
+    The loss of every step is placed at the end of the step.
+    """
     sorted_steps = step_rows.sort_values("start_s", kind="stable")
     ends_s = sorted_steps["start_s"] + sorted_steps["step_s"]
     _add_finite_counter_values(trace, trace.add_counter_track("loss", process_track), ends_s, sorted_steps["loss"])
 
 
 def _add_server_updates(trial: TrialLogTables, trace: PerfettoTrace) -> None:
-    """Add the model updates of the first server as instants, and the staleness of their gradients as a counter."""
+    """Add the model updates of the first server to a Perfetto trace.
+
+    Updates are instants. The staleness of their gradients is a counter.
+    """
     if trial.updates.empty:
         return
     process_track = trace.add_process_track(f"{trial.plan.shard_owners[0]} (shard 0)")
@@ -190,7 +210,10 @@ def _add_server_updates(trial: TrialLogTables, trace: PerfettoTrace) -> None:
 
 
 def _add_finite_counter_values(trace: PerfettoTrace, track: int, times_s: pd.Series, values: pd.Series) -> None:
-    """Add values to a counter track at the given times. NaN and infinite values are left out."""
+    """Add values to a counter track at the given times.
+
+    NaN and infinite values are left out.
+    """
     for at_s, value in zip(times_s.astype(float), pd.to_numeric(values, errors="coerce"), strict=True):
         if np.isfinite(value):
             trace.add_counter_value(track, _seconds_to_ns(at_s), float(value))

@@ -1,4 +1,7 @@
-"""Reader of runs with damaged trials. An unreadable trial is reported, and all other trials are read."""
+"""Reader of runs with damaged trials.
+
+An unreadable trial is reported, and all other trials are read.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,7 +44,9 @@ def _read_trial_noting_damage(trial_folder: TrialFolder) -> TrialLogTables:
 def _describe_log_gaps(
     trial: TrialLogTables, missing_log_files: list[str], step_has_time_flags: "pd.Series[bool]", *, has_run_start: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield file name and description of each missing part of a trial's logs, such as steps without a time.
+    """Yield each missing part of a trial's logs as a file name and a description.
+
+    A missing part is, for example, steps without a time.
 
     `missing_log_files` are missing logs that are not yet in the trial's list of damage, as in a failed trial.
     """

@@ -18,7 +18,9 @@ NOT_RECORDED, NOT_APPLICABLE = "not recorded", "N/A"
 def describe_system(
     manifest: dict[str, Any], plan: TrialPlan, system_name: str, trial_verdicts: Sequence[TrialValidityVerdict] = ()
 ) -> dict[str, str]:
-    """Return all fields of an MLPerf system description of the emulated cluster, in the order of MLCommons' checker.
+    """Return all fields of an MLPerf system description of the emulated cluster.
+
+    Fields are in the order of MLCommons' checker.
 
     Host fields describe the real host; accelerator and networking fields describe the emulated hardware. The hardware
     notes list each result that is not valid, by its number: the index in `trial_verdicts`.
@@ -81,7 +83,10 @@ def _host_fields(host: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _accelerator_fields(plan: TrialPlan, worker_nodes: Iterable[PlannedNode]) -> dict[str, str]:
-    """Return the fields that describe the accelerators. Every worker emulates one accelerator."""
+    """Return the fields that describe the accelerators.
+
+    Every worker emulates one accelerator.
+    """
     return {
         "accelerators_per_node": "1",
         "accelerator_model_name": f"emulated: {_describe_nodes(worker_nodes, _describe_compute_speed)}",
@@ -96,7 +101,10 @@ def _accelerator_fields(plan: TrialPlan, worker_nodes: Iterable[PlannedNode]) ->
 
 
 def _describe_nodes(nodes: Iterable[PlannedNode], describe_node: Any) -> str:
-    """Join the descriptions of nodes: each distinct description once, with the number of nodes if there are several."""
+    """Join the descriptions of nodes into one text.
+
+    Each distinct description occurs once, with the number of nodes if several nodes have it.
+    """
     descriptions = [describe_node(node) for node in nodes]
     distinct = list(dict.fromkeys(descriptions))
     if len(distinct) <= 1:
@@ -117,7 +125,10 @@ def _describe_compute_speed(node: PlannedNode) -> str:
 
 
 def _describe_topology(plan: TrialPlan) -> str:
-    """Describe the network topology: one link per node to a network switch, and the number of shared links, if any."""
+    """Describe the network topology of the emulated cluster.
+
+    Each node has one link to a network switch. If links are shared, the text states how many.
+    """
     shared_links = len(plan.network.shared_links)
     node_links = "one link per node to a network switch"
     return f"{node_links}; {shared_links} shared links" if shared_links else node_links

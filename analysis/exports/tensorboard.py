@@ -1,4 +1,7 @@
-"""Exporter of scalars for TensorBoard, by step and by virtual time, with one TensorBoard run per node and trial."""
+"""Exporter of scalars for TensorBoard, by step and by virtual time.
+
+There is one TensorBoard run per node and trial.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +40,9 @@ class TensorBoardExporter(Exporter):
 
 
 def _scalars_by_node(trial: TrialLogTables) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the name of each node that logged scalars, and a table of its scalars sorted by time.
+    """Yield the name and the scalars of each node that logged scalars.
+
+    The scalars are a table sorted by time.
 
     The four columns contain step (or version), virtual time in seconds, tag and value.
     """
@@ -52,7 +57,9 @@ def _scalars_by_node(trial: TrialLogTables) -> Iterator[tuple[str, pd.DataFrame]
 
 
 def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return losses and phase times of a worker as scalars, each with the time at which its step ended.
+    """Return losses and phase times of a worker as scalars for TensorBoard.
+
+    Each scalar has the time at which its step ended.
 
     Unlogged quantities are left out.
     """
@@ -68,7 +75,10 @@ def _worker_scalars(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _save_event_file(scalars: pd.DataFrame, path: Path) -> None:
-    """Write scalars to a TensorBoard event file: a sequence of events, each with length and checksum."""
+    """Write scalars to a TensorBoard event file.
+
+    The file is a sequence of events, each with length and checksum.
+    """
     from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
     from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415 - an extra
 

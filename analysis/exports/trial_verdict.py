@@ -1,4 +1,7 @@
-"""Verdict on an exported trial: the same verdict as in the report, with the reasons for it."""
+"""Verdict on an exported trial, with the reasons for the verdict.
+
+The verdict is the same as in the report.
+"""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,6 @@
-"""Figures of a report, one per file. Each file has a function that takes an analysed run and returns a drawing.
+"""Figures of a report, one per file.
+
+Each file has a function that takes an analysed run and returns a drawing.
 
 A figure function returns None if the run has no data for the figure. `FIGURES` lists the figure functions in the order
 of the report.

@@ -1,4 +1,7 @@
-"""Figure `conditions`: training time per sample of every strategy for each combination of swept scenario values."""
+"""Figure `conditions`: training time per sample for each combination of swept scenario values.
+
+The figure shows every strategy.
+"""
 
 from collections.abc import Sequence
 
@@ -14,7 +17,7 @@ from analysis.results.trial_result import TrialGroup
 
 
 def draw_sample_time_by_sweep(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw the training time per 1,000 samples of every strategy for each combination of swept scenario values.
+    """Draw the training time per 1,000 samples for each combination of swept scenario values.
 
     Each strategy has one curve: its trials on its largest number of workers.
     """

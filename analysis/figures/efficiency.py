@@ -1,4 +1,7 @@
-"""Figure `efficiency`: parallel efficiency by number of workers, split into hardware and statistical efficiency."""
+"""Figure `efficiency`: parallel efficiency by number of workers.
+
+Parallel efficiency is split into hardware and statistical efficiency.
+"""
 
 from collections.abc import Sequence
 
@@ -20,7 +23,9 @@ EXTRA_DATA_COLUMNS = ("efficiency_with_servers", "efficiency_by_speed", "rate_ef
 
 
 def draw_parallel_efficiency(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw parallel efficiency by number of workers, and its hardware and statistical factors as thin curves.
+    """Draw parallel efficiency by number of workers.
+
+    Its factors, hardware and statistical efficiency, are thin curves.
 
     Parallel efficiency E' = hardware efficiency x statistical efficiency. One panel per strategy and condition.
     """
@@ -54,7 +59,10 @@ def draw_parallel_efficiency(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
-    """Return a title with the highest and lowest parallel efficiency on the most workers, and why the lowest is low."""
+    """Return a title with the highest and the lowest parallel efficiency on the most workers.
+
+    The title also states why the lowest efficiency is low.
+    """
     best = max(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
     worst = min(speedup_curves, key=lambda curve: curve.points[-1].efficiency)
     highest, lowest = best.points[-1], worst.points[-1]

@@ -1,4 +1,7 @@
-"""Figure `laws`: scaling laws fitted to the measured speedup of every strategy, with confidence intervals."""
+"""Figure `laws`: scaling laws fitted to the measured speedup of every strategy.
+
+The figure shows confidence intervals of the laws.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +52,10 @@ LEGEND_COLOURS = {"measured": style.FOREGROUND, "outside the calibrated domain":
 
 @dataclass(frozen=True)
 class FittedSpeedupCurve:
-    """Measured speedup curve of a strategy, and scaling laws fitted to its times for an equal number of samples."""
+    """Measured speedup curve of a strategy, and the scaling laws fitted to its times.
+
+    The times are those for an equal number of samples.
+    """
 
     curve: SpeedupCurve
     law_fits: Mapping[str, laws.LawFit]  # by the names in SPEEDUP_LAWS
@@ -104,7 +110,9 @@ def _figure_caption(fitted_curves: Sequence[FittedSpeedupCurve], omitted_curve_n
 
 
 def _describe_prediction_band(fitted_curves: Sequence[FittedSpeedupCurve]) -> str:
-    """Return text that says what a prediction band predicts: a single new run, or the mean of several new runs.
+    """Return text that states what the prediction band of a scaling law predicts.
+
+    The band predicts a single new run, or the mean of several new runs.
 
     Where runs were repeated, laws are fitted to means over the repeats. Such means vary less than single runs.
     """
@@ -125,7 +133,9 @@ def _fit_laws_to_curve(speedup_curve: SpeedupCurve, run: AnalysedRun) -> FittedS
 
 
 def _fit_samples_compute_and_exchange_laws(curve: SpeedupCurve, run: AnalysedRun) -> Iterator[tuple[str, laws.LawFit]]:
-    """Yield three laws, as far as the run has the data: of the samples to target, compute time and exchange time.
+    """Yield scaling laws of the samples to target, of the compute time and of the exchange time.
+
+    A law is left out if the run lacks the data for it.
 
     The learning law depends on the global batch, the computing law on the batch of one worker. To fit either law, the
     trials must differ in this batch.
@@ -148,7 +158,9 @@ def _fit_samples_compute_and_exchange_laws(curve: SpeedupCurve, run: AnalysedRun
 
 
 def _make_exchange_law_data(trial_groups: Sequence[TrialGroup], analysed_run: AnalysedRun) -> dict[str, Floats]:
-    """Return message counts, transfer times and exchange times of a strategy, to which `ExchangeTimeLaw` is fitted.
+    """Return the data of a strategy to which `ExchangeTimeLaw` is fitted.
+
+    The data are message counts, transfer times and exchange times.
 
     Each array has one value per group of trials. Groups are left out if they do not use a collective in every step, or
     if they switch strategies.
@@ -172,7 +184,10 @@ def _can_fit_batch_law(batch_sizes: Floats) -> bool:
 
 
 def _residual_rms_error(law_fit: laws.LawFit) -> float:
-    """Return the typical relative error of a fitted law: root mean square of log residuals per degree of freedom."""
+    """Return the typical relative error of a fitted scaling law.
+
+    The error is the root mean square of log residuals per degree of freedom.
+    """
     return float(np.sqrt((law_fit.log_residuals**2).sum() / max(law_fit.degrees_of_freedom, 1)))
 
 
@@ -183,7 +198,10 @@ def _format_residual_error(law_fit: laws.LawFit) -> str:
 
 
 def _figure_title(fitted_curves: Sequence[FittedSpeedupCurve]) -> str:
-    """Return a title that names the law which best fits the least efficient strategy, its parameters and fit error."""
+    """Return a title on the scaling law that best fits the least efficient strategy.
+
+    The title names the law, its parameters and its fit error.
+    """
     worst = min(fitted_curves, key=lambda each: each.curve.points[-1].throughput_efficiency(each.curve.base))
     fit = worst.law_fits[worst.best_law_name]
     best_fit = f"of three laws, {worst.best_law_name} fits the speed of {worst.curve.description} best"
@@ -217,7 +235,10 @@ def _draw_fitted_laws_panel(axes: Axes, fitted_curve: FittedSpeedupCurve, colour
 
 
 def _panel_notes(fitted_curve: FittedSpeedupCurve) -> str:
-    """Return the text in a panel: each fitted law with its error and its quantities, such as the serial share."""
+    """Return the text in a panel of the figure `laws`.
+
+    The text lists each fitted law with its error and its quantities, such as the serial share.
+    """
     notes = [
         f"{name}, error {_format_residual_error(fit)}: {_describe_law_quantities(name, fit, f',{NOTE_LINE_BREAK}')}"
         for name, fit in fitted_curve.law_fits.items()
@@ -230,7 +251,10 @@ def _panel_notes(fitted_curve: FittedSpeedupCurve) -> str:
 
 
 def _describe_law_quantities(law_name: str, law_fit: laws.LawFit, separator: str = ", ") -> str:
-    """Return text such as "serial share 0.1 [0.08, 0.12]": the quantities of a fitted law with 95% intervals."""
+    """Return text with the quantities of a fitted scaling law and their 95% intervals.
+
+    For example: "serial share 0.1 [0.08, 0.12]".
+    """
     return separator.join(
         f"{quantity} {_format_value_with_interval(*values)}"
         for quantity, values in _compute_law_quantities(law_name, law_fit).items()
@@ -238,14 +262,20 @@ def _describe_law_quantities(law_name: str, law_fit: laws.LawFit, separator: str
 
 
 def _format_value_with_interval(low_end: float, value: float, high_end: float) -> str:
-    """Format a value with its 95% interval, or only the upper end if the measurements do not determine the value."""
+    """Format a value with its 95% interval.
+
+    If the measurements do not determine the value, format only the upper end of the interval.
+    """
     if high_end > UNIDENTIFIED_RATIO * low_end:
         return f"at most {format_number(high_end)}"
     return f"{format_number(value)} [{format_number(low_end)}, {format_number(high_end)}]"
 
 
 def _compute_law_quantities(law_name: str, law_fit: laws.LawFit) -> dict[str, tuple[float, float, float]]:
-    """Return quantities of a fitted law, such as its serial share: name -> (low, value, high) of a 95% interval."""
+    """Return quantities of a fitted scaling law, such as its serial share, by name.
+
+    Each quantity is a tuple (low, value, high), where low and high are the ends of a 95% interval.
+    """
     return {
         quantity: _add_95_percent_bounds(compute(law_fit.parameters), compute(law_fit.parameter_draws))
         for quantity, compute in REPORTED_QUANTITIES[law_name].items()

@@ -1,4 +1,7 @@
-"""Figure `learning`: target metric and loss of every strategy against time, samples, steps and bytes sent."""
+"""Figure `learning`: target metric and loss of every strategy during training.
+
+The x axes are time, samples, steps and bytes sent.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -26,7 +29,9 @@ X_AXIS_LABELS = {"time_s": "virtual seconds", "samples": "samples", "steps": "st
 
 
 def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw target metric and loss against time, samples, steps and bytes sent, one panel per metric and x axis.
+    """Draw the target metric and the loss against time, samples, steps and bytes sent.
+
+    There is one panel per metric and x axis.
 
     All panels show the same trials: the baseline and each strategy on its largest number of workers, one curve per
     repeat. If there are more strategies than colours, only the strategies that reach the target first are coloured.
@@ -69,7 +74,10 @@ def draw_learning_curves(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategies: Collection[str]) -> dict[str, str]:
-    """Return label -> colour of the legend: an entry per coloured strategy, and a grey one for all others."""
+    """Return the legend of the learning curves as a mapping from label to colour.
+
+    Each coloured strategy has an entry. All other strategies share a grey entry.
+    """
     pairs = curves[["strategy", "workers"]].drop_duplicates().itertuples(index=False)
     colours = {
         f"{strategy} on {workers}": style.strategy_colour(summary, strategy)
@@ -80,7 +88,9 @@ def _legend_colours(summary: RunSummary, curves: pd.DataFrame, coloured_strategi
 
 
 def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
-    """Return the names of the strategies, baseline included, that are drawn in a colour and not in grey.
+    """Return the names of the strategies whose learning curves are drawn in a colour.
+
+    The names include the baseline. All other strategies are grey.
 
     If several strategies have the same colour, only the first of them to reach the target is coloured.
     """
@@ -96,7 +106,9 @@ def _choose_coloured_strategies(summary: RunSummary) -> frozenset[str]:
 
 
 def _choose_drawn_trials(run: AnalysedRun) -> list[tuple[TrialLogTables, TrialResult]]:
-    """Return the trials to draw: for each strategy and set of swept values, the finished trials on the most workers.
+    """Return the trials whose learning curves are drawn.
+
+    For each strategy and set of swept values, these are the finished trials on the most workers.
 
     If there are more than `MAX_CURVES_PER_PANEL` such trials, only the first repeats are returned.
     """
@@ -125,7 +137,7 @@ def _describe_line_styles(run: AnalysedRun) -> str:
 
 
 def _learning_curve_of_trial(trial: TrialLogTables, trial_result: TrialResult) -> pd.DataFrame:
-    """Return the evaluations of a trial, each with the steps done and the bytes sent before the evaluation."""
+    """Return the evaluations of a trial, with the steps done and bytes sent before each evaluation."""
     step_ends_s = (trial.steps["start_s"] + trial.steps["step_s"]).to_numpy(dtype=float)
     order = np.argsort(step_ends_s, kind="stable")
     worker_bytes = np.concatenate([[0.0], np.cumsum(trial.steps["bytes_sent"].to_numpy(dtype=float)[order])])
@@ -144,7 +156,9 @@ def _learning_curve_of_trial(trial: TrialLogTables, trial_result: TrialResult) -
 
 
 def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTarget | None) -> str:
-    """Return a title that names the strategies with the fewest bytes sent and the most samples to the target quality.
+    """Return a title on the bytes and samples that strategies need for the target quality.
+
+    The title names the strategies with the fewest bytes sent and with the most samples.
 
     Without a target, or if fewer than two strategies reach the target, the title is the range of the final values.
     """
@@ -162,7 +176,10 @@ def _figure_title(learning_curves: pd.DataFrame, metric: str, target: QualityTar
 
 
 def _describe_strategies_missing_target(strategy_names: list[str]) -> str:
-    """Return a clause on the strategies that do not reach the target quality: their names if few, else their number."""
+    """Return a clause on the strategies that do not reach the target quality.
+
+    The clause names the strategies if they are few, else it states their number.
+    """
     if len(strategy_names) > MAX_LISTED:
         return f"{len(strategy_names)} strategies miss it"
     verb = "misses" if len(strategy_names) == 1 else "miss"
@@ -174,7 +191,10 @@ def _describe_strategy_with_least_bytes(bytes_by_strategy: "pd.Series[float]") -
 
 
 def _samples_to_target_text(samples_by_strategy: "pd.Series[float]") -> str:
-    """Return a clause that compares the strategies with the most and with the fewest samples to the target quality."""
+    """Return a clause that compares strategies by their samples to the target quality.
+
+    Compared are the strategies with the most and with the fewest samples.
+    """
     ratio = samples_by_strategy.max() / samples_by_strategy.min()
     if samples_by_strategy.max() < TIE_RATIO * samples_by_strategy.min():
         return "all need about the same number of samples"

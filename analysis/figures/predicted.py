@@ -1,4 +1,7 @@
-"""Figure `predicted`: measured step time of every strategy beside the step time that a formula predicts."""
+"""Figure `predicted`: measured and predicted step time of every strategy.
+
+The prediction comes from a formula.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +29,10 @@ NEGLIGIBLE_REMAINDER = 0.001  # the title does not give the value of a smaller r
 
 @dataclass(frozen=True)
 class StepTimeComparison:
-    """Predicted and measured step time of repeated trials, or of one phase of trials that switch their strategy."""
+    """Predicted and measured step time of repeated trials.
+
+    If the trials switch their strategy, the times are those of one phase of the training.
+    """
 
     trial_group: TrialGroup
     name: str
@@ -70,7 +76,9 @@ def draw_predicted_step_times(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _compare_step_prediction(group: TrialGroup) -> list[StepTimeComparison]:
-    """Return predicted and measured step times of repeated trials, per training phase if they switched the strategy.
+    """Return predicted and measured step times of repeated trials.
+
+    If the trials switched the strategy, there is one comparison per training phase.
 
     The list is empty if the plan has no predicted step time.
     """
@@ -89,7 +97,10 @@ def _compare_step_prediction(group: TrialGroup) -> list[StepTimeComparison]:
 
 
 def _figure_title(comparisons: Sequence[StepTimeComparison]) -> str:
-    """Return the title: the median and the largest relative difference between measured and predicted step times."""
+    """Return a title on the relative difference between measured and predicted step times.
+
+    The title states the median and the largest difference.
+    """
     worst = max(comparisons, key=lambda row: abs(row.relative_difference))
     if abs(worst.relative_difference) < NEGLIGIBLE_REMAINDER:
         return f"The closed form predicts every median step to within {NEGLIGIBLE_REMAINDER:.1%}"

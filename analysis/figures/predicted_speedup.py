@@ -1,4 +1,4 @@
-"""Figure `predicted_speedup`: measured speedup of every strategy beside predicted and published speedups."""
+"""Figure `predicted_speedup`: measured, predicted and published speedup of every strategy."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,9 @@ PUBLISHED_MARKERS = {"measured": ("x", "published"), "predicted": ("+", "publish
 
 
 def draw_predicted_speedup(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw measured and predicted speedup by number of workers, one panel per strategy and set of swept values.
+    """Draw measured and predicted speedup by number of workers.
+
+    There is one panel per strategy and set of swept values.
 
     Axes are logarithmic; speedup is in samples/s. Measured speedups are filled marks, speedups predicted by the
     closed form open marks. The ideal speedup is dashed; speedups published by others for the same strategy are grey.

@@ -18,7 +18,9 @@ LOSS_METRIC = "loss"  # measured in every run; shown only where a run measures n
 
 
 def draw_final_model_quality(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw the final quality of the trained model for each combination of swept values, one curve per strategy.
+    """Draw the final quality of the trained model for each combination of swept values.
+
+    Each strategy has one curve.
 
     A curve shows the trials of a strategy on its largest number of workers.
     """
@@ -50,7 +52,10 @@ def draw_final_model_quality(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def final_metric_values(trial_group: TrialGroup, metric_name: str) -> Floats:
-    """Return the value of a quality metric at the last evaluation of each repeated trial that has an evaluation."""
+    """Return the value of a quality metric at the last evaluation of each repeated trial.
+
+    Trials without an evaluation are left out.
+    """
     return np.array([trial.final[metric_name] for trial in trial_group.trials if metric_name in trial.final])
 
 
@@ -59,18 +64,27 @@ def _mean_final_metric(trial_group: TrialGroup, metric_name: str) -> float:
 
 
 def _choose_quality_metric(run: AnalysedRun) -> str:
-    """Return the first metric of the run that is not the loss, or the loss if the run has no other metric."""
+    """Return the name of the metric that measures the quality of the model in a run.
+
+    This is the first metric that is not the loss, or the loss if the run has no other metric.
+    """
     metrics = dict.fromkeys(name for trial in run.summary.trials for name in trial.final)
     return next((name for name in metrics if name != LOSS_METRIC), LOSS_METRIC)
 
 
 def _do_groups_differ_in_metric(trial_groups: Sequence[TrialGroup], metric_name: str) -> bool:
-    """Return whether a strategy's mean final metric, rounded as in the report, differs between swept values."""
+    """Return whether a strategy's mean final metric differs between swept values.
+
+    The means are compared after rounding as in the report.
+    """
     return len({format_number(_mean_final_metric(group, metric_name)) for group in trial_groups}) > 1
 
 
 def _describe_metric_range(groups: Sequence[TrialGroup], metric: str) -> str:
-    """Return a clause with a strategy's lowest and highest mean final metric, each with its swept values."""
+    """Return a clause with the lowest and the highest mean final metric of a strategy.
+
+    The clause states the swept values of both.
+    """
     ranked = sorted(groups, key=lambda group: _mean_final_metric(group, metric))
     extremes = (ranked[0], ranked[-1])
     low, high = (f"{format_number(_mean_final_metric(group, metric))} with {group.condition}" for group in extremes)

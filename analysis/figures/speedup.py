@@ -21,7 +21,9 @@ MAX_PANEL_COLUMNS = 2  # with more panels in a row, no room is left for labels a
 
 
 def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw speedup by number of workers, one panel per combination of swept values and one curve per strategy.
+    """Draw speedup by number of workers.
+
+    There is one panel per combination of swept values, and one curve per strategy.
 
     Axes are logarithmic. The ideal speedup is dashed; 95% intervals are drawn where runs were repeated.
     """
@@ -56,7 +58,9 @@ def draw_speedup(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def describe_speedup_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:
-    """Return caption text that defines speedup and gives, for each curve, the baseline and the baseline's time.
+    """Return caption text that defines speedup and names the baseline of each curve.
+
+    The text also states the time of each baseline.
 
     Hoefler & Belli (SC 2015) ask for absolute times, because a speedup does not show whether the base is slow.
     """
@@ -86,7 +90,9 @@ def _describe_baselines(speedup_curves: Sequence[SpeedupCurve]) -> str:
 def _describe_speedup_baseline(
     baseline_description: str, baseline_time_s: float, time_metric: TimeMetric, swept_values: str
 ) -> str:
-    """Return text on the run that a speedup is relative to: its number of workers, its time and its swept values.
+    """Return text on the run that speedups are relative to.
+
+    The text states the run's number of workers, its time and its swept values.
 
     `swept_values` is empty if all curves have the same base.
     """
@@ -96,7 +102,10 @@ def _describe_speedup_baseline(
 
 
 def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
-    """Return a title with the largest speedup, its strategy and number of workers, and what it is relative to."""
+    """Return a title on the largest speedup.
+
+    The title names the strategy, the number of workers, and the run that the speedup is relative to.
+    """
     best_points = [_highest_speedup_point(curve) for curve in speedup_curves]
     index = max(range(len(speedup_curves)), key=lambda place: best_points[place].speedup)
     best, point = speedup_curves[index], best_points[index]
@@ -112,7 +121,9 @@ def _figure_title(speedup_curves: Sequence[SpeedupCurve]) -> str:
 
 
 def _highest_speedup_point(speedup_curve: SpeedupCurve) -> SpeedupPoint:
-    """Return the point with the largest speedup on a curve, among points with more workers than the reference run.
+    """Return the point of a curve with the largest speedup.
+
+    Only points with more workers than the reference run are candidates.
 
     The base itself is no candidate: its speedup is 1 by definition.
     """

@@ -19,7 +19,9 @@ MAX_PANEL_COLUMNS = 4
 
 
 def draw_gradient_staleness(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw a histogram of gradient staleness, in parameter updates, for each strategy and number of workers.
+    """Draw a histogram of gradient staleness for each strategy and number of workers.
+
+    Staleness is counted in parameter updates.
 
     A vertical line marks n - 1 for n workers. Groups of trials without stale gradients are left out.
     """
@@ -43,7 +45,10 @@ def draw_gradient_staleness(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _updates_by_staleness(trial_group: TrialGroup) -> dict[int, int]:
-    """Return how many gradients were applied with each staleness, over all repeats; only for values that occurred."""
+    """Return how many gradients were applied with each staleness.
+
+    Gradients of all repeats are counted. The result contains only values of staleness that occurred.
+    """
     total: dict[int, int] = {}
     for trial in trial_group.trials:
         for staleness, count in (trial.staleness or {"histogram": {}})["histogram"].items():

@@ -1,4 +1,7 @@
-"""Figure `step_breakdown`: duration of a training step, split into compute, exchange, waiting and other phases."""
+"""Figure `step_breakdown`: duration of a training step, split into phases.
+
+The phases are compute, exchange, waiting and others.
+"""
 
 from collections.abc import Sequence
 
@@ -14,7 +17,9 @@ ROW_HEIGHT_IN = 0.29
 
 
 def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw the mean time of each phase of a training step as a stacked bar, one per strategy and number of workers.
+    """Draw the mean time of each phase of a training step as a stacked bar.
+
+    There is one bar per strategy and number of workers.
 
     A vertical mark shows the step time predicted by the closed form.
     """
@@ -41,7 +46,10 @@ def draw_step_breakdown(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _figure_title(groups: Sequence[TrialGroup]) -> str:
-    """Return a title with the strategies of shortest and longest exchange time per step on the most workers."""
+    """Return a title on the exchange time per step on the most workers.
+
+    The title names the strategies with the shortest and with the longest exchange time.
+    """
     largest = [group for group in groups if not group.is_baseline and group.workers == max(g.workers for g in groups)]
     if not largest:
         return "Nothing is exchanged: one worker computes alone"
@@ -65,7 +73,10 @@ def _compute_exchange_share(trial_group: TrialGroup) -> float:
 
 
 def _bar_end_ms(trial_group: TrialGroup) -> float:
-    """Return the bar's right end in ms: the measured or the predicted mean step time, whichever is longer."""
+    """Return the position of a bar's right end, in ms.
+
+    This is the measured or the predicted mean step time, whichever is longer.
+    """
     return 1000 * max(sum(trial_group.mean_s_by_step_phase.values()), trial_group.predicted_mean_step_s or 0.0)
 
 

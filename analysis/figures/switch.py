@@ -1,4 +1,7 @@
-"""Figure `switch`: time per global batch that a trial saved by switching strategies, split by cause."""
+"""Figure `switch`: time that a trial saved by switching strategies, split by cause.
+
+Times are per global batch.
+"""
 
 from collections.abc import Sequence
 
@@ -30,7 +33,9 @@ GAIN_PARTS = {  # part of a gain -> its label and colour
 
 
 def draw_switch_time_savings(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw the time per global batch that each trial saved by switching strategies, split by cause.
+    """Draw the time that each trial saved by switching strategies, split by cause.
+
+    Times are per global batch.
 
     Bars to the left of zero are times by which a global batch became longer.
     """
@@ -61,7 +66,10 @@ def draw_switch_time_savings(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _figure_title(trials: Sequence[tuple[TrialResult, StrategySwitchResult]]) -> str:
-    """Return a title: what the strategy switch saved in the median repeat and, if repeats differ, how many saved."""
+    """Return a title on what the strategy switch saved in the median repeat.
+
+    If repeats differ, the title also states in how many the switch saved time.
+    """
     first, _ = trials[0]
     repeats = [switch for trial, switch in trials if (trial.strategy, trial.workers) == (first.strategy, first.workers)]
     differences = describe_switch_outcomes(repeats)

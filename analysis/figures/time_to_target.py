@@ -14,7 +14,9 @@ ROW_HEIGHT_IN = 0.27
 
 
 def draw_time_to_target(run: AnalysedRun) -> CaptionedFigure | None:
-    """Draw the time to the target quality, one bar per strategy and number of workers, and one dot per run.
+    """Draw the time to the target quality for each strategy and number of workers.
+
+    Each strategy and number of workers has a bar, and each run has a dot.
 
     Bars are olympic means. A run that missed the target is an open circle at the end of the run.
     """
@@ -49,7 +51,7 @@ def _figure_title(two_fastest_strategies: TwoFastestStrategies | None, target_te
 
 
 def _find_longest_time_s(trial_group: TrialGroup) -> float:
-    """Return the longest time to target of repeated trials.
+    """Return the longest time to the target quality among repeated trials, in seconds.
 
     A trial that missed the target counts with its duration.
     """

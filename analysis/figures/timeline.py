@@ -1,4 +1,7 @@
-"""Figure `timeline`: step time against virtual time, with the declared changes of links and workers shaded."""
+"""Figure `timeline`: step time against virtual time.
+
+Declared changes of links and workers are shaded.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +42,9 @@ class TrialStepTimeline:
         return float(self.steps["end_s"].max())
 
     def find_event_begin_and_end_s(self, event_times: PlannedVsActualTimes) -> tuple[float, float] | None:
-        """Return begin and end of an event in virtual seconds; None if the event was never applied.
+        """Return begin and end of an event, in virtual seconds.
+
+        Return None if the event was never applied.
 
         An event that was not undone ends with the last step of the trial.
         """
@@ -49,9 +54,9 @@ class TrialStepTimeline:
 
     @property
     def event_step_slowdown(self) -> float:
-        """Median time of steps during events / median time of all others.
+        """Median time of the steps during events, divided by the median time of all other steps.
 
-        NaN if there are no steps of one kind.
+        The ratio is NaN if there are no steps of one kind.
         """
         spans_s = [span_s for event in self.result.events if (span_s := self.find_event_begin_and_end_s(event))]
         starts_s, ends_s = self.steps["start_s"], self.steps["end_s"]
@@ -85,7 +90,9 @@ def draw_step_times_with_events(run: AnalysedRun) -> CaptionedFigure | None:
 
 
 def _find_trials_with_events(run: AnalysedRun) -> list[TrialStepTimeline]:
-    """Return the step times of trials that had events: the first repeat of every strategy and number of workers.
+    """Return the step times of trials that had events.
+
+    These are the first repeats of every strategy and number of workers.
 
     If there are more than `MAX_PANELS` such trials, those with the most workers are returned.
     """
@@ -106,7 +113,10 @@ def _median_step_times_over_workers(step_table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _figure_title(trials: Sequence[TrialStepTimeline]) -> str:
-    """Return the title: how much longer steps take during events, for the most and the least affected trial."""
+    """Return a title that states how much longer steps take during events.
+
+    The title covers the most and the least affected trial.
+    """
     affected = [trial for trial in trials if isfinite(trial.event_step_slowdown)]
     if not affected:
         return "No step took place during an event"
@@ -147,7 +157,10 @@ def _figure_data(trials: Sequence[TrialStepTimeline]) -> pd.DataFrame:
 
 
 def _add_event_ids_to_steps(trial_step_times: TrialStepTimeline) -> pd.DataFrame:
-    """Return the steps of one trial, with columns for the trial's name and the events active during each step."""
+    """Return the steps of one trial, with the events that were active during each step.
+
+    The table has a column for the trial's name and one for the events.
+    """
     step_spans_s = zip(trial_step_times.steps["start_s"], trial_step_times.steps["end_s"], strict=True)
     events = [_format_step_event_ids(trial_step_times, start_s, end_s) for start_s, end_s in step_spans_s]
     result = trial_step_times.result
@@ -157,7 +170,10 @@ def _add_event_ids_to_steps(trial_step_times: TrialStepTimeline) -> pd.DataFrame
 
 
 def _format_step_event_ids(trial: TrialStepTimeline, step_start_s: float, step_end_s: float) -> str:
-    """Return the numbers of the events that were active during a step, separated by blanks, as `0 2`."""
+    """Return as text the numbers of the events that were active during a step.
+
+    The numbers are separated by blanks, as `0 2`.
+    """
     spans_s = ((event.number, trial.find_event_begin_and_end_s(event)) for event in trial.result.events)
     return " ".join(
         str(number) for number, span_s in spans_s if span_s and span_s[0] < step_end_s and span_s[1] > step_start_s

@@ -1,4 +1,6 @@
-"""Scaling laws: formulas fitted to training times, with uncertainties, and tested on sizes not used in the fit.
+"""Scaling laws: formulas fitted to training times.
+
+The laws have uncertainties, and are tested on sizes not used in the fit.
 
 base       base class of scaling laws, and their fit; `solver` fits many perturbed copies of a series at once
 amdahl gustafson usl log_n           classic laws of the time T(N) on N workers

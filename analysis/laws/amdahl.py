@@ -12,7 +12,10 @@ from analysis.statistics.centre import Floats
 
 
 class AmdahlLaw(ScalingLaw):
-    """Amdahl's law: time T = a/N + b on N workers, with parallel work a, serial time b and serial share b / (a + b)."""
+    """Amdahl's law of the training time T on N workers: T = a/N + b.
+
+    The parallel work is a, the serial time is b, and the serial share is b / (a + b).
+    """
 
     kind: Literal["amdahl"] = "amdahl"
     formula: ClassVar[str] = "T = a/N + b"

@@ -1,4 +1,6 @@
-"""Base class of scaling laws: formulas with positive parameters, fit to logarithms, that predict with uncertainty.
+"""Base class of scaling laws: formulas that are fitted to measurements.
+
+Parameters are positive, the fit uses logarithms, and predictions have an uncertainty.
 
 Times and samples vary by factors, so residuals are differences of logarithms. Intervals come from randomised refits:
 observations are perturbed by their noise, priors by their width, and each perturbed copy is fit again (randomised
@@ -41,9 +43,9 @@ class NoiseEstimate:
 
 @dataclass(frozen=True)
 class PredictionBand:
-    """Predictions of a scaling law for n inputs, and the ends of the interval around each.
+    """Predictions of a scaling law for n inputs, each with the ends of its interval.
 
-    All of shape (n,).
+    All arrays have shape (n,).
     """
 
     centre: Floats  # at the fitted parameters
@@ -52,7 +54,10 @@ class PredictionBand:
 
 
 class ScalingLaw(ScenarioComponent, ABC):
-    """Formula that predicts one positive quantity (`output`) from others (`inputs`), for example time from workers."""
+    """Formula that predicts one positive quantity from others, such as time from workers.
+
+    The predicted quantity is named `output`, the others are named `inputs`.
+    """
 
     formula: ClassVar[str]
     parameter_names: ClassVar[tuple[str, ...]]
@@ -62,22 +67,34 @@ class ScalingLaw(ScenarioComponent, ABC):
 
     @abstractmethod
     def predict_output(self, law_parameters: Floats, input_values: SeriesColumns) -> Floats:
-        """Return the law's outputs at n inputs, shape (..., n), for positive parameters of shape (..., parameters)."""
+        """Return the outputs that the scaling law predicts for n inputs.
+
+        Outputs have the shape (..., n). The positive parameters have the shape (..., parameters).
+        """
 
     @abstractmethod
     def initial_fit_parameters(self, series: SeriesColumns) -> Floats:
-        """Return positive parameters to start the fit from, estimated from the series."""
+        """Return positive parameters from which the fit of the law starts.
+
+        They are estimated from the series of measurements.
+        """
 
     def observation_logarithms(self, series: SeriesColumns) -> Floats:
-        """Return the logarithms of the measured values that the law is fitted to, shape (observations,)."""
+        """Return the logarithms of the measured values to which the law is fitted.
+
+        The array has the shape (observations,).
+        """
         return np.log(series[self.output])
 
     def predict_log_outputs(self, law_parameters: Floats, series_columns: SeriesColumns) -> Floats:
-        """Return the logarithms of the observations as the law predicts them, shape (..., observations)."""
+        """Return the logarithms of the observations that the law predicts.
+
+        The array has the shape (..., observations).
+        """
         return np.log(self.predict_output(law_parameters, series_columns))
 
     def make_log_param_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:  # noqa: ARG002 -- priors may depend on the data
-        """Return mean and sd of the prior distribution of each parameter's logarithm.
+        """Return mean and standard deviation (sd) of the prior of each parameter's logarithm.
 
         An infinite sd means no prior.
         """
@@ -86,7 +103,9 @@ class ScalingLaw(ScenarioComponent, ABC):
     def fit(
         self, series: SeriesColumns, noise: NoiseEstimate | None = None, refit_count: int = FIT_DRAWS, seed: int = 0
     ) -> "LawFit":
-        """Fit the law to a series of measurements: least-squares parameters, and random draws of plausible parameters.
+        """Fit the law to a series of measurements.
+
+        The result contains the least-squares parameters and random draws of plausible parameters.
 
         Args:
             series: columns of the series, with `inputs` and `output`.
@@ -102,7 +121,10 @@ class ScalingLaw(ScenarioComponent, ABC):
         return _fit_law_with_refits(self, series, noise or NoiseEstimate(), refit_count, np.random.default_rng(seed))
 
     def _check_series_columns(self, series: SeriesColumns) -> None:
-        """Raise ValueError if a series lacks a column that the law needs, or has a value that is not positive."""
+        """Raise ValueError if the law cannot be fitted to a series of measurements.
+
+        The series must have every column that the law needs, and these columns only positive, finite values.
+        """
         for name in (*self.inputs, self.output):
             if name not in series:
                 raise ValueError(f"{self.kind} needs the column {name}; the series has {', '.join(series)}")
@@ -124,7 +146,9 @@ class LawFit:
     size_range: tuple[float, float]  # smallest and largest size of the series: the calibrated domain
 
     def simulate_new_measurements(self, input_values: SeriesColumns, random_seed: int = 0) -> Floats:
-        """Return simulated measurements at n inputs, shape (draws, n), drawn from the fitted law and its noise.
+        """Return simulated measurements at n inputs.
+
+        They are drawn from the fitted law and its noise. The array has the shape (draws, n).
 
         Draws vary by the parameters, the noise of an observation, and the drift of the law beyond the sizes of the fit.
         """
@@ -137,25 +161,37 @@ class LawFit:
         return np.asarray(np.exp(log_predictions + noise + drift))
 
     def prediction_band(self, input_values: SeriesColumns, coverage_percent: float = 90) -> PredictionBand:
-        """Return the band that holds the central `coverage_percent` of simulated new measurements at each size."""
+        """Return the prediction band of new measurements at each size.
+
+        The band holds the central `coverage_percent` of simulated new measurements.
+        """
         tails = [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2]
         low, high = np.percentile(self.simulate_new_measurements(input_values), tails, axis=0)
         return PredictionBand(self.law.predict_output(self.parameters, input_values), low, high)
 
     def log_distance_to_fit_range(self, input_values: SeriesColumns) -> Floats:
-        """Return how far each size lies outside of the range of fitted sizes: |ln(size / nearest end)|, 0 inside."""
+        """Return how far each size lies outside of the range of fitted sizes.
+
+        The distance is |ln(size / nearest end)|, and 0 inside the range.
+        """
         size = input_values[self.law.inputs[0]]
         return np.maximum(0, np.maximum(np.log(size / self.size_range[1]), np.log(self.size_range[0] / size)))
 
     def parameter_interval(self, parameter_name: str, coverage_percent: float = 95) -> tuple[float, float]:
-        """Return the interval that holds the central `coverage_percent` of the random draws of one parameter."""
+        """Return an interval that states how uncertain one parameter of the law is.
+
+        The interval holds the central `coverage_percent` of the random draws of the parameter.
+        """
         values = self.parameter_draws[:, self.law.parameter_names.index(parameter_name)]
         low, high = np.percentile(values, [(100 - coverage_percent) / 2, (100 + coverage_percent) / 2])
         return float(low), float(high)
 
     @property
     def unidentified_parameters(self) -> tuple[str, ...]:
-        """Names of parameters that the data do not determine: their 95 % interval spans a factor above 1000."""
+        """Names of parameters that the data do not determine.
+
+        The 95 % interval of such a parameter spans a factor above 1000.
+        """
         intervals = {name: self.parameter_interval(name) for name in self.law.parameter_names}
         return tuple(name for name, (low, high) in intervals.items() if high > UNIDENTIFIED_RATIO * low)
 
@@ -176,7 +212,10 @@ class LawFit:
 def _fit_law_with_refits(
     law: ScalingLaw, series: SeriesColumns, noise: NoiseEstimate, refit_count: int, rng: np.random.Generator
 ) -> LawFit:
-    """Fit a law to measurements, then refit it to many randomly perturbed copies to estimate the uncertainty."""
+    """Fit a scaling law to measurements, and estimate the uncertainty of the fit.
+
+    The uncertainty comes from refits to many randomly perturbed copies of the measurements.
+    """
     observations, (prior_means, prior_sds) = law.observation_logarithms(series), law.make_log_param_prior(series)
     has_prior = np.isfinite(prior_sds)
     initial = np.log(law.initial_fit_parameters(series))[None]
@@ -215,7 +254,7 @@ def _fit_log_law_parameters(
     *,
     high_precision: bool = False,
 ) -> Floats:
-    """Return log parameters of the least-squares fit to each set of observations.
+    """Return the logarithms of the least-squares parameters for each set of observations.
 
     Each prior adds one residual.
     """
@@ -235,7 +274,9 @@ def _fit_log_law_parameters(
 def _pool_residual_norm(
     law: ScalingLaw, log_residuals: Floats, degrees_of_freedom: int, earlier_fit_noise: NoiseEstimate
 ) -> float:
-    """Return the root of the summed squared residuals of this fit and of the fits that gave `earlier_fit_noise`.
+    """Return the root of the summed squared residuals of several fits.
+
+    These fits are the current fit and those that gave `earlier_fit_noise`.
 
     Divided by the root of a chi-squared random number, it is a draw of the noise's sd.
     """

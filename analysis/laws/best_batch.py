@@ -1,4 +1,4 @@
-"""Law of the training time on N workers if the batch size is always the one with the shortest time.
+"""Scaling law of the training time on N workers if every N has its fastest batch size.
 
 Samples to target grow with the batch B as S = S_min (1 + B/B_noise) (McCandlish et al., An Empirical Model of
 Large-Batch Training, 2018), a step takes t0 + c B/N, and T = S/B x step. The best batch is
@@ -19,7 +19,10 @@ from analysis.statistics.centre import Floats
 
 
 class BestBatchTrainingTimeLaw(ScalingLaw):
-    """Law of the training time on N workers at the best batch size, fitted without batch sizes and sample counts."""
+    """Scaling law of the training time on N workers at the best batch size.
+
+    The law is fitted without batch sizes and sample counts.
+    """
 
     kind: Literal["best_batch"] = "best_batch"
     formula: ClassVar[str] = "T = (sqrt(a/N) + sqrt(b))^2"

@@ -1,4 +1,4 @@
-"""Law of the number of samples that training needs to reach its target, as a function of the batch size.
+"""Scaling law of the number of samples to the training target, by batch size.
 
 McCandlish, Kaplan, Amodei et al., An Empirical Model of Large-Batch Training, 2018 (arXiv:1812.06162).
 """
@@ -12,7 +12,11 @@ from analysis.statistics.centre import Floats
 
 
 class CriticalBatchLaw(ScalingLaw):
-    """Law of the samples that a model needs to the target with batch size B: S_min (1 + B/B_noise)."""
+    """Scaling law of the samples that a model needs to the training target, by batch size.
+
+    With batch size B, the number of samples is S_min (1 + B/B_noise). S_min is the number for very small batches. With
+    batch size B_noise, twice as many samples are needed.
+    """
 
     kind: Literal["critical_batch"] = "critical_batch"
     formula: ClassVar[str] = "S = S_min (1 + B/B_noise)"

@@ -1,4 +1,6 @@
-"""α-β model of the time to exchange gradients (R. W. Hockney, Parallel Computing 20, 1994).
+"""α-β model of the time that workers take to exchange gradients.
+
+Source: R. W. Hockney, Parallel Computing 20, 1994.
 
 Closed forms count both terms: the messages of the longest chain, and the seconds that bytes take on the declared links.
 """
@@ -12,7 +14,10 @@ from analysis.statistics.centre import Floats
 
 
 class ExchangeTimeLaw(ScalingLaw):
-    """Law of the gradient exchange time: alpha seconds for each of m messages, plus the link time w times `stretch`."""
+    """Scaling law of the time that workers take to exchange gradients.
+
+    The time is alpha seconds for each of m messages, plus the link time w times `stretch`.
+    """
 
     kind: Literal["exchange"] = "exchange"
     formula: ClassVar[str] = "t = alpha m + stretch w"

@@ -1,4 +1,7 @@
-"""Gustafson's law of the training time on N workers (Gustafson, Reevaluating Amdahl's law, 1988)."""
+"""Gustafson's law of the training time on N workers.
+
+Source: Gustafson, Reevaluating Amdahl's law, 1988.
+"""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +12,10 @@ from analysis.statistics.centre import Floats
 
 
 class GustafsonLaw(ScalingLaw):
-    """Gustafson's law for work that grows with N workers: speedup S = s + (1 - s) N, where s is the serial share."""
+    """Gustafson's law for work that grows with the number of workers N.
+
+    The speedup is S = s + (1 - s) N, where s is the serial share.
+    """
 
     kind: Literal["gustafson"] = "gustafson"
     formula: ClassVar[str] = "T = a/(N + b)"

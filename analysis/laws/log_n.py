@@ -1,4 +1,7 @@
-"""Amdahl's law plus a term that grows with log N, for tree-shaped communication such as all-reduce."""
+"""Amdahl's law plus a term that grows with the logarithm of the number of workers.
+
+The term describes tree-shaped communication such as all-reduce.
+"""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +12,10 @@ from analysis.statistics.centre import Floats
 
 
 class LogarithmicLaw(ScalingLaw):
-    """Amdahl's law with a serial time b + c ln N that grows with the logarithm of the number of workers N."""
+    """Amdahl's law with a serial time that grows with the logarithm of the number of workers.
+
+    On N workers, the serial time is b + c ln N.
+    """
 
     kind: Literal["log_n"] = "log_n"
     formula: ClassVar[str] = "T = a/N + b + c ln N"

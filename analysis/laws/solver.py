@@ -1,4 +1,7 @@
-"""Non-linear least-squares solver for many problems of equal shape at once (Levenberg 1944, Marquardt 1963)."""
+"""Non-linear least-squares solver for many problems of equal shape at once.
+
+Sources: Levenberg 1944, Marquardt 1963.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +24,9 @@ CONVERGED_SHARE = 0.97  # share of converged problems at which to stop: in the o
 def solve_least_squares(
     residual_function: ResidualFunction, initial_parameters: Floats, *, high_precision: bool = False
 ) -> Floats:
-    """Return the parameters with the least squared residuals for each problem, shape (problems, parameters).
+    """Return the parameters with the least squared residuals for each problem.
+
+    The array has the shape (problems, parameters).
 
     Parameters are logarithms here, and stay within MAX_LOG_DISTANCE of `initial_parameters`.
 
@@ -51,7 +56,10 @@ def solve_least_squares(
 
 
 def _damped_step(residual_function: ResidualFunction, parameters: Floats, residuals: Floats, damping: Floats) -> Floats:
-    """Return the damped Gauss-Newton step of each least-squares problem, shape (problems, parameters)."""
+    """Return the damped Gauss-Newton step of each least-squares problem.
+
+    The array has the shape (problems, parameters).
+    """
     count = parameters.shape[1]
     moved = parameters + DIFFERENCE_STEP * np.eye(count)[:, None]  # (parameters, problems, parameters)
     slopes = (residual_function(moved) - residuals) / DIFFERENCE_STEP

@@ -1,4 +1,4 @@
-"""Law of the step time as a function of the samples per device."""
+"""Scaling law of the step time as a function of the samples per device."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,10 @@ from analysis.statistics.centre import Floats
 
 
 class StepTimeLaw(ScalingLaw):
-    """Law of the step time: t0 seconds per step (kernel launches, exchange, update) plus c seconds per sample."""
+    """Scaling law of the step time: t0 seconds per step plus c seconds per sample.
+
+    The constant t0 covers kernel launches, exchange and update.
+    """
 
     kind: Literal["compute"] = "compute"
     formula: ClassVar[str] = "t = t0 + c b"

@@ -1,4 +1,6 @@
-"""Law of the training time on N workers with batch size B, composed of laws of the samples and of the step time.
+"""Scaling law of the training time on N workers with batch size B.
+
+The law is composed of a law of the samples and a law of the step time.
 
 S = S_min (1 + B/B_noise)    samples to target (`critical_batch`)
 t = t0 + c B/N               seconds of a step (`step_time`), observed as seconds x batch / samples
@@ -25,7 +27,9 @@ class LogNormalPrior(NamedTuple):
 
 
 class TrainingTimeLaw(ScalingLaw):
-    """Law of the training time: number of steps (samples to target / batch) x step time, each with its own fitted law.
+    """Scaling law of the training time: number of steps times step time.
+
+    The number of steps is samples to target / batch. Samples and step time each have their own fitted law.
 
     The batch of each size is `given` in the series, or is the `best` batch for the fitted parameters.
 
@@ -74,7 +78,9 @@ class TrainingTimeLaw(ScalingLaw):
         return parameters
 
     def make_log_param_prior(self, series: SeriesColumns) -> tuple[Floats, Floats]:
-        """Return mean and sd of the prior of each law parameter's logarithm, in the order of `parameter_names`.
+        """Return mean and standard deviation (sd) of the prior of each law parameter's logarithm.
+
+        The order is that of `parameter_names`.
 
         An infinite sd means that a parameter has no prior. Only the noise scale B_noise and the fixed time t0 have
         priors, since a few different batches constrain them badly.
@@ -87,14 +93,19 @@ class TrainingTimeLaw(ScalingLaw):
 
 
 def add_local_batch_and_step_s_columns(measurement_series: SeriesColumns) -> SeriesColumns:
-    """Return a series of measurements with two more columns: `local_batch` (samples per worker) and `step_seconds`."""
+    """Return a series of measurements with two more columns.
+
+    The columns are `local_batch` (samples per worker) and `step_seconds`.
+    """
     local_batch = measurement_series["batch"] / measurement_series["workers"]
     step_seconds = measurement_series["seconds"] * measurement_series["batch"] / measurement_series["samples"]
     return {**measurement_series, "local_batch": local_batch, "step_seconds": step_seconds}
 
 
 def compute_fastest_batches(law_parameters: Floats, worker_counts: Floats) -> Floats:
-    """Return the global batch B with the shortest training time on N workers, sqrt(t0 N B_noise / c).
+    """Return the global batch size with the shortest training time for each number of workers.
+
+    On N workers, the batch size is B = sqrt(t0 N B_noise / c).
 
     A step takes t0 + c B/N seconds: t0 is its fixed part, c the seconds per sample. B_noise is the noise scale.
 

@@ -12,7 +12,10 @@ from analysis.statistics.centre import Floats
 
 
 class UniversalScalabilityLaw(ScalingLaw):
-    """Universal scalability law: Amdahl's law with contention s, plus a cost k per pair of workers (coherency)."""
+    """Universal scalability law: Amdahl's law plus a cost for each pair of workers.
+
+    The contention is s, and the cost per pair (coherency) is k.
+    """
 
     kind: Literal["usl"] = "usl"
     formula: ClassVar[str] = "T = a (1 + s (N-1) + k N (N-1)) / N"

@@ -24,7 +24,10 @@ ROLE_NAMES = {"worker": "workers", "ps_shard": "servers"}
 
 @dataclass(frozen=True)
 class DeclaredVsAchieved:
-    """Declared and achieved value of one property, such as the delay of a path, in one trial or in several together."""
+    """Declared and achieved value of one property, such as the delay of a path.
+
+    The values are those of one trial, or of several trials together.
+    """
 
     what: str  # uplink, downlink, shared link, delay, jitter, loss, round trip, compute phase, event lateness
     of: str  # the nodes or events that have the property, such as "workers"
@@ -37,7 +40,10 @@ class DeclaredVsAchieved:
 
 
 def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAchieved, ...]:
-    """Return the achieved value of each declared property of the trial's nodes, network paths, links and events."""
+    """Return the declared properties of a trial's cluster, each with its achieved value.
+
+    Properties are those of nodes, network paths, links and events.
+    """
     return (
         *_compare_link_rates(trial_tables),
         *_compare_shared_links(trial_tables),
@@ -49,7 +55,10 @@ def list_achieved_properties(trial_tables: TrialLogTables) -> tuple[DeclaredVsAc
 
 
 def merge_over_trials(achieved_properties: Iterable[DeclaredVsAchieved]) -> tuple[DeclaredVsAchieved, ...]:
-    """Merge rows of several trials with the same property, nodes and declared value into one row, in input order."""
+    """Merge the achieved properties of several trials into one row per property.
+
+    Rows with the same property, nodes and declared value are merged. The order of the input is kept.
+    """
     rows_by_key: dict[tuple[str, str, float, str, str], list[DeclaredVsAchieved]] = {}
     for row in achieved_properties:
         rows_by_key.setdefault((row.what, row.of, row.declared, row.by, row.how), []).append(row)
@@ -77,7 +86,9 @@ def _compare_link_rates(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
 def _measure_link_rate(
     trial: TrialLogTables, node: PlannedNode, link_direction: str, shaping_record: dict[str, Any]
 ) -> tuple[float | None, float | None, str]:
-    """Return the achieved rate of a node's link in bit/s, its relative error, and how the rate was determined.
+    """Return the achieved rate of a node's link in bit/s.
+
+    Return also the rate's relative error, and how the rate was determined.
 
     The rate of a probe flow is preferred, then the rate read back from the kernel, then the declared rate if Ensayo's
     own code shapes the link.
@@ -106,7 +117,9 @@ def _compare_shared_links(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]
 
 
 def _list_userspace_shaping(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
-    """Yield the delay, jitter and loss of network paths, where Ensayo's own code enforces them instead of the kernel.
+    """Yield the delay, jitter and loss of network paths that Ensayo's own code enforces.
+
+    Properties that the kernel enforces are left out.
 
     For paths that the kernel shapes, round trips are probed instead.
     """
@@ -134,7 +147,9 @@ def _compare_rtts_with_plan(trial: TrialLogTables) -> Iterator[DeclaredVsAchieve
 
 
 def _achieved_compute_times(trial: TrialLogTables) -> Iterator[DeclaredVsAchieved]:
-    """Yield the declared and measured mean compute time of each worker whose compute time the scenario sets.
+    """Yield the declared and the measured mean compute time of workers.
+
+    Only workers whose compute time is set by the scenario are included.
 
     Workers whose speed is declared to vary, or changes by an event, are left out.
     """
@@ -153,7 +168,10 @@ def _achieved_compute_times(trial: TrialLogTables) -> Iterator[DeclaredVsAchieve
 
 
 def _mean_without_nan(values: Floats) -> float:
-    """Return the mean of the values that are not NaN; NaN if all values are NaN."""
+    """Return the mean of the values that are not NaN.
+
+    Return NaN if all values are NaN.
+    """
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 

@@ -1,4 +1,7 @@
-"""Payload bytes that each node sent in a trial, as counted by the nodes, and as expected from the plan."""
+"""Payload bytes that each node sent in a trial, counted and expected.
+
+The nodes count the bytes, and the trial plan gives the expected bytes.
+"""
 
 from math import ceil
 
@@ -7,14 +10,19 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def bytes_sent(trial: TrialLogTables) -> dict[str, int]:
-    """Return the payload bytes that each node sent: the node's logged total or, if missing, the sum over its steps."""
+    """Return the payload bytes that each node sent.
+
+    This is the node's logged total or, if no total is logged, the sum over its steps.
+    """
     by_steps = trial.steps.groupby("node")["bytes_sent"].sum()
     by_stop = trial.nodes.set_index("node")["payload_bytes_sent"].dropna()
     return {str(node): int(count) for node, count in {**by_steps.to_dict(), **by_stop.to_dict()}.items()}
 
 
 def expected_bytes_sent(trial: TrialLogTables) -> dict[str, int]:
-    """Return the payload bytes that each node should send by the plan, both in steps and in a strategy switch.
+    """Return the payload bytes that each node should send by the trial plan.
+
+    Bytes of steps and of a strategy switch are counted.
 
     A strategy switch transfers training state between nodes. A shard owner sends replies to other workers, so the bytes
     of its replies are multiplied by the mean number of steps of these workers. For an aborted state transfer, the bytes
@@ -55,7 +63,9 @@ def _count_strategy_switch_bytes(trial: TrialLogTables, step_bytes: dict[str, fl
 
 
 def _round_up_worker_steps(training_phase: TrainingPhase, steps_per_exchange: int) -> dict[str, int]:
-    """Return the number of steps of each worker, rounded up to a multiple of the steps per exchange.
+    """Return the number of steps of each worker, rounded up to whole exchanges.
+
+    The result is a multiple of the steps per exchange.
 
     A worker that stops between two exchanges exchanges once more, and sends as many bytes as in any exchange.
     """
@@ -66,7 +76,9 @@ def _round_up_worker_steps(training_phase: TrainingPhase, steps_per_exchange: in
 def _sum_bytes_sent_in_phase(
     bytes_per_step: float, reply_bytes_per_step: float, node_name: str, step_count_by_worker: dict[str, int]
 ) -> float:
-    """Return the bytes that a node sends in all steps of one training phase (before or after a strategy switch).
+    """Return the bytes that a node sends in all steps of one training phase.
+
+    A training phase is the part of a training before or after a strategy switch.
 
     Of its `bytes_per_step`, `reply_bytes_per_step` are replies, which it sends once per step of the other workers.
     """

@@ -1,4 +1,7 @@
-"""Planned events of a trial, such as a slowdown or a changed link, and when they took place."""
+"""Planned events of a trial, and the times at which they took place.
+
+An event is, for example, a slowdown or a changed link.
+"""
 
 from dataclasses import dataclass
 
@@ -22,7 +25,10 @@ class PlannedVsActualTimes:
 
 
 def find_event_times(trial: TrialLogTables) -> list[PlannedVsActualTimes]:
-    """Return when every planned event of a trial, such as a slowdown, took place, in the order of the plan."""
+    """Return when every planned event of a trial, such as a slowdown, took place.
+
+    Events are in the order of the trial plan.
+    """
     return [_times_of_planned_event(trial, event.number) for event in trial.plan.events]
 
 

@@ -8,7 +8,7 @@ from analysis.reading.training_phases import training_phases
 
 
 def predicted_median_step_s(trial: TrialLogTables) -> float | None:
-    """Return the median step time that the strategy's closed form (formula) predicts.
+    """Return the median step time that the strategy's closed form predicts.
 
     Return None without a prediction. It is in seconds. For a trial that switched strategies it is the mean of both
     predictions, weighted by the steps of each strategy.
@@ -19,7 +19,7 @@ def predicted_median_step_s(trial: TrialLogTables) -> float | None:
 
 
 def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
-    """Return the mean step time that the strategy's closed form (formula) predicts for a trial, in seconds.
+    """Return the mean step time that the strategy's closed form predicts for a trial, in seconds.
 
     The mean is over rounds: all steps up to an exchange. None where no round is whole, since closed forms predict whole
     rounds only, or where nothing is predicted.
@@ -32,7 +32,7 @@ def predicted_mean_step_s(trial: TrialLogTables) -> float | None:
 
 
 def _weighted_mean_s(seconds_and_counts: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the count-weighted mean of times in seconds.
+    """Return the mean of times in seconds, weighted by their counts.
 
     Return None if all counts are 0, or a counted time is unknown.
     """

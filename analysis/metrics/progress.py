@@ -4,7 +4,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def steps_done(trial: TrialLogTables) -> int:
-    """Return the largest number of training steps of a worker.
+    """Return the largest number of training steps that any worker completed.
 
     Synchronous workers all do the same number.
     """
@@ -12,12 +12,14 @@ def steps_done(trial: TrialLogTables) -> int:
 
 
 def trained_sample_count(trial: TrialLogTables) -> int:
-    """Return the samples that all workers together trained on."""
+    """Return the number of samples that all workers together trained on."""
     return int(trial.steps["samples"].sum())
 
 
 def samples_per_second(trial: TrialLogTables) -> float | None:
-    """Return the samples of all workers divided by the seconds from `run_start` to `run_stop`, evaluation included.
+    """Return the samples per second of all workers together, evaluation included.
+
+    The seconds are those from the log event `run_start` to `run_stop`.
 
     None where the trial took no time or did not end.
     """

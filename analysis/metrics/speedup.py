@@ -1,4 +1,6 @@
-"""Speedup curves: speedup and efficiency (see `statistics.efficiency`) of each strategy over the number of workers.
+"""Speedup curves: speedup and efficiency of each strategy over the number of workers.
+
+See `statistics.efficiency` for the efficiency.
 
 S is the speedup, E' the efficiency. T is the time to target where base and all points reach it, else the seconds for
 the samples that all of them completed; `SpeedupCurve.of` records which. N counts workers without servers;
@@ -55,7 +57,7 @@ class SpeedupPoint:
     seconds_median: float
 
     def throughput_efficiency(self, curve_base: SpeedupBaseline) -> float:
-        """Return the samples per second and worker of this point, divided by those of the curve's baseline."""
+        """Return the samples per second and worker, divided by those of the curve's baseline."""
         return self.rate_speedup / (self.workers / curve_base.workers)
 
 
@@ -74,9 +76,9 @@ class SpeedupCurve:
 
     @property
     def display_name(self) -> str:
-        """Name of the strategy.
+        """Name of the strategy that the curve shows.
 
-        With "by samples" if the curve compares times per sample, not times to the target.
+        The name ends in "by samples" if the curve compares times per sample instead of times to the target.
         """
         return self.strategy if self.of == "time_to_target" else f"{self.strategy}, by samples"
 
@@ -94,7 +96,7 @@ class SpeedupCurve:
 
     @property
     def has_predictions(self) -> bool:
-        """Whether the strategy's closed form (formula) predicts the speedup of every point of the curve."""
+        """Whether the strategy's closed form predicts the speedup of every point of the curve."""
         return len(self.points) > 1 and all(point.predicted_speedup for point in self.points)
 
 
@@ -145,7 +147,10 @@ def _make_speedup_curve(
 
 
 def _compute_repeat_times_s(trial_group: TrialGroup, time_metric: TimeMetric, sample_count: int) -> Floats:
-    """Return each repeat's seconds, by seed: to the target, or for `sample_count` samples, as `time_metric` says."""
+    """Return the seconds that each repeat of a training took, by seed.
+
+    With `time_metric`, they are the seconds to the target or the seconds for `sample_count` samples.
+    """
     return trial_group.trial_times_s(time_metric) * (sample_count if time_metric == "time_to_samples" else 1)
 
 
@@ -201,7 +206,9 @@ def _make_speedup_point(
 
 
 def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float | None:
-    """Return the speedup by closed forms: samples per second / those of the base.
+    """Return the speedup that closed forms (formulas) predict.
+
+    The speedup is the ratio of samples per second to those of the base.
 
     Return None if one is not predicted.
     """
@@ -210,7 +217,9 @@ def _predicted_speedup(trial_group: TrialGroup, base_group: TrialGroup) -> float
 
 
 def _divide_by_speed_ratio(trial_group: TrialGroup, base_group: TrialGroup, speedup: float) -> float | None:
-    """Return the speedup / (declared compute speed relative to the base).
+    """Return the speedup divided by a ratio of declared compute speeds.
+
+    The ratio is the declared compute speed relative to that of the base.
 
     Return None if a compute speed is not declared.
     """

@@ -6,7 +6,9 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def staleness_statistics(trial: TrialLogTables) -> dict[str, Any] | None:
-    """Return mean, maximum and histogram of the staleness of the gradients that were applied to the first shard.
+    """Return mean, maximum and histogram of the staleness of applied gradients.
+
+    Only gradients that were applied to the first shard are counted.
 
     The staleness of a gradient is the number of updates applied between the worker's pull of the parameters and its
     push of the gradient. With n equal workers and no waiting its mean tends to n - 1 (Zhang et al., Staleness-aware

@@ -11,7 +11,10 @@ StepStatistic = Literal["median", "median round", "mean"]
 
 
 def step_time_statistics(trial: TrialLogTables) -> dict[str, float] | None:
-    """Return mean, median and 95th percentile of the time of a training step, over all steps of all workers."""
+    """Return mean, median and 95th percentile of the time of a training step.
+
+    All steps of all workers are counted.
+    """
     seconds = trial.steps["step_s"].astype(float)
     if seconds.empty:
         return None
@@ -19,7 +22,9 @@ def step_time_statistics(trial: TrialLogTables) -> dict[str, float] | None:
 
 
 def typical_step_s(trial: TrialLogTables) -> float | None:
-    """Return the median step time of a trial (mean if speeds vary), to compare with the predicted step time.
+    """Return the typical step time of a trial, to compare with the predicted step time.
+
+    If speeds vary, the typical time is the mean, otherwise the median.
 
     It is the mean or median of all rounds' mean step times. A round is all steps up to an exchange, for most
     strategies one step. A round that ended before its exchange is left out, unless all rounds did. None without steps.
@@ -36,14 +41,19 @@ def typical_step_s(trial: TrialLogTables) -> float | None:
 
 
 def step_time_statistic_name(plan: TrialPlan) -> StepStatistic:
-    """Return which statistic `typical_step_s` is for trials of this plan: a mean, a median, or a median of rounds."""
+    """Return the name of the statistic that `typical_step_s` computes for a trial plan.
+
+    The statistic is a mean, a median, or a median of rounds.
+    """
     if plan.has_varying_worker_speeds:
         return "mean"
     return "median" if plan.exchange_period == 1 else "median round"
 
 
 def mean_or_median_step_s(step_table: pd.DataFrame, plan: TrialPlan) -> float:
-    """Return the median step time in seconds, or, if workers' speeds vary, the mean over steps on whole batches.
+    """Return the median or the mean step time in seconds.
+
+    If workers' speeds vary, return the mean over steps on whole batches, otherwise the median.
 
     Closed forms predict the mean where speeds vary.
     """
@@ -55,7 +65,7 @@ def steps_of_complete_exchanges(step_table: pd.DataFrame, steps_per_exchange: in
     """Return the steps of exchange rounds in which every step trained a whole batch.
 
     An exchange ends a round. Closed forms (formulas) describe only these steps. An epoch's last batch is often smaller.
-    Empty where no round is whole, as when workers exchange once per epoch.
+    The result is empty where no round is whole, as when workers exchange once per epoch.
     """
     on_whole_batch = _full_batch_mask(step_table)
     if steps_per_exchange == 1 or step_table.empty:
@@ -81,5 +91,8 @@ def step_phase_seconds(trial: TrialLogTables) -> dict[str, float] | None:
 
 
 def _full_batch_mask(step_table: pd.DataFrame) -> "pd.Series[bool]":
-    """Return for each training step whether it had as many samples as the largest step of the same worker."""
+    """Return for each training step whether its batch was full.
+
+    A full batch has as many samples as the largest step of the same worker.
+    """
     return step_table["samples"] >= step_table.groupby("node", observed=True)["samples"].transform("max")

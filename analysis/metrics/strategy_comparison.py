@@ -1,4 +1,7 @@
-"""Comparisons of the times of strategies, paired by seed, and the check for implausibly few samples to the target."""
+"""Comparisons of the times of strategies, paired by seed.
+
+The module also checks for implausibly few samples to the target.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +24,10 @@ from analysis.statistics.paired_comparison import PairedComparison, compare_time
 
 @dataclass(frozen=True)
 class StrategyTimeGap:
-    """Time difference of two strategies with equal worker counts and swept values, in trial pairs of equal seed."""
+    """Difference in time between two strategies, measured in trial pairs of equal seed.
+
+    The strategies are compared with equal worker counts and swept values.
+    """
 
     faster: TrialGroup  # by the mean over all its repeats
     slower: TrialGroup
@@ -36,7 +42,9 @@ class StrategyTimeGap:
 
 
 def compare_strategies(trial_groups: Sequence[TrialGroup]) -> tuple[StrategyTimeGap, ...]:
-    """Compare the times of every two groups of trials that differ only in strategy and share two seeds or more.
+    """Compare the times of every two groups of trials that differ only in strategy.
+
+    The two groups must share two seeds or more.
 
     Times are times to the target where one of the two groups reached it, else seconds per sample. Groups whose trials
     took no time are left out.
@@ -60,7 +68,9 @@ def find_group_time_gap(
 
 
 def compare_samples_needed(trial_groups: Sequence[TrialGroup]) -> dict[str, ConvergenceCheck]:
-    """Compare, for each strategy with repeats, its samples to the target with those that one worker needs.
+    """Compare the samples that each strategy needs to the target with those that one worker needs.
+
+    Only strategies with repeats are compared.
 
     Keys are `TrialGroup.name`; p-values are adjusted for all groups of trials (Holm). A group that needs significantly
     fewer samples is suspicious: with more workers a model does not learn more from each sample. A group whose baseline
@@ -77,7 +87,9 @@ def compare_samples_needed(trial_groups: Sequence[TrialGroup]) -> dict[str, Conv
 
 
 def explain_unchecked_samples(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return why some strategies that reached the target could not be compared by samples.
+    """Return why some strategies could not be compared by samples to the target.
+
+    Only strategies that reached the target are considered.
 
     The result is empty if all could.
     """
@@ -91,7 +103,10 @@ def _find_repeated_non_baselines(trial_groups: Sequence[TrialGroup]) -> list[Tri
 
 
 def _missing_baseline_reason(trial_group: TrialGroup, all_groups: Sequence[TrialGroup]) -> str:
-    """Return why a group of trials has no usable baseline on one worker; empty where it has one."""
+    """Return why a group of trials has no usable baseline on one worker.
+
+    The result is empty if the group has such a baseline.
+    """
     baseline = find_baseline(trial_group, all_groups)
     if baseline is None:
         return "no baseline"
@@ -108,7 +123,10 @@ def _check_samples_vs_baseline(trial_group: TrialGroup, all_trial_groups: Sequen
 
 
 def _can_compare_times(first_group: TrialGroup, second_group: TrialGroup) -> bool:
-    """Return whether two groups of trials have equal swept values, workers and seeds, and only times above zero."""
+    """Return whether the times of two groups of trials can be compared.
+
+    The groups must have equal swept values, workers and seeds, and only times above zero.
+    """
     if (first_group.condition, first_group.workers) != (second_group.condition, second_group.workers):
         return False
     time_metric = choose_time_metric((first_group, second_group))
@@ -119,7 +137,10 @@ def _can_compare_times(first_group: TrialGroup, second_group: TrialGroup) -> boo
 def _compare_trial_group_times(
     first_group: TrialGroup, second_group: TrialGroup
 ) -> tuple[TrialGroup, TrialGroup, TimeMetric, PairedComparison]:
-    """Return the faster and the slower of two groups of trials, the kind of time compared, and the comparison."""
+    """Compare the times of two groups of trials.
+
+    Return the faster group, the slower group, the kind of time compared, and the comparison.
+    """
     time_metric = choose_time_metric((first_group, second_group))
     faster, slower = first_group, second_group
     if first_group.mean_time_s(time_metric) > second_group.mean_time_s(time_metric):

@@ -1,4 +1,6 @@
-"""Result of a switch between two strategies within a trial: whether it took place, what it saved, and why.
+"""Result of a switch between two strategies within a trial.
+
+The result states whether the switch took place, what it saved, and why.
 
 Times are per global batch: the seconds that all workers together take for as many samples as one synchronous step has.
 For a synchronous strategy this is the step. For an asynchronous one, worker r computes m_r samples in s_r seconds of
@@ -55,7 +57,7 @@ class BatchTimeSaving:
 
 @dataclass(frozen=True)
 class StrategySwitchResult:
-    """Result of a planned strategy switch, with the times before and after it."""
+    """Result of a planned strategy switch, with the times before and after the switch."""
 
     outcome: str  # "switched", "never switched" or "aborted: " and the reason
     value: float | None  # of the switch rule when it fired, else at its last evaluation; None without enough data
@@ -92,7 +94,7 @@ class StrategySwitchResult:
 def measure_switch_times(trial: TrialLogTables) -> StrategySwitchResult | None:
     """Measure how a strategy switch changed the times of a trial.
 
-    None where no switch was planned.
+    Return None where no switch was planned.
     """
     plan, record = trial.plan, trial.switch_record
     if plan.second_phase is None or record is None:
@@ -124,7 +126,9 @@ def measure_switch_times(trial: TrialLogTables) -> StrategySwitchResult | None:
 def staleness_cost_s_per_batch(
     switch_result: StrategySwitchResult, samples_with_switch: int, samples_without_switch: int
 ) -> float | None:
-    """Return the seconds per global batch that a strategy switch costs, because training then needs more samples.
+    """Return the seconds per global batch that a strategy switch costs in additional samples.
+
+    The switch costs time because training then needs more samples.
 
     The cost is that of learning from stale gradients, after the switch. It is negative where the trial that switched
     needs fewer samples, and None where the target was reached before the switch.
@@ -148,7 +152,7 @@ def staleness_cost_s_per_batch(
 
 
 def _compute_times_per_batch(training_phase: TrainingPhase, trial_plan: TrialPlan) -> TrainingPhaseDurations:
-    """Return the durations per global batch in one part of a trial: before or after its strategy switch.
+    """Return the durations per global batch before or after the strategy switch of a trial.
 
     Seconds of the phase outside of steps count as finishing, not as exchange. A worker that still computes when the
     first one stops for the switch does so within the switch, not within the phase. In a synchronous step, compute
@@ -179,7 +183,10 @@ def _compute_times_per_batch(training_phase: TrainingPhase, trial_plan: TrialPla
 def _compute_global_batch_s(
     step_rows: pd.DataFrame, seconds_by_row: "pd.Series[float]", global_batch_samples: int
 ) -> float:
-    """Return the seconds that parallel workers need for a global batch of B samples: B / Σ(samples / seconds)."""
+    """Return the seconds that parallel workers need for one global batch.
+
+    For a batch of B samples, this is B / Σ(samples / seconds), where the sum is over the workers.
+    """
     by_worker = (
         pd.DataFrame({"samples": step_rows["samples"], "spent_s": seconds_by_row}).groupby(step_rows["rank"]).sum()
     )
@@ -194,7 +201,10 @@ def _compute_batch_time_saved(
     times_after: TrainingPhaseDurations,
     trial_plan: TrialPlan,
 ) -> BatchTimeSaving:
-    """Return the seconds per global batch that a strategy switch saved, by cause, such as latency or bandwidth."""
+    """Return the seconds per global batch that a strategy switch saved, by cause.
+
+    A cause is, for example, latency or bandwidth.
+    """
     second = trial_plan.second_phase
     assert second is not None  # noqa: S101 - a trial that switched has a plan for the second strategy
     exchange_s = times_before.exchanging_s - times_after.exchanging_s
@@ -216,9 +226,10 @@ def _compute_batch_time_saved(
 
 
 def find_median_saving_switch(switch_results: Sequence[StrategySwitchResult]) -> StrategySwitchResult:
-    """Return the strategy switch of the repeat that saved the median time.
+    """Return the strategy switch with the median saving among repeats.
 
-    The first one if no saving was measured. Repeats whose switch did not pay rank below all repeats whose switch paid.
+    Return the first one if no saving was measured.
+    Repeats whose switch did not pay rank below all repeats whose switch paid.
     """
     measured = (switch for switch in switch_results if switch.saved_s is not None)
     ranked = sorted(measured, key=lambda switch: (switch.has_paid_off, switch.saved_s or 0.0))
@@ -234,7 +245,7 @@ def describe_reported_repeat(switch_results: Sequence[StrategySwitchResult]) -> 
 
 
 def describe_switch_outcomes(switch_results: Sequence[StrategySwitchResult]) -> str:
-    """Return in how many repeats the strategy switched, and in how many that paid.
+    """Return text on how many repeats switched the strategy, and how many switches paid.
 
     The result is empty if repeats do not differ.
     """
@@ -284,7 +295,9 @@ def _describe_switch_verdict(result: StrategySwitchResult, saved_s: float, time_
 
 
 def describe_time_gain_cause(time_gain: BatchTimeSaving, switch_result: StrategySwitchResult, worker_count: int) -> str:
-    """Return the main reason why a strategy switch saved or cost time, with the milliseconds per batch.
+    """Return the main reason why a strategy switch saved or cost time.
+
+    The text states the milliseconds per batch.
 
     Where the exchange is the largest cause, return the largest of its parts: latency, bandwidth or queueing.
     """
@@ -313,7 +326,10 @@ def describe_time_gain_cause(time_gain: BatchTimeSaving, switch_result: Strategy
 def _find_main_gain_cause(
     saved_s_cause_pairs: Sequence[tuple[float, str]], gain_or_loss_sign: int
 ) -> tuple[float, str]:
-    """Return the cause that saved most seconds if `gain_or_loss_sign` is 1, or cost most seconds if it is -1."""
+    """Return the cause with the largest saving or the largest cost in seconds.
+
+    `gain_or_loss_sign` is 1 for the largest saving and -1 for the largest cost.
+    """
     return max(saved_s_cause_pairs, key=lambda part: gain_or_loss_sign * part[0])
 
 
@@ -322,7 +338,10 @@ def _text_by_sign(saved_s: float, text_if_saved: str, text_if_lost: str) -> str:
 
 
 def _describe_link_saturation(switch_result: StrategySwitchResult, worker_count: int, text_if_unsaturated: str) -> str:
-    """Return a clause that the servers' links are saturated, or `text_if_unsaturated` if they are not."""
+    """Return a clause that the servers' links are saturated.
+
+    If the links are not saturated, return `text_if_unsaturated`.
+    """
     saturating_workers = switch_result.break_even_workers
     if saturating_workers is None or worker_count <= saturating_workers:
         return text_if_unsaturated

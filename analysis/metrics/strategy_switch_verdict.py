@@ -21,7 +21,10 @@ DEFAULT_QUALITY_METRICS: tuple[MetricName, ...] = ("accuracy", "r2")  # where th
 
 
 class SwitchBenefitVerdict(NamedTuple):
-    """Verdict on a strategy switch, and a text with the model quality or time to target on which it is based."""
+    """Verdict on a strategy switch, with a text that states its basis.
+
+    The basis is the model quality or the time to the target.
+    """
 
     verdict: SwitchVerdict
     quality: str = ""
@@ -29,7 +32,7 @@ class SwitchBenefitVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class FinalQualityBySwitch:
-    """Final values of a metric, such as accuracy, of trials that switched strategies and of trials that did not."""
+    """Final values of a metric, such as accuracy, of trials with and without a strategy switch."""
 
     metric: MetricName
     switched: tuple[float, ...]
@@ -37,7 +40,10 @@ class FinalQualityBySwitch:
 
     @property
     def is_worse_with_switch(self) -> bool:
-        """Whether switching makes the final model worse, by more than both the tolerance and the noise over seeds."""
+        """Whether a strategy switch makes the final model worse.
+
+        The difference must exceed both the tolerance and the noise over seeds.
+        """
         if not all(isfinite(value) for value in (*self.switched, *self.unswitched)):
             return not all(isfinite(value) for value in self.switched)
         sign = 1 if QUALITY_METRICS[self.metric].bound_key == "at_least" else -1
@@ -55,7 +61,7 @@ class FinalQualityBySwitch:
 
 
 def find_final_model_qualities(switch_pairs: Sequence[tuple[TrialResult, TrialResult]]) -> FinalQualityBySwitch | None:
-    """Return the final model qualities of pairs of trials: one that switched strategies and one that did not.
+    """Return the final model qualities of pairs of trials with and without a strategy switch.
 
     The metric is the target's, else the first of DEFAULT_QUALITY_METRICS that all trials have; None without one.
     """
@@ -113,7 +119,10 @@ def _reached_target_after_switch(switched_trial: TrialResult) -> bool:
 
 
 def _judge_by_time_to_target(switched_trial: TrialResult, unswitched_trial: TrialResult) -> SwitchBenefitVerdict:
-    """Return "paid" if the trial with a strategy switch reached the target before the other, else "did not pay"."""
+    """Return the verdict on a strategy switch, judged by the time to the target.
+
+    The verdict is "paid" if the trial with a switch reached the target before the other, else "did not pay".
+    """
     time_s, unswitched_time_s = switched_trial.time_to_target_s or 0.0, unswitched_trial.time_to_target_s
     times = f"{switched_trial.target} took {format_number(time_s)} s"
     if unswitched_time_s is None:

@@ -45,7 +45,7 @@ def samples_to_target(trial: TrialLogTables) -> int | None:
 
 
 def evaluation_interval_samples(trial: TrialLogTables) -> int | None:
-    """Return the samples between the evaluation that reached the target and the one before it.
+    """Return how many samples lie between the evaluation that reached the target and the one before.
 
     None where no evaluation reached the target. The model was good enough somewhere in this interval, so samples to
     target and time to target are rounded up by at most this much.

@@ -1,4 +1,7 @@
-"""Numbers of workers that are worth their cost, by several rules that read the speedup curve (balance points)."""
+"""Numbers of workers that are worth their cost (balance points).
+
+Several rules choose such numbers from the speedup curve.
+"""
 
 from dataclasses import dataclass
 
@@ -20,7 +23,9 @@ class RuleAndWorkerCount:
 
 
 def choose_worker_counts_of_curve(speedup_curve: SpeedupCurve) -> tuple[RuleAndWorkerCount, ...]:
-    """Return the number of workers that each rule chooses from a speedup curve, such as the knee of the curve.
+    """Return the number of workers that each rule chooses from a speedup curve.
+
+    A rule chooses, for example, the knee of the curve.
 
     A rule that chooses nothing is left out. A curve with a single point has no balance points.
     """

@@ -1,4 +1,6 @@
-"""Study of the public results of MLPerf Training, and rules for checking Ensayo's logs with MLCommons' checker.
+"""Study of the public results of MLPerf Training.
+
+The package also has rules for checking Ensayo's logs with MLCommons' checker.
 
 reading/       result tables, published result folders, scores, compliance, names of accelerators, samples of a run
 references     speedup and efficiency of each system against a reference system

@@ -1,8 +1,9 @@
-"""Clusters of similar systems: k-means on three standardised features, with silhouette and stability.
+"""Clusters of similar systems, found by k-means on three standardised features.
 
-K-means finds clusters in any data. Several numbers of clusters are therefore tried and shown. The chosen number has the
-largest mean silhouette (P. Rousseeuw, 1987). Fits with different seeds are compared by the adjusted Rand index
-(L. Hubert, P. Arabie, 1985): a low index means that the clusters depend on the seed.
+Each assignment to clusters has a silhouette and a stability. K-means finds clusters in any data. Several numbers of
+clusters are therefore tried and shown. The chosen number has the largest mean silhouette (P. Rousseeuw, 1987). Fits
+with different seeds are compared by the adjusted Rand index (L. Hubert, P. Arabie, 1985): a low index means that the
+clusters depend on the seed.
 """
 
 from collections import Counter
@@ -51,19 +52,23 @@ class SystemClustering:
 
 @dataclass(frozen=True)
 class SystemClusterings:
-    """Assignments of the same systems to two, three and more clusters, to compare these numbers of clusters."""
+    """Assignments of the same systems to different numbers of clusters, for comparison.
+
+    The numbers of clusters are two, three and more.
+    """
 
     assignments: tuple[SystemClustering, ...]
 
     @property
     def best_by_silhouette(self) -> SystemClustering:
-        """Assignment to clusters that has the largest mean silhouette of all that were tried."""
+        """Assignment to clusters with the largest mean silhouette of all tried assignments."""
         return max(self.assignments, key=lambda each: each.silhouette)
 
 
 def make_feature_matrix(systems: Sequence[ComparedResult]) -> FeatureMatrix:
-    """Return log2 of accelerators, log2 of speedup, and efficiency of each system, standardised to variance 1.
+    """Return the standardised features of each system as a matrix.
 
+    The features are log2 of the number of accelerators, log2 of the speedup, and the efficiency, each with variance 1.
     Means are 0; a constant feature is 0. Without logarithms, each very large system would be its own cluster.
     """
     rows = [(np.log2(each.result.accelerator_count), np.log2(each.speedup), each.efficiency) for each in systems]
@@ -77,7 +82,8 @@ def cluster_by_k_means(
 ) -> SystemClusterings | None:
     """Partition systems by k-means, once for each number of clusters.
 
-    None for fewer than four different systems. Numbers of clusters above half the number of different systems are left
+    Return None for fewer than four different systems.
+    Numbers of clusters above half the number of different systems are left
     out.
     """
     points = make_feature_matrix(systems)
@@ -96,7 +102,10 @@ def _assign_clusters(points: FeatureMatrix, systems: Sequence[ComparedResult], c
 
 
 def _relabel_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[ComparedResult]) -> ClusterLabels:
-    """Number clusters by the mean log size of their systems, so that equal clusters have equal labels on every host."""
+    """Renumber clusters by the mean logarithm of the sizes of their systems.
+
+    Equal clusters thus have equal labels on every host.
+    """
     members: dict[int, list[int]] = {}
     for index, label in enumerate(cluster_labels):
         members.setdefault(label, []).append(index)
@@ -106,7 +115,10 @@ def _relabel_clusters_by_size(cluster_labels: Sequence[int], systems: Sequence[C
 
 
 def mean_rand_index(cluster_labelings: Iterable[ClusterLabels]) -> float:
-    """Return the mean adjusted Rand index over all pairs of cluster labelings, which is 1 if all are equal."""
+    """Return the mean adjusted Rand index over all pairs of cluster labelings.
+
+    The index is 1 if all labelings are equal.
+    """
     count_of = Counter(cluster_labelings)
     pairs = sum(count_of.values()) * (sum(count_of.values()) - 1) / 2
     equal = sum(count * (count - 1) / 2 for count in count_of.values())  # the index of an equal pair is 1

@@ -1,6 +1,7 @@
-"""Forecasts by scaling laws that are fitted to systems of up to 64 accelerators and scored on systems of 512 or more.
+"""Forecasts of training times on large systems by scaling laws fitted to small systems.
 
-Results are cached, because several chapters use them.
+The laws are fitted to systems of up to 64 accelerators and scored on systems of 512 or more. Results are cached,
+because several chapters use them.
 """
 
 from collections.abc import Mapping
@@ -46,7 +47,10 @@ class LawEvaluation:
 
     @property
     def forecast_scores_of_laws(self) -> tuple[backtest.ForecastScore, ...]:
-        """Score of each law over its forecasts for large systems; empty without such forecasts."""
+        """Score of each scaling law over its forecasts for large systems.
+
+        The result is empty without such forecasts.
+        """
         scored = self.large_system_forecasts
         return tuple(backtest.score_forecasts(law, scored) for law in self.fits) if scored else ()
 
@@ -55,9 +59,9 @@ class LawEvaluation:
         return tuple(each for each in self.forecasts if (each.law, each.series) == (law_name, benchmark))
 
     def compute_band_coverage_without_law_drift(self, law_name: str) -> float:
-        """Return the share of large systems inside a law's 90 % bands without drift (error beyond the fitted sizes).
+        """Return the share of large systems inside a scaling law's 90 % bands without drift.
 
-        Earlier versions of Ensayo computed bands without drift.
+        Drift is the error of a law beyond the fitted sizes. Earlier versions of Ensayo computed bands without drift.
         """
         columns = {each.benchmark: each.scaling_law_fit_data for each in self.series}
         forecasts: list[backtest.LawForecast] = []
@@ -68,18 +72,19 @@ class LawEvaluation:
 
 
 def predicts_large_from_small(law_forecast: backtest.LawForecast) -> bool:
-    """Return whether a forecast counts in a law's score: it predicts a large system from a fit to small systems.
+    """Return whether a forecast for a large system comes from a fit to small systems.
 
-    Small: up to MAX_FITTED_ACCELERATORS. Large: MIN_SCORED_ACCELERATORS or more.
+    Only such forecasts count in the score of a scaling law. Small: up to MAX_FITTED_ACCELERATORS. Large:
+    MIN_SCORED_ACCELERATORS or more.
     """
     return law_forecast.fitted_to <= MAX_FITTED_ACCELERATORS and law_forecast.workers >= MIN_SCORED_ACCELERATORS
 
 
 def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
-    """Return whether a series has enough numbers of accelerators (MIN_FITTED_SIZES) to fit laws to.
+    """Return whether a scaling series has enough system sizes to fit scaling laws to.
 
-    Laws are fitted to sizes up to MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all
-    sizes except the largest.
+    At least MIN_FITTED_SIZES sizes (numbers of accelerators) are needed. Laws are fitted to sizes up to
+    MAX_FITTED_ACCELERATORS. If all sizes of a series are larger, laws are fitted to all sizes except the largest.
     """
     counts = series.accelerator_counts
     fitted = [count for count in counts if count <= MAX_FITTED_ACCELERATORS] or counts[:-1]
@@ -88,7 +93,10 @@ def has_enough_sizes_to_fit(series: ScalingSeries) -> bool:
 
 @cache
 def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] = tuple(LAWS)) -> LawEvaluation:
-    """Fit scaling laws to all workloads with results at enough system sizes, and compute forecasts and backtests."""
+    """Fit scaling laws to all workloads with results at enough system sizes.
+
+    Forecasts and backtests are computed too.
+    """
     fittable = tuple(filter(has_enough_sizes_to_fit, series))
     columns = {each.benchmark: each.scaling_law_fit_data for each in fittable}
     contest = backtest.LawComparison({law: LAWS[law] for law in law_names}, columns, MAX_FITTED_ACCELERATORS)
@@ -104,7 +112,10 @@ def evaluate_laws(series: tuple[ScalingSeries, ...], law_names: tuple[str, ...] 
 def fit_law_to_each_series(
     all_scaling_series: tuple[ScalingSeries, ...], law: laws.ScalingLaw
 ) -> dict[str, laws.LawFit]:
-    """Fit a scaling law to all points of each series, with one noise estimate from the residuals of all series."""
+    """Fit a scaling law to all points of each scaling series.
+
+    One noise estimate is computed from the residuals of all series.
+    """
     first_noise = laws.NoiseEstimate(sd=0.1, degrees_of_freedom=1)
     first_fits = [law.fit(each.scaling_law_fit_data, first_noise) for each in all_scaling_series]
     freedom = sum(fit.degrees_of_freedom for fit in first_fits)

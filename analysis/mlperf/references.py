@@ -1,4 +1,4 @@
-"""Reference system of a workload, and speedup and efficiency of other systems relative to the reference.
+"""Speedup and efficiency of systems relative to the reference system of a workload.
 
 Speedup S and efficiency E' (`analysis.statistics.efficiency`), with times T to the target and N accelerators, as in
 D. Cortes, C. Juiz, B. Bermejo, "Estudio de la eficiencia en la escalabilidad de GPUs para el entrenamiento de
@@ -21,30 +21,36 @@ class ComparedResult:
 
     @property
     def accelerator_ratio(self) -> float:
-        """Number of accelerators divided by the number of accelerators of the reference."""
+        """Number of accelerators divided by the number of accelerators of the reference system."""
         return self.result.accelerator_count / self.reference.accelerator_count
 
     @property
     def speedup(self) -> float:
-        """Speedup S: time of the reference divided by the time of the result."""
+        """Speedup S: training time of the reference system divided by the training time of this system."""
         return speedup(self.reference.minutes, self.result.minutes)
 
     @property
     def efficiency(self) -> float:
-        """Efficiency: speedup / relative number of accelerators.
+        """Efficiency: speedup / ratio of the number of accelerators to that of the reference system.
 
-        Above 1 if the reference has slower accelerators.
+        The efficiency is above 1 if the reference has slower accelerators.
         """
         return compute_efficiency(self.accelerator_ratio, self.speedup, None).efficiency
 
 
 def pick_smallest_reference(mlperf_results: Iterable[MlperfResult]) -> MlperfResult:
-    """Return the result that others are compared with: the slowest of the systems with the fewest accelerators."""
+    """Return the reference result that other results are compared with.
+
+    It is the result of the slowest of the systems with the fewest accelerators.
+    """
     return min(mlperf_results, key=lambda result: (result.accelerator_count, -result.minutes))
 
 
 def pair_with_reference(
     mlperf_results: Iterable[MlperfResult], reference_result: MlperfResult
 ) -> tuple[ComparedResult, ...]:
-    """Pair every result with the reference result, which is one of them and has speedup 1 and efficiency 1."""
+    """Pair every result with the reference result.
+
+    The reference result is one of the results and has speedup 1 and efficiency 1.
+    """
     return tuple(ComparedResult(result, reference_result) for result in mlperf_results)

@@ -17,7 +17,7 @@ from analysis.report.report import load_template, write_figure_for_html_page
 
 
 def make_chapters(mlperf_study: MlperfStudy) -> Iterator[Chapter]:
-    """Yield each chapter that the results have data for.
+    """Yield each report chapter for which the MLPerf results contain data.
 
     The last but one lists the unanswered questions, if any.
     """
@@ -54,7 +54,10 @@ def write_mlperf_report(
 
 
 def _yield_chapter_figures(chapters: Iterable[Chapter], visited_chapters: list[Chapter]) -> Iterator[CaptionedFigure]:
-    """Yield the figures of all chapters, and append each chapter to the given list before its first figure."""
+    """Yield the figures of all report chapters.
+
+    Each chapter is appended to `visited_chapters` before its first figure is yielded.
+    """
     for chapter in chapters:
         visited_chapters.append(chapter)
         yield from chapter.figures

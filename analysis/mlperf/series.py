@@ -74,9 +74,10 @@ class ScalingSeries:
 
     @property
     def scaling_law_fit_data(self) -> SeriesColumns:
-        """Columns that scaling laws are fitted to: columns of the series, local batch and seconds of a step.
+        """Data columns that scaling laws are fitted to.
 
-        If samples are counted in epochs, the seconds of a step are those of as many epochs as the batch has samples.
+        These are the columns of the series, the local batch, and the seconds of a step. If samples are counted in
+        epochs, the seconds of a step are those of as many epochs as the batch has samples.
         """
         field_by_column = {"workers": "accelerators", "seconds": "minutes", "samples": "samples", "batch": "batch"}
         columns = {
@@ -86,7 +87,10 @@ class ScalingSeries:
         return add_local_batch_and_step_s_columns(columns | {"seconds": SECONDS_PER_MINUTE * columns["seconds"]})
 
     def compute_efficiencies(self) -> tuple[ScalingEfficiency, ...]:
-        """Return speedup, efficiency and its factors by number of accelerators, relative to the smallest number."""
+        """Return speedup, efficiency and the factors of efficiency for each number of accelerators.
+
+        All are relative to the smallest number of accelerators.
+        """
         base = self.points[0]
         return tuple(
             compute_efficiency(
@@ -96,10 +100,11 @@ class ScalingSeries:
         )
 
     def bootstrap_speedups(self) -> Floats:
-        """Return speedups of simulated repeats for confidence intervals (parametric bootstrap), shape (draws, sizes).
+        """Return the speedups of simulated repeats, for confidence intervals.
 
-        A series does not contain the times of single runs. The simulated time of a size, base included, is the olympic
-        mean of `runs` log-normal times with the relative spread `run_spread`.
+        This is a parametric bootstrap. The array has shape (draws, sizes). A series does not contain the times of
+        single runs. The simulated time of a size, base included, is the olympic mean of `runs` log-normal times with
+        the relative spread `run_spread`.
         """
         most = max(size.runs for size in self.points)
         noise = np.random.default_rng(0).standard_normal((BOOTSTRAP_DRAWS, len(self.points), most))
@@ -112,18 +117,24 @@ class ScalingSeries:
 
 
 def shipped_scaling_series(mlperf_study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return the scaling series shipped with Ensayo if a study is about the shipped results; otherwise nothing."""
+    """Return the shipped scaling series if a study is about the results shipped with Ensayo.
+
+    For other results, the tuple is empty.
+    """
     return read_shipped_series() if mlperf_study.results.is_shipped_with_ensayo else ()
 
 
 def read_shipped_series() -> tuple[ScalingSeries, ...]:
-    """Return the scaling series of round v4.1 that ship with Ensayo."""
+    """Return the scaling series of MLPerf Training v4.1 that ship with Ensayo."""
     return read_series_csv(SHIPPED_SERIES_PATH)
 
 
 @cache
 def read_series_csv(csv_path: Path) -> tuple[ScalingSeries, ...]:
-    """Read scaling series (times by number of accelerators, one series per workload) from a CSV file."""
+    """Read scaling series from a CSV file, one series per workload.
+
+    A scaling series contains training times by number of accelerators.
+    """
     with csv_path.open(encoding="utf-8", newline="") as file:
         rows = [ScalingSeriesCsvRow.model_validate(row) for row in csv.DictReader(file)]
     names = dict.fromkeys(row.benchmark for row in rows)

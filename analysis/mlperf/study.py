@@ -1,4 +1,7 @@
-"""Study of MLPerf Training results: results grouped by workload and compared with the workload's reference."""
+"""Study of MLPerf Training results: each is compared with the reference of its workload.
+
+Results are grouped by workload.
+"""
 
 from dataclasses import dataclass
 
@@ -49,7 +52,7 @@ class MlperfStudy:
 
 
 def make_mlperf_study(mlperf_results: MlperfResults) -> MlperfStudy:
-    """Return a study of MLPerf results, in which every result is compared with the reference result of its workload."""
+    """Return a study in which each MLPerf result is compared with the reference of its workload."""
     return MlperfStudy(
         mlperf_results, tuple(_make_workload(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
     )

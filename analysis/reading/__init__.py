@@ -1,1 +1,4 @@
-"""Readers of a run folder: plans, statuses, node logs, tables of a trial, and damage in the files."""
+"""Readers of the files in a run folder.
+
+They read trial plans, statuses and node logs, build the tables of a trial, and find damage in the files.
+"""

@@ -1,4 +1,7 @@
-"""Conversion of logged rows of numbers to arrays and data frames, with a list of lines that cannot be used."""
+"""Conversion of logged rows of numbers to arrays and data frames.
+
+Log lines that cannot be used are listed.
+"""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -20,11 +23,12 @@ INT64_LIMIT = 2.0**63  # larger than every int64; a comparison with NaN is false
 def read_logged_rows(
     node_log: NodeLog, event_key: str, wanted_columns: Sequence[str], required_columns: Sequence[str] = ()
 ) -> tuple[Floats, tuple[UnusableLogLine, ...]]:
-    """Return the rows of numbers that a node logged in events with key `event_key`, and log lines that cannot be used.
+    """Return the rows of numbers that a node logged, and the log lines that cannot be used.
 
-    The array has shape (rows, columns), with NaN for values that were not logged. A batch names its columns, in any
-    order; nodes of another version may log other columns. A batch is left out and reported if it lacks a required
-    column, has rows of different length, or has a value that NumPy cannot convert to a number.
+    Only events with the key `event_key` are read. The array has shape (rows, columns), with NaN for values that were
+    not logged. A batch names its columns, in any order; nodes of another version may log other columns. A batch is left
+    out and reported if it lacks a required column, has rows of different length, or has a value that NumPy cannot
+    convert to a number.
     """
     decoded = {
         event.line_number: _decode_event_rows(event, required_columns) for event in node_log.events_with_key(event_key)
@@ -41,7 +45,7 @@ def read_logged_rows(
 
 
 def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame of rows of numbers.
+    """Return rows of numbers as a data frame.
 
     Columns in INTEGER_COLUMNS are int64 if all their values are known.
     """
@@ -51,7 +55,7 @@ def rows_to_data_frame(rows: Floats, column_names: Sequence[str]) -> pd.DataFram
 
 
 def _decode_event_rows(event: MllogEvent, required_columns: Sequence[str]) -> MllogTable | str:
-    """Return the row batch of a log event, or a text that states why the batch cannot be used."""
+    """Return the rows of numbers in a log event, or a text that says why they cannot be used."""
     try:
         batch = event.value if isinstance(event.value, MllogTable) else decode_logged_table_rows(event.value)
     except ValueError as error:
@@ -61,7 +65,7 @@ def _decode_event_rows(event: MllogEvent, required_columns: Sequence[str]) -> Ml
 
 
 def _select_columns(logged_columns: Sequence[str], logged_rows: Floats, wanted_columns: Sequence[str]) -> Floats:
-    """Return the wanted columns of the rows, shape (rows, wanted columns).
+    """Return the wanted columns of logged rows as an array of shape (rows, wanted columns).
 
     A column that the batch lacks is NaN.
     """

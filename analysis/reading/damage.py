@@ -1,8 +1,8 @@
-"""Detection of damaged files in a run folder: missing, cut off, written by another version, or with NaN or infinity.
+"""Detection of damaged files in a run folder.
 
-Every damage is reported by file and line. Which records must exist follows from the plan, from the status that the
-engine reported, and from the counts that nodes log at their end. A damaged trial is excluded from comparisons; the
-other trials of the run are not affected.
+A file may be missing, cut off, written by another version, or contain NaN or infinity. Every damage is reported by file
+and line. Which records must exist follows from the plan, from the status that the engine reported, and from the counts
+that nodes log at their end. A damaged trial is excluded from comparisons; the other trials of the run are not affected.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sized
@@ -35,7 +35,10 @@ class FileProblem:
     is_divergence: bool = False  # the file is intact, but training diverged
 
     def __str__(self) -> str:
-        """Return `file:line: problem`, the format of compilers, so that editors can jump to the line."""
+        """Return the problem as `file:line: problem`, the format of compiler messages.
+
+        Editors can thus jump to the line.
+        """
         place = f"{self.file}:{self.line}" if self.line else self.file
         return f"trials/{self.trial_name}/{place}: {self.problem}" if self.trial_name else f"{place}: {self.problem}"
 
@@ -71,7 +74,10 @@ def _describe_validation_error(validation_error: ValidationError, *parent_keys: 
 
 
 def _code_location_of_error(error: Exception) -> str:
-    """Return `file:line` in the analysis code where an error was raised, so that a bug of Ensayo can be found."""
+    """Return the `file:line` in the analysis code where an error was raised.
+
+    A bug of Ensayo can thus be found.
+    """
     packages = Path(__file__).resolve().parents[2]
     frames = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
     own_frames = [(path, line) for path, line in frames if path.parent.is_relative_to(packages / "analysis")]
@@ -80,7 +86,10 @@ def _code_location_of_error(error: Exception) -> str:
 
 
 def find_run_file_damage(run_folder: RunFolder) -> tuple[FileProblem, ...]:
-    """Return the damage of the files outside of trials, such as manifest.json, and the missing plans of trials."""
+    """Return the damage of files outside of trials, such as manifest.json.
+
+    Missing plans of trials are included.
+    """
     problems = [("manifest.json", None if run_folder.manifest else "not a JSON object: empty or cut off")]
     problems += [(name, None if run_folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
     absent = [name for name, _ in problems if not (run_folder.path / name).is_file()]
@@ -90,7 +99,10 @@ def find_run_file_damage(run_folder: RunFolder) -> tuple[FileProblem, ...]:
 
 
 def _check_published_speedups(run_folder: RunFolder) -> Iterator[FileProblem]:
-    """Yield faults in the section `published` of scenario.yaml, since a file that was cut off is often valid YAML."""
+    """Yield the faults in the section `published` of scenario.yaml.
+
+    The section is checked because a file that was cut off is often valid YAML.
+    """
     try:
         run_folder.read_published_speedups()
     except ValidationError as error:
@@ -104,7 +116,7 @@ def find_trial_file_damage(
     node_logs: Mapping[str, NodeLog],
     log_lines_with_bad_rows: Mapping[str, tuple[UnusableLogLine, ...]],
 ) -> tuple[FileProblem, ...]:
-    """Return all damage of a trial whose plan can be read.
+    """Return all damage in the files of a trial whose plan.json can be read.
 
     A log that is missing, empty, or has fewer steps than its node counted is damage only where the engine reported
     success. `log_lines_with_bad_rows` are the log lines with unusable rows, by node name.
@@ -138,9 +150,9 @@ def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, An
 
 
 def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, NodeLog]) -> str:
-    """Return which records a node's log lacks although all its lines can be read.
+    """Describe the records that are missing in a node's log.
 
-    Return an empty text if it lacks none.
+    All lines of the log can be read. The text is empty if no record is missing.
     """
     log = node_logs.get(planned_node.name)
     if log is None:
@@ -154,9 +166,10 @@ def _describe_lost_records(planned_node: PlannedNode, node_logs: Mapping[str, No
 
 
 def _describe_lost_steps(worker_log: NodeLog, stop_event: MllogEvent) -> str:
-    """Return how many steps are missing in the log of a worker; an empty text if none is missing.
+    """Describe how many steps are missing in the log of a worker.
 
-    A worker logs the number of its steps in `node_stop`. Workers of older versions do not, but log at least one step.
+    The text is empty if no step is missing. A worker logs the number of its steps in `node_stop`. Workers of older
+    versions do not, but log at least one step.
     """
     logged = sum(len(_step_rows_of_event(event)) for event in worker_log.events_with_key("node_steps"))
     counted = stop_event.value.get("steps") if isinstance(stop_event.value, dict) else None
@@ -171,7 +184,10 @@ def _step_rows_of_event(step_event: MllogEvent) -> Sized:
 
 
 def _describe_unlogged_strategy_switch(coordinator_log: NodeLog, node_logs: Mapping[str, NodeLog]) -> str:
-    """Return a text if other nodes logged a switch between strategies that is missing in the coordinator's log."""
+    """Describe a strategy switch that is missing in the coordinator's log.
+
+    The text is empty unless other nodes logged a switch.
+    """
     switched_nodes = [node_name for node_name, log in node_logs.items() if log.events_with_key("node_switch")]
     outcomes = coordinator_log.events_with_key("switch_committed") + coordinator_log.events_with_key("switch_aborted")
     if not switched_nodes or outcomes:
@@ -181,7 +197,10 @@ def _describe_unlogged_strategy_switch(coordinator_log: NodeLog, node_logs: Mapp
 
 
 def _find_non_finite_values(node_log: NodeLog) -> Iterator[UnusableLogLine]:
-    """Yield the first log line of steps and the first of evaluations in which a value is NaN or infinite."""
+    """Yield the first log lines in which a value is NaN or infinite.
+
+    At most one line of steps and one line of evaluations are yielded.
+    """
     for key, describe in (("node_steps", _describe_non_finite_step), ("eval_metrics", _describe_non_finite_metric)):
         problems = ((event.line_number, describe(event)) for event in node_log.events_with_key(key))
         yield from [UnusableLogLine(line_number, problem) for line_number, problem in problems if problem][:1]

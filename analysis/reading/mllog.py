@@ -1,8 +1,9 @@
-"""Parser of MLPerf-style log lines, for the logs of Ensayo's nodes and of results that MLCommons publishes.
+"""Parser of MLPerf-style log lines.
 
-A log line is `:::MLLOG ` and one JSON object (mlcommons/logging, `mlp_parser`). Text before `:::MLLOG ` is dropped,
-such as the service prefix of `docker compose logs`. A node logs many rows in one line, for example its training steps;
-the value of such a line becomes `MllogTable`.
+It reads the logs of Ensayo's nodes and of results that MLCommons publishes. A log line is `:::MLLOG ` and one JSON
+object (mlcommons/logging, `mlp_parser`). Text before `:::MLLOG ` is dropped, such as the service prefix of `docker
+compose logs`. A node logs many rows in one line, for example its training steps; the value of such a line becomes
+`MllogTable`.
 """
 
 import json
@@ -35,7 +36,10 @@ class MllogTable:
     rows: Floats  # shape (rows, columns); null is NaN
 
     def __eq__(self, other: object) -> bool:
-        """Return whether column names and numbers are equal; NaN equals NaN."""
+        """Return whether two tables have equal column names and equal numbers.
+
+        NaN equals NaN.
+        """
         if not isinstance(other, MllogTable):
             return NotImplemented
         return self.columns == other.columns and np.array_equal(self.rows, other.rows, equal_nan=True)
@@ -70,9 +74,10 @@ def decode_logged_table_rows(parsed_json: Any) -> MllogTable:
 
 @dataclass(frozen=True)
 class MllogEvent:
-    """Event of one log line. The difference of two `time_ms` is in milliseconds of virtual time.
+    """Event that one log line records.
 
-    A `value` of columns and rows is `MllogTable`, unless `is_finite` is false or the value cannot be decoded.
+    The difference of two `time_ms` is in milliseconds of virtual time. A `value` of columns and rows is `MllogTable`,
+    unless `is_finite` is false or the value cannot be decoded.
     """
 
     namespace: str
@@ -86,7 +91,10 @@ class MllogEvent:
     is_finite: bool = field(default=True, compare=False, repr=False)  # the line has neither NaN nor infinity
 
     def format_line(self) -> str:
-        """Return the log line of the event: the original line if the event was read from a log, otherwise a new one."""
+        """Return the log line of the event.
+
+        It is the original line if the event was read from a log, otherwise a new line.
+        """
         fields = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
         return LOG_LINE_PREFIX + (self.json_text or json.dumps({name: getattr(self, name) for name in fields}))
 
@@ -112,11 +120,11 @@ class NodeLog:
         return len(self.unusable_lines)
 
     def events_with_key(self, key: str) -> list[MllogEvent]:
-        """Return all events that have this key, in their order."""
+        """Return all events with the given key, in the order of the log."""
         return [event for event in self.events if event.key == key]
 
     def last_event(self, key: str) -> MllogEvent | None:
-        """Return the last event that has this key; None if no event has it."""
+        """Return the last event with the given key; None if no event has this key."""
         return next((event for event in reversed(self.events) if event.key == key), None)
 
 
@@ -165,7 +173,7 @@ def _is_cut_off(json_text: str) -> bool:
 
 
 def _decode_logged_value(value: Any) -> Any:
-    """Return a logged value: a valid batch of rows as MllogTable, every other value unchanged."""
+    """Return logged rows of numbers as MllogTable, and every other logged value unchanged."""
     if isinstance(value, dict) and value.keys() == BATCH_KEYS:
         with suppress(ValueError):  # `read_logged_rows` reports what is wrong with a batch that it needs
             return decode_logged_table_rows(value)
@@ -184,7 +192,10 @@ def _parse_json_check_finite(json_text: str) -> tuple[Any, bool]:
 
 
 def _check_event_fields(event: MllogEvent) -> MllogEvent | UnusableLogLine:
-    """Return the event, or an unusable line if its time is not finite or its metadata is not a JSON object."""
+    """Return a log event, or an unusable log line if the event is invalid.
+
+    An event is invalid if its time is not finite or its metadata is not a JSON object.
+    """
     if not math.isfinite(event.time_ms):
         problem = f"not an event: time_ms should be a finite number, not {event.time_ms}"
         return UnusableLogLine(event.line_number, problem)

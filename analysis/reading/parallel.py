@@ -1,4 +1,4 @@
-"""Process pool of the analysis: work on several cores of this machine."""
+"""Process pool that spreads the work of the analysis over several cores of this machine."""
 
 import atexit
 import os
@@ -38,7 +38,10 @@ class ProcessPool:
     _helpers: Executor | None
 
     def __init__(self, *, single_process: bool = False) -> None:
-        """Create the pool; with `single_process`, or on one core, it has no helper processes."""
+        """Create the process pool.
+
+        With `single_process`, or on one core, the pool has no helper processes.
+        """
         helper_count = 0 if single_process else _usable_core_count() - 1
         self._helpers = None
         if helper_count:
@@ -54,7 +57,10 @@ class ProcessPool:
             raise HostError(KILLED_MESSAGE) from error
 
     def preload_module(self, module_name: str) -> None:
-        """Start the helpers and let one of them import a module that later tasks need, while this process continues."""
+        """Start the helper processes, and let one of them import a module.
+
+        Later tasks need the module. This process continues in the meantime.
+        """
         if self._helpers:
             self._helpers.submit(_import_in_helper_process, module_name)
 
@@ -80,7 +86,7 @@ class ProcessPool:
 
 
 def create_process_pool(log_size_bytes: int) -> ProcessPool:
-    """Return a process pool for reading logs of `log_size_bytes`.
+    """Return a process pool for reading logs with a total size of `log_size_bytes`.
 
     A pool for small logs has no helper processes.
     """
@@ -88,7 +94,10 @@ def create_process_pool(log_size_bytes: int) -> ProcessPool:
 
 
 def _import_in_helper_process(module_name: str) -> None:
-    """Import a module; return nothing, because a module cannot be pickled."""
+    """Import a module in a helper process.
+
+    Nothing is returned, because a module cannot be pickled.
+    """
     import_module(module_name)
 
 

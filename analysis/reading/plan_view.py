@@ -1,4 +1,4 @@
-"""View of plan.json: the parts of a trial's plan that the analysis reads.
+"""The parts of a trial plan (plan.json) that the analysis reads.
 
 Every field has the name of its key in plan.json, or names its key as the alias. Other modules of the analysis do not
 depend on keys of plan.json, except for a strategy's own parameters.
@@ -29,7 +29,10 @@ class PlanJsonSection(BaseModel):
 
 
 class PlannedNode(PlanJsonSection):
-    """Properties that the scenario declares for one node; None where it declares nothing."""
+    """Properties that the scenario declares for one node.
+
+    A property that the scenario does not declare is None.
+    """
 
     name: str
     role: str
@@ -126,23 +129,35 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def synchronisation_policy_kind(self) -> str:
-        """Kind of the synchronisation policy, such as `bsp`; that of the first strategy, if the strategy switches."""
+        """Kind of the synchronisation policy, such as `bsp`.
+
+        If the strategy switches, it is the kind of the first strategy.
+        """
         first = self.strategy.get("before") or self.strategy
         return str((first.get("synchrony") or {"kind": "bsp"}).get("kind"))
 
     @property
     def critical_path_message_count(self) -> float:
-        """Number of messages in the longest chain of transfers that wait for each other in a collective operation."""
+        """Number of messages on the critical path of a collective operation.
+
+        The critical path is the longest chain of transfers that wait for each other.
+        """
         return self.schedule.critical_path_latency_s(dict.fromkeys(self.schedule.sending_rank_pairs, 1.0))
 
     @property
     def predicted_exchange_without_latency_s(self) -> float:
-        """Predicted seconds of a gradient exchange (transfers and path delays), without `alpha_s` per message."""
+        """Predicted seconds of a gradient exchange without the latency of its messages.
+
+        Transfers and path delays are included; `alpha_s` per message is not.
+        """
         return self.predicted.exchange_s - self.alpha_s * self.critical_path_message_count
 
     @property
     def swept_values(self) -> tuple[tuple[str, str | int | float], ...]:
-        """Swept scenario keys and values except the number of workers; only trials with equal values are compared."""
+        """Swept scenario keys with their values, except the number of workers.
+
+        Only trials with equal values are compared.
+        """
         return tuple(sorted((key, value) for key, value in self.labels.items() if key != "workers"))
 
     @property
@@ -163,5 +178,8 @@ class TrialPlan(PlanJsonSection):
 
 
 def read_plan(plan_path: Path) -> TrialPlan:
-    """Read plan.json of a trial; raise ValidationError if a key is missing or has a wrong type."""
+    """Read plan.json of a trial.
+
+    Raise ValidationError if a key is missing or has a wrong type.
+    """
     return TrialPlan.model_validate_json(plan_path.read_text(encoding="utf-8"))

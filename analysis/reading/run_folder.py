@@ -1,4 +1,7 @@
-"""Paths of the files in run folders and trial folders; no other module of the analysis knows the file names."""
+"""Paths of the files in run folders and trial folders.
+
+No other module of the analysis knows the file names.
+"""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +18,10 @@ PUBLISHED_ADAPTER = TypeAdapter(tuple[PublishedCurve, ...])
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file; return an empty dict if the file is missing or was cut off."""
+    """Read the JSON object in a file.
+
+    Return an empty dict if the file is missing or was cut off.
+    """
     try:
         return parse_json_object(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -35,7 +41,7 @@ def parse_json_object(text: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, json_value: object) -> Path:
-    """Write the content as indented JSON and return the path."""
+    """Write a value to a file as indented JSON, and return the path of the file."""
     path.write_text(json.dumps(json_value, indent=2) + "\n", encoding="utf-8")
     return path
 
@@ -63,7 +69,7 @@ class TrialFolder:
 
     @property
     def fidelity_json_path(self) -> Path:
-        """Path of fidelity.json: the verdict on the trial, written by the analysis."""
+        """Path of fidelity.json: the fidelity verdict on the trial, written by the analysis."""
         return self.path / "fidelity.json"
 
     @property
@@ -83,7 +89,10 @@ class TrialFolder:
 
     @property
     def log_paths(self) -> tuple[Path, ...]:
-        """Paths of the node logs, sorted by name; the coordinator's comes first."""
+        """Paths of the node logs, sorted by name.
+
+        The log of the coordinator comes first.
+        """
         return tuple(sorted(self.path.glob("logs/*.log")))
 
     def log_path(self, node_name: str) -> Path:
@@ -112,7 +121,7 @@ class RunFolder:
         return TrialFolder(self.path / "trials" / trial_name)
 
     def check_is_run_folder(self) -> None:
-        """Raise UserError if the folder has neither manifest nor trials.
+        """Raise UserError if the folder has neither manifest.json nor trials.
 
         The analysis writes into run folders only.
         """
@@ -162,12 +171,18 @@ class RunFolder:
 
     @property
     def scenario_name(self) -> str:
-        """Name of the scenario; the name of the folder above the run if scenario.yaml is missing."""
+        """Name of the scenario of the run.
+
+        If scenario.yaml is missing, it is the name of the folder above the run folder.
+        """
         return str(self.read_yaml("scenario.yaml").get("name") or self.path.resolve().parent.name)
 
     @property
     def published_speedups(self) -> tuple[PublishedCurve, ...]:
-        """Published speedups of other studies that the scenario quotes; empty if they cannot be read."""
+        """Published speedups of other studies that the scenario quotes.
+
+        The result is empty if these speedups cannot be read.
+        """
         try:
             return self.read_published_speedups()
         except ValidationError:

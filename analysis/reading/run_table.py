@@ -1,4 +1,4 @@
-"""Tables of a run: data frames with one row per step, evaluation, update or event.
+"""Data tables of a run: one row per step, evaluation, update or event.
 
 Column names end with the unit. Times are seconds of virtual time since the event `run_start`.
 """
@@ -45,7 +45,7 @@ class TrialLogTables:
     - `nodes`: a row per node, with the facts of its `node_start` and the counters of its `node_stop`.
     - `events`: EVENT_COLUMNS; a row per applied change, its nodes as a tuple, and the node or engine that applied it.
     - `run_stop`: metadata of the event `run_stop`; empty if there is none.
-    - `admission`: time dilation that a host of this speed needs, as checked before the run; empty if unchecked.
+    - `capacity_check`: dilation that a host of this speed needs, as checked before the run; empty if unchecked.
     - `damage`: problems of the trial's files; a trial with damage is excluded from comparisons.
     """
 
@@ -67,7 +67,7 @@ class TrialLogTables:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether part of the trial's files is lost or damaged, so that its numbers would be wrong."""
+        """Whether the numbers of the trial would be wrong because files are lost or damaged."""
         return any(not damage.is_divergence for damage in self.damage)
 
 
@@ -100,7 +100,7 @@ class RunLogTables:
 
     @cached_property
     def updates(self) -> pd.DataFrame:
-        """Updates of all trials: one row per trial and applied gradient."""
+        """Parameter updates of all trials: one row per trial and applied gradient."""
         return _concatenate_trial_frames((trial.plan.trial, trial.updates) for trial in self.trials)
 
 
@@ -112,9 +112,9 @@ def read_node_logs(trial_folder: TrialFolder) -> dict[str, NodeLog]:
 def read_trial_tables(
     trial_folder: TrialFolder, log_by_node_name: Mapping[str, NodeLog] | None = None
 ) -> TrialLogTables:
-    """Read one trial from its folder, and its logs unless they are given.
+    """Read the data tables of one trial from its folder.
 
-    Tables without logged rows are empty.
+    The node logs are read too, unless they are given. Tables without logged rows are empty.
     """
     plan, status = read_plan(trial_folder.plan_path), validate_trial_status(read_json(trial_folder.status_path))
     log_by_node_name = read_node_logs(trial_folder) if log_by_node_name is None else log_by_node_name
@@ -151,7 +151,7 @@ def read_trial_tables(
 
 
 def _last_event_time_s(node_log: NodeLog, event_key: str) -> float | None:
-    """Return the timestamp of the last event with this key, in seconds."""
+    """Return the timestamp of the last log event with the given key, in seconds."""
     event = node_log.last_event(event_key)
     return event.time_ms / 1000 if event else None
 
@@ -181,7 +181,10 @@ def _build_step_table(
 def _recompute_wait_times(
     plan: TrialPlan, strategy_switch: StrategySwitchRecord | None, step_table: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the step table with waiting times computed anew for training phases with synchronous workers."""
+    """Return the step table with recomputed waiting times.
+
+    Times are recomputed only for training phases with synchronous workers.
+    """
     no_step = pd.Series(data=False, index=step_table.index)
     is_after = step_table["start_s"] >= strategy_switch.second_strategy_start_s if strategy_switch else no_step
     phases = [(step_table[~is_after], plan.sync_or_async == "synchronous")]
@@ -192,7 +195,7 @@ def _recompute_wait_times(
 
 
 def _build_evaluation_table(coordinator_log: NodeLog, start_s: float) -> pd.DataFrame:
-    """Return one row per evaluation and metric.
+    """Return a table with one row per evaluation and metric.
 
     Logs of other programs have no `eval_metrics`, only `eval_accuracy`.
     """
@@ -236,7 +239,7 @@ def _build_node_table(log_by_node_name: Mapping[str, NodeLog]) -> pd.DataFrame:
 
 
 def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return the frame with numeric columns.
+    """Return the data frame with the given columns converted to numbers.
 
     Raise ValueError or TypeError if a value is present but not a number.
     """
@@ -245,7 +248,10 @@ def _convert_to_numbers(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataF
 
 
 def _build_event_table(log_by_node_name: Mapping[str, NodeLog], link_events_path: Path) -> pd.DataFrame:
-    """Return the table of applied events: first those that nodes applied themselves, then the engine's link changes."""
+    """Return the table of events that were applied during a trial.
+
+    Events that nodes applied themselves come first, then the link changes of the engine.
+    """
     by_nodes = [
         {"nodes": (node_name,), **event.value}
         for node_name, log in log_by_node_name.items()

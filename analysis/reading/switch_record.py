@@ -14,7 +14,10 @@ TIMESTAMP_ERROR_S = 2e-6  # two timestamps of the same moment may differ by thei
 
 @dataclass(frozen=True)
 class StrategySwitchRecord:
-    """Strategy switch of a trial: evaluations of the rule that triggers it, and its outcome, in virtual seconds."""
+    """Strategy switch of a trial: evaluations of the rule that triggers the switch, and the outcome.
+
+    Times are in virtual seconds.
+    """
 
     rule_points: tuple[dict[str, Any], ...]  # value and threshold of the rule at every evaluation
     committed: dict[str, Any] | None = None  # step, version, samples, digests, and seconds that the switch took
@@ -24,7 +27,7 @@ class StrategySwitchRecord:
 
     @property
     def second_strategy_start_s(self) -> float:
-        """Earliest start of a step of the second strategy, in virtual seconds.
+        """Virtual time at which the first step of the second strategy starts, in seconds.
 
         The result is infinite if training never switched.
         """
@@ -32,7 +35,7 @@ class StrategySwitchRecord:
 
     @property
     def outcome(self) -> str:
-        """Outcome of the switch as a phrase: switched, never switched, or aborted with the reason."""
+        """Outcome of the strategy switch as a phrase: switched, never switched, or aborted with the reason."""
         if self.committed:
             return "switched"
         return f"aborted: {self.abort_reason}" if self.abort_reason else NEVER_SWITCHED
@@ -56,7 +59,7 @@ def read_strategy_switch(node_logs: Mapping[str, NodeLog], run_start_s: float) -
 
 
 def _parse_strategy_switch(commit_event: MllogEvent) -> dict[str, Any]:
-    """Return the value of a log event.
+    """Return the value of a log event that records a strategy switch.
 
     Raise LookupError, TypeError or ValueError if a number is missing or invalid.
     """
@@ -65,13 +68,16 @@ def _parse_strategy_switch(commit_event: MllogEvent) -> dict[str, Any]:
 
 
 def _state_transfer_bytes(node_logs: Mapping[str, NodeLog]) -> dict[str, int]:
-    """Return the payload bytes that each node sent to transfer training state in a strategy switch, by node name."""
+    """Return the bytes that each node sent to transfer training state in a strategy switch.
+
+    Payload bytes are counted. The keys are node names.
+    """
     events = {node_name: log.last_event("node_switch") for node_name, log in node_logs.items()}
     return {node_name: int(event.value["bytes_sent"]) for node_name, event in events.items() if event}
 
 
 def _parse_strategy_switch_rule(rule_event: MllogEvent) -> dict[str, Any]:
-    """Return an evaluation of the switch rule.
+    """Return one evaluation of the rule that triggers a strategy switch.
 
     Raise LookupError or TypeError if a value is missing or not a number.
     """

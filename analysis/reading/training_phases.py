@@ -12,7 +12,10 @@ from services.strategies.cost_model import StepTimePrediction
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """Steps of a trial that one strategy performed, and the plan's predictions for them."""
+    """Steps of a trial that one strategy performed, and predictions for these steps.
+
+    The predictions are those of the trial plan.
+    """
 
     name: Literal["", "before", "after"]  # relative to the switch; empty if the strategy does not switch
     steps: pd.DataFrame
@@ -30,7 +33,7 @@ class TrainingPhase:
 
 
 def training_phases(trial_table: TrialLogTables) -> tuple[TrainingPhase, ...]:
-    """Return the training phases of a trial in which at least one step was done, in their order."""
+    """Return those training phases of a trial that have at least one step, in their order."""
     plan, record = trial_table.plan, trial_table.switch_record
     seconds = trial_table.seconds or 0.0
     if plan.second_phase is None or record is None or not record.committed:

@@ -1,4 +1,7 @@
-"""Writer of result.txt (merged log lines) and steps.csv (a row per worker and step), made from the node logs."""
+"""Writer of result.txt (merged log lines) and steps.csv (one row per worker and step).
+
+Both files are made from the node logs.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -24,16 +27,16 @@ TIE_TOLERANCE = 1e-6  # in units of the last digit; products of this size are ex
 def write_log_and_step_table(
     trial_folder: TrialFolder, trial_tables: TrialLogTables, node_logs: Mapping[str, NodeLog] | None = None
 ) -> None:
-    """Write result.txt and steps.csv of one trial; read the logs if they are not given.
+    """Write result.txt and steps.csv of one trial.
 
-    Writing the same trial again gives the same bytes.
+    The logs are read if they are not given. Writing the same trial again gives the same bytes.
     """
     write_merged_log(trial_folder, read_node_logs(trial_folder) if node_logs is None else node_logs)
     write_step_csv(trial_folder, trial_tables)
 
 
 def write_merged_log(trial_folder: TrialFolder, node_logs: Mapping[str, NodeLog]) -> Path:
-    """Write result.txt, the merged log lines of all nodes, and return its path."""
+    """Write the merged log lines of all nodes to result.txt, and return the path of the file."""
     with trial_folder.merged_log_path.open("w", encoding="utf-8") as result:
         result.writelines(merge_log_lines(node_logs))
     return trial_folder.merged_log_path
@@ -51,9 +54,9 @@ def merge_log_lines(node_logs: Mapping[str, NodeLog]) -> Iterator[str]:
 
 
 def write_step_csv(trial_folder: TrialFolder, trial_tables: TrialLogTables) -> Path:
-    """Write steps.csv, one row per worker and step in the order of ranks, in virtual seconds.
+    """Write steps.csv with one row per worker and step, in the order of ranks.
 
-    Return its path.
+    Times are in virtual seconds. Return the path of the file.
     """
     steps = trial_tables.steps.sort_values(["rank", "step"], kind="stable")
     with trial_folder.step_csv_path.open("wb") as file:
@@ -63,10 +66,10 @@ def write_step_csv(trial_folder: TrialFolder, trial_tables: TrialLogTables) -> P
 
 
 def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
-    """Yield the CSV rows of each worker as one text, with nine significant digits.
+    """Yield the CSV rows of each worker as one text.
 
-    An unknown value is empty. A CSV row is what a JSON array has between its brackets, so orjson writes the rows;
-    `to_csv` takes twenty times as long.
+    Numbers have nine significant digits. An unknown value is empty. A CSV row is what a JSON array has between its
+    brackets, so orjson writes the rows; `to_csv` takes twenty times as long.
     """
     node_columns = [name for name in ("node", "rank") if name in step_table]
     columns = [_format_csv_column(step_table[name].to_numpy()) for name in step_table.columns.drop(node_columns)]
@@ -79,7 +82,7 @@ def _format_csv_rows(step_table: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _join_constant_columns(csv_columns_or_constants: Sequence[list[Any] | str], row_count: int) -> Iterator[list[Any]]:
-    """Yield the columns of a CSV table.
+    """Yield the columns of a CSV table, with neighbouring constant columns joined.
 
     Neighbouring columns that are each constant are joined into one text column.
     """
@@ -97,10 +100,11 @@ def _join_constant_columns(csv_columns_or_constants: Sequence[list[Any] | str], 
 
 
 def _format_csv_column(values: NDArray[Any]) -> list[Any] | str:
-    """Return the cells of a CSV column: numbers where JSON writes them as the format `%.9g` does, otherwise texts.
+    """Return the cells of a CSV column as numbers or texts.
 
-    A column with one constant value is returned as a single text. Why a rounded number may stay a number: the quotient
-    of two integers that floats represent exactly is the float nearest to that decimal (IEEE 754, division).
+    They are numbers where JSON writes them as the format `%.9g` does, otherwise texts. A column with one constant value
+    is returned as a single text. Why a rounded number may stay a number: the quotient of two integers that floats
+    represent exactly is the float nearest to that decimal (IEEE 754, division).
     """
     if len(values) and np.array_equal(values, np.full_like(values, values[0]), equal_nan=True):
         return _format_number(values[0].item())

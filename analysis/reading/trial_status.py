@@ -1,7 +1,8 @@
-"""Validation of status.json: how a trial ended, and what its engine measured of links and host.
+"""Validation of status.json, the status file of a trial.
 
-Checks read the keys that they need from a dict. This module only checks the types of the values, so that a file of
-another version is reported as damage and not as an error of a check.
+The file says how the trial ended, and what the engine measured of links and host. Checks read the keys that they need
+from a dict. This module only checks the types of the values, so that a file of another version is reported as damage
+and not as an error of a check.
 """
 
 import json

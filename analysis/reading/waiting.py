@@ -9,9 +9,10 @@ import pandas as pd
 
 
 def separate_straggler_wait(step_table: pd.DataFrame) -> pd.DataFrame:
-    """Return the step table of a synchronous trial with exchange time split anew into `exchange_s` and `wait_s`.
+    """Return the step table of a synchronous trial with newly computed communication and waiting times.
 
-    Both are in virtual seconds. Their sum stays as it was logged.
+    The exchange time is split anew into `exchange_s` and `wait_s`, both in virtual seconds. Their sum stays as it was
+    logged.
     """
     exchange_begins_s = step_table["start_s"] + step_table["data_s"] + step_table["compute_s"]
     last_begins_s = exchange_begins_s.groupby(step_table["step"]).transform("max")

@@ -1,8 +1,9 @@
-"""Main finding of a run: the first sentence of its report, chosen by which settings the scenario varied.
+"""Main finding of a run: the first sentence of the report on the run.
 
-Each finding is a function of the summary of a run. It returns a sentence, or an empty string where the finding does
-not apply to the run. The first function of `FINDING_FUNCTIONS` that returns a sentence gives the main finding. If no
-function does, the fastest strategy is reported instead (`analysis.report.headline`).
+The settings that the scenario varied determine which finding is chosen. Each finding is a function of the summary of a
+run. It returns a sentence, or an empty string where the finding does not apply to the run. The first function of
+`FINDING_FUNCTIONS` that returns a sentence gives the main finding. If no function does, the fastest strategy is
+reported instead (`analysis.report.headline`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -43,10 +44,10 @@ def describe_main_finding(summary: RunSummary) -> str:
 
 
 def strategy_switch_finding(summary: RunSummary) -> str:
-    """Return a sentence on whether a switch between strategies saved time, and how long each strategy takes.
+    """Return a sentence on whether a switch between strategies saved time.
 
-    Applies to at most MAX_LISTED strategies with one combination of swept values. Of more strategies, only the fastest
-    is reported.
+    The sentence also says how long each strategy takes. Applies to at most MAX_LISTED strategies with one combination
+    of swept values. Of more strategies, only the fastest is reported.
     """
     switched = [group for group in summary.trial_groups if any(trial.switch for trial in group.trials)]
     if not switched or len(summary.swept_values) > 1 or len(summary.strategies) > MAX_LISTED:
@@ -57,9 +58,10 @@ def strategy_switch_finding(summary: RunSummary) -> str:
 
 
 def equal_accuracy_finding(summary: RunSummary) -> str:
-    """Return a sentence on the most accurate swept values, and the fastest ones of no significantly other accuracy.
+    """Return a sentence on the swept values that give the best accuracy.
 
-    Applies to one strategy with several repeated combinations of swept values, without a target.
+    The sentence also names the fastest swept values whose accuracy is not significantly different. Applies to one
+    strategy with several repeated combinations of swept values, without a target.
     """
     by_strategy = groups_by_swept_values(summary)
     if summary.target or len(by_strategy) != 1 or len(summary.strategies) != 1:
@@ -87,7 +89,7 @@ def equal_accuracy_finding(summary: RunSummary) -> str:
 
 
 def time_to_target_finding(summary: RunSummary) -> str:
-    """Return a sentence on how long training to the target takes with each combination of swept values.
+    """Return a sentence on the time to the training target for each combination of swept values.
 
     Applies to one strategy with three combinations or more, with a target that one of them reached.
     """
@@ -106,9 +108,10 @@ def time_to_target_finding(summary: RunSummary) -> str:
 
 
 def final_metric_finding(summary: RunSummary) -> str:
-    """Return a sentence on how many trials reach the training target, and the range of their final metric.
+    """Return a sentence on how many trials reach the training target.
 
-    Applies to several strategies with one combination of swept values, with a target that is neither accuracy nor loss.
+    The sentence also gives the range of the final metric of the trials. Applies to several strategies with one
+    combination of swept values, with a target that is neither accuracy nor loss.
     """
     metric = (summary.target or ACCURACY_METRIC).split()[0]
     if metric in (ACCURACY_METRIC, LOSS_METRIC) or len(summary.strategies) == 1 or len(summary.swept_values) > 1:
@@ -123,16 +126,19 @@ def final_metric_finding(summary: RunSummary) -> str:
 
 
 def predicted_speedup_finding(summary: RunSummary) -> str:
-    """Return a sentence on measured and predicted speedup, for scenarios that quote published speedups."""
+    """Return a sentence on measured and predicted speedup.
+
+    Applies to scenarios that quote published speedups.
+    """
     predicted = [curve for curve in summary.curves if curve.has_predictions]
     return describe_predicted_speedups(predicted) if summary.published and predicted else ""
 
 
 def scaling_efficiency_finding(summary: RunSummary) -> str:
-    """Return a sentence on the efficiency with each combination of swept values, and what lowered it.
+    """Return a sentence on the efficiency with each combination of swept values.
 
-    The cause is hardware or learning. Applies to one strategy with several combinations, on three or more numbers of
-    workers each.
+    The sentence also says what lowered the efficiency: hardware or learning. Applies to one strategy with several
+    combinations, on three or more numbers of workers each.
     """
     curves = [curve for curve in summary.curves if len(curve.points) >= MIN_CURVE_POINTS]
     if len(summary.strategies) != 1 or len({curve.condition for curve in curves}) < 2:  # noqa: PLR2004 -- to compare
@@ -147,10 +153,10 @@ def scaling_efficiency_finding(summary: RunSummary) -> str:
 
 
 def fastest_strategies_finding(summary: RunSummary) -> str:
-    """Return a sentence on the strategies that are (almost) the fastest for all swept values and numbers of workers.
+    """Return a sentence on the strategies that are (almost) the fastest in all cases.
 
-    Almost means within TIE_RATIO. Applies to several strategies with several combinations of swept values on several
-    numbers of workers; each pair of these is a case.
+    A case is a combination of swept values and a number of workers. Almost means within TIE_RATIO. Applies to several
+    strategies with several combinations of swept values on several numbers of workers.
     """
     members = [group for group in summary.trial_groups if not group.is_baseline]
     by_case = {(group.condition, group.workers): list[TrialGroup]() for group in members}
@@ -244,7 +250,10 @@ FINDING_FUNCTIONS: tuple[FindingFunction, ...] = (
 
 
 def switch_outcome_sentence(group: TrialGroup) -> str:
-    """Return a sentence: did a strategy switch take place and save time, in the repeat that saved the median time?"""
+    """Return a sentence on whether a strategy switch took place and saved time.
+
+    The sentence describes the repeat that saved the median time.
+    """
     switches = [trial.switch for trial in group.trials if trial.switch]
     repeats = "; ".join(filter(None, (describe_reported_repeat(switches), describe_switch_outcomes(switches))))
     median_switch = find_median_saving_switch(switches)
@@ -252,9 +261,9 @@ def switch_outcome_sentence(group: TrialGroup) -> str:
 
 
 def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
-    """Return how much faster the most workers are than the second most, or beyond how many workers speed falls.
+    """Describe how much faster training gets from the second largest to the largest number of workers.
 
-    Empty for speedup curves of fewer than three points.
+    If the speed falls, the text says beyond how many workers. Empty for speedup curves of fewer than three points.
     """
     if len(speedup_curve.points) < MIN_CURVE_POINTS:
         return ""
@@ -270,7 +279,7 @@ def describe_gain_of_more_workers(speedup_curve: SpeedupCurve) -> str:
 
 
 def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
-    """Return how much longer a training step takes on the most workers than on the fewest, for each strategy.
+    """Describe how much longer a step of each strategy takes on the most workers than on the fewest.
 
     Empty where no step takes longer by MIN_CAUSE_RATIO.
     """
@@ -291,10 +300,10 @@ def describe_step_time_growth(summary: RunSummary, swept_values: str) -> str:
 
 
 def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
-    """Return measured and predicted speedup of two strategies: the fastest, and the one with the worst prediction.
+    """Describe the measured and the predicted speedup of two strategies.
 
-    For example: "ring on 16 workers: 9.13 times the samples per second of one worker alone, the closed form predicts
-    9.40".
+    These are the fastest strategy and the strategy with the worst prediction. For example: "ring on 16 workers: 9.13
+    times the samples per second of one worker alone, the closed form predicts 9.40".
     """
     largest = max(speedup_curves, key=lambda curve: curve.points[-1].rate_speedup)
     worst_predicted = max(speedup_curves, key=_find_misprediction_factor)
@@ -303,7 +312,10 @@ def describe_predicted_speedups(speedup_curves: Sequence[SpeedupCurve]) -> str:
 
 
 def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
-    """Return whether hardware or learning (statistical efficiency) lowered the efficiency more, as a clause."""
+    """Return a part of a sentence on whether hardware or learning lowered the efficiency more.
+
+    Learning means the statistical efficiency.
+    """
     statistical, hardware = speedup_point.statistical_efficiency, speedup_point.hardware_efficiency
     if statistical is None or statistical > 1 - NEGLIGIBLE_LOSS:
         return "all of the loss in hardware"
@@ -313,7 +325,10 @@ def describe_efficiency_loss(speedup_point: SpeedupPoint) -> str:
 
 
 def _describe_vs_prediction(speedup_curve: SpeedupCurve) -> str:
-    """Return a clause with a strategy's measured and predicted speedup on the strategy's largest number of workers."""
+    """Return a part of a sentence on the measured and predicted speedup of a strategy.
+
+    Both speedups are on the strategy's largest number of workers.
+    """
     last = speedup_curve.points[-1]
     measured, predicted = format_number(last.rate_speedup), format_number(last.predicted_speedup)
     where = f"{speedup_curve.description} on {format_worker_count(last.workers)}"
@@ -328,7 +343,7 @@ def _find_misprediction_factor(speedup_curve: SpeedupCurve) -> float:
 
 
 def _describe_training_times(trial_groups: Sequence[TrialGroup], quality_target: str | None) -> str:
-    """Return the time that each strategy takes, the fastest first.
+    """Describe the training time of each strategy, the fastest strategy first.
 
     Strategies that missed the target come last.
     """
@@ -373,10 +388,11 @@ def _accuracy_p_value(best_group: TrialGroup, other_group: TrialGroup) -> float:
 def _describe_efficiency(
     speedup_curve: SpeedupCurve, max_worker_counts: Collection[int], quality_target: str | None
 ) -> str:
-    """Return a clause with a strategy's efficiency on the most workers, and whether hardware or learning reduces it.
+    """Return a part of a sentence on the efficiency of a strategy on the most workers.
 
-    The number of workers is named where it differs between speedup curves. Where the target was missed on some number
-    of workers, the loss is not split into hardware and learning.
+    The text also says whether hardware or learning reduces the efficiency. The number of workers is named where it
+    differs between speedup curves. Where the target was missed on some number of workers, the loss is not split into
+    hardware and learning.
     """
     last = speedup_curve.points[-1]
     workers = f" ({format_worker_count(last.workers)})" if len(max_worker_counts) > 1 else ""
@@ -388,14 +404,17 @@ def _describe_efficiency(
 
 
 def _strategies_near_fastest(trial_groups: Sequence[TrialGroup]) -> set[str]:
-    """Return the strategies whose time is at most TIE_RATIO times that of the fastest group of trials."""
+    """Return the strategies that are nearly as fast as the fastest group of trials.
+
+    Their time is at most TIE_RATIO times the time of the fastest group.
+    """
     time_metric = choose_time_metric(trial_groups)
     fastest_s = min(group.mean_time_s(time_metric) for group in trial_groups)
     return {group.strategy for group in trial_groups if group.mean_time_s(time_metric) <= TIE_RATIO * fastest_s}
 
 
 def _find_slowest_group(trial_groups: Sequence[TrialGroup]) -> tuple[TrialGroup, float]:
-    """Return the slowest group of trials, and the ratio of its time to that of the fastest group."""
+    """Return the slowest group of trials, and the ratio of the slowest to the fastest time."""
     time_metric = choose_time_metric(trial_groups)
     ranked = sorted(trial_groups, key=lambda group: group.mean_time_s(time_metric))
     slowest_s, fastest_s = ranked[-1].mean_time_s(time_metric), ranked[0].mean_time_s(time_metric)
@@ -410,7 +429,10 @@ def _describe_slowest_trial_group(group_and_slowdown: tuple[TrialGroup, float]) 
 
 
 def _describe_worker_scaling(speedup_curve: SpeedupCurve, saturating_worker_count: float | None) -> str:
-    """Return what a strategy gains from more workers, and how many workers saturate the servers' links."""
+    """Describe what a strategy gains from more workers.
+
+    The text also says how many workers saturate the links of the servers.
+    """
     increase = describe_gain_of_more_workers(speedup_curve)
     if saturating_worker_count is None:
         return increase

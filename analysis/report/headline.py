@@ -103,10 +103,11 @@ def _compare_two_fastest_groups(trial_groups: Sequence[TrialGroup], summary: Run
 
 
 def _find_rival_groups(winner: TrialGroup, trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return the groups of trials of other strategies that ran with the swept values of the fastest group, `winner`.
+    """Return the groups of trials that the fastest group, `winner`, is compared with.
 
-    The one-worker baseline is left out if there are other groups. If the winner is a single worker, it is compared with
-    groups of several workers where there are any.
+    These groups ran other strategies with the same swept values as the winner. The one-worker baseline is left out if
+    there are other groups. If the winner is a single worker, it is compared with groups of several workers where there
+    are any.
     """
     others = [
         group for group in trial_groups if group.strategy != winner.strategy and group.condition == winner.condition
@@ -139,7 +140,10 @@ def headline_sentences(summary: RunSummary) -> list[str]:
 
 
 def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> list[str]:
-    """Return sentences, most relevant first: the fastest strategy, why it is fastest, and what swept values change."""
+    """Return sentences on the fastest strategy, the most relevant sentence first.
+
+    They say which strategy is fastest, why it is fastest, and what the swept values change.
+    """
     is_missed = fastest_pair.target and fastest_pair.time_metric == "time_to_samples"
     missed = f"No strategy reached {fastest_pair.target}; " if is_missed else ""
     winner_sentence = f"{missed}{fastest_pair.description}"
@@ -157,7 +161,10 @@ def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategi
 
 
 def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
-    """Return a sentence per switching strategy: whether, on its most workers, the switch took place and saved time."""
+    """Return one sentence for each strategy that switches to another strategy.
+
+    The sentence says whether the switch took place and saved time on the strategy's largest number of workers.
+    """
     by_size = sorted(summary.trial_groups, key=lambda group: group.workers)
     largest = {group.strategy: group for group in by_size}  # the last group of a strategy has the most workers
     groups = (group for group in largest.values() if any(trial.switch for trial in group.trials))
@@ -165,9 +172,9 @@ def _strategy_switch_sentences(summary: RunSummary) -> list[str]:
 
 
 def _find_two_fastest_at_slowest_sweep(summary: RunSummary) -> TwoFastestStrategies | None:
-    """Compare the two fastest strategies at the swept values with the slowest training.
+    """Compare the two fastest strategies under the swept values that make training slowest.
 
-    None if only one ran there.
+    Return None if only one strategy ran with these values.
     """
     worst_effect = compute_sweep_slowdowns(groups_by_swept_values(summary))[0]
     comparison = _two_fastest_strategies_at(summary, worst_effect.after.condition)
@@ -184,7 +191,10 @@ def _two_fastest_strategies_at(summary: RunSummary, swept_values: str) -> TwoFas
 
 
 def _describe_sweep_effect(summary: RunSummary, two_fastest_at_slowest_values: TwoFastestStrategies | None) -> str:
-    """Return how much swept values slow down training, and the fastest strategy at the best and worst values."""
+    """Describe how much the swept values slow down training.
+
+    The text also names the fastest strategy at the best and at the worst swept values.
+    """
     effect = describe_sweep_slowdown(summary)
     if two_fastest_at_slowest_values is None or two_fastest_at_slowest_values.rival is None:
         return effect
@@ -195,7 +205,7 @@ def _describe_sweep_effect(summary: RunSummary, two_fastest_at_slowest_values: T
 
 
 def _fastest_strategy_clause(fastest_pair: TwoFastestStrategies) -> str:
-    """Return a clause such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
+    """Return a part of a sentence, such as "with link 10mbit, ring is fastest, 5.04 times as fast as ps"."""
     condition, winner = f"with {fastest_pair.winner.condition}", fastest_pair.winner.strategy
     rival = fastest_pair.rival.strategy if fastest_pair.rival else ""
     if fastest_pair.is_tied:
@@ -227,7 +237,7 @@ def _published_speedup_sentence(published_curve: PublishedCurve, summary: RunSum
 
 
 def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary: RunSummary) -> SpeedupPoint | None:
-    """Return the measured speedup on the largest published number of workers.
+    """Return the speedup measured on the largest number of workers with a published speedup.
 
     Return None if that number was not measured.
     """
@@ -236,7 +246,10 @@ def _find_measured_speedup_at_curve_end(published_curve: PublishedCurve, summary
 
 
 def _why_winner_wins(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> str:
-    """Return why the fastest strategy beats others on equally many workers: a shorter step phase, or fewer samples."""
+    """Describe why the fastest strategy beats other strategies on the same number of workers.
+
+    The cause is a shorter step phase, or fewer samples.
+    """
     peers = _find_same_worker_count_rivals(summary, fastest_pair)
     if not peers:
         return ""
@@ -266,9 +279,10 @@ def _find_same_worker_count_rivals(summary: RunSummary, fastest_pair: TwoFastest
 
 
 def _describe_step_phase_saving(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> str:
-    """Return a clause on the step phase, such as compute, in which the fastest strategy saves most time.
+    """Return a part of a sentence on the step phase in which the fastest strategy saves most time.
 
-    For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms". Empty if it saves little in every phase.
+    A step phase is, for instance, compute. For example: "ring exchanges for 5.91 ms per step, ps_bsp for 31.4 ms".
+    Empty if it saves little in every phase.
     """
     saved_s = {
         phase: max(peer.mean_s_by_step_phase.get(phase, 0.0) for peer in peer_groups)
@@ -294,9 +308,10 @@ def _format_step_phase_ms(trial_group: TrialGroup, phase_name: str) -> str:
 
 
 def _samples_to_target_clauses(winner_group: TrialGroup, peer_groups: Sequence[TrialGroup]) -> list[str]:
-    """Return clauses that compare the samples to target of other strategies with those of the fastest strategy.
+    """Return parts of a sentence that compare the samples to target of several strategies.
 
-    Of more than MAX_LISTED peers, return those that missed the target and the one that needs most samples.
+    Other strategies are compared with the fastest strategy. Of more than MAX_LISTED peers, return those that missed the
+    target and the one that needs most samples.
     """
     if len(peer_groups) <= findings.MAX_LISTED:
         return [_compare_samples_to_target(winner_group, peer) for peer in peer_groups]
@@ -308,7 +323,10 @@ def _samples_to_target_clauses(winner_group: TrialGroup, peer_groups: Sequence[T
 
 
 def _compare_samples_to_target(winner_group: TrialGroup, peer_group: TrialGroup) -> str:
-    """Return which of two groups of trials needs more samples to the target, and how stale its gradients are."""
+    """Describe which of two groups of trials needs more samples to reach the target.
+
+    The text also says how stale the gradients of this group are.
+    """
     factor = peer_group.mean_samples_to_target / winner_group.mean_samples_to_target
     if not math.isfinite(factor):
         return f"{_format_short_group_name(peer_group, winner_group)} misses the target"
@@ -327,7 +345,10 @@ def _describe_mean_staleness(trial_group: TrialGroup) -> str:
 
 
 def _format_short_group_name(group: TrialGroup, winner: TrialGroup) -> str:
-    """Return a group's strategy name, with its number of workers if this number differs from the winner's."""
+    """Return the strategy name of a group of trials.
+
+    The number of workers is added if it differs from the winner's.
+    """
     if group.is_baseline:
         return "one worker alone"
     if group.workers == winner.workers:
@@ -355,7 +376,10 @@ def _speedup_sentence(summary: RunSummary, winner_group: TrialGroup) -> str:
 
 
 def _run_reliability_sentence(summary: RunSummary) -> str:
-    """Return a sentence on how reliable the run is: degraded or invalid trials, and trials that ran once."""
+    """Return a sentence on how reliable the results of a run are.
+
+    The sentence says whether trials have the fidelity verdict `degraded` or `invalid`, and whether each trial ran once.
+    """
     by_level = {
         VerdictLevel.VALID: "",
         VerdictLevel.DEGRADED: "Some trials are degraded; read their reasons below.",
@@ -367,6 +391,9 @@ def _run_reliability_sentence(summary: RunSummary) -> str:
 
 
 def _repeat_times_overlap(winner_group: TrialGroup, rival_group: TrialGroup, time_metric: TimeMetric) -> bool:
-    """Return whether the slowest trial of the winner is at least as slow as the fastest trial of its rival."""
+    """Return whether the times of winner and rival overlap.
+
+    They overlap if the slowest trial of the winner is at least as slow as the fastest trial of the rival.
+    """
     winner_times, rival_times = (group.trial_times_s(time_metric) for group in (winner_group, rival_group))
     return bool(winner_times.max() >= rival_times.min())

@@ -78,7 +78,7 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
 
 
 def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
-    """Draw all kinds of figures that apply to a run, such as the speedup, and yield them."""
+    """Yield all figures that apply to a run, such as the figure of the speedup."""
     for figure in FIGURES.values():
         with figure_style_context():
             drawing = figure(analysed_run)
@@ -121,7 +121,10 @@ def load_template(template_name: str) -> Template:
 
 
 def trial_ids_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]:
-    """Return the ids of degraded or invalid trials, grouped by the reason for their verdict."""
+    """Return the ids of trials with the fidelity verdict `degraded` or `invalid`.
+
+    The ids are grouped by the reason for the verdict.
+    """
     by_reason: dict[str, list[str]] = {}
     for trial in run_summary.trials:
         for reason in trial.reasons:
@@ -130,7 +133,10 @@ def trial_ids_by_verdict_reason(run_summary: RunSummary) -> dict[str, list[str]]
 
 
 def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str, str]:
-    """Return the nested manifest of a run as one flat mapping of key paths to texts, without empty values."""
+    """Return the manifest of a run as a flat mapping of key paths to texts.
+
+    The manifest is nested; empty values are left out.
+    """
     rows: dict[str, str] = {}
     for name, value in manifest.items():
         if isinstance(value, dict):
@@ -143,7 +149,7 @@ def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str
 def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
     """Return the recorded command that started a run.
 
-    If it is not recorded, a make command that repeats the run.
+    If it is not recorded, return a make command that repeats the run.
     """
     command = run_folder.manifest.get("command")
     return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
@@ -157,7 +163,10 @@ def write_figure_for_html_page(figure_drawing: CaptionedFigure, figures_folder: 
 
 
 def _convert_svg_to_html(svg_text: str, drawn_figure: CaptionedFigure) -> Markup:
-    """Return an SVG image as an element of an HTML page: no fixed size, unique ids, and colours of the page."""
+    """Return an SVG image as an element of an HTML page.
+
+    The element has no fixed size, unique ids, and the colours of the page.
+    """
     body = svg_text[svg_text.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)

@@ -1,7 +1,7 @@
-"""Summary text of a run: sentences on winners, efficiency and missing trials, with intervals and p-values.
+"""Summary text of a run: sentences on fastest strategies, efficiency and missing trials.
 
-Ratios are of olympic means. Intervals are 95 % BCa intervals over the repeats of both sides, paired by seed where both
-ran the same seeds (`analysis.statistics`).
+The sentences give intervals and p-values. Ratios are of olympic means. Intervals are 95 % BCa intervals over the
+repeats of both sides, paired by seed where both ran the same seeds (`analysis.statistics`).
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class FastestStrategy:
 
     @property
     def p_value_vs_second_fastest(self) -> float | None:
-        """p-value (Holm) of the hypothesis that the two fastest strategies are equally fast.
+        """Holm-corrected p-value of the hypothesis that the two fastest strategies are equally fast.
 
         None if it is untested.
         """
@@ -75,7 +75,10 @@ def summary_sentences(summary: RunSummary) -> list[str]:
 
 
 def find_fastest_strategies(summary: RunSummary, swept_values: str) -> list[FastestStrategy]:
-    """Return the fastest strategy on each number of workers that at least two strategies ran on."""
+    """Return the fastest strategy for each number of workers.
+
+    Only numbers of workers that at least two strategies ran on are included.
+    """
     members = [group for group in summary.trial_groups if group.condition == swept_values and not group.is_baseline]
     members.sort(key=lambda group: group.workers)
     by_size = [list(groups) for _, groups in groupby(members, key=lambda group: group.workers)]
@@ -84,7 +87,7 @@ def find_fastest_strategies(summary: RunSummary, swept_values: str) -> list[Fast
 
 
 def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | None = None) -> str:
-    """Return the number of workers from which a strategy's efficiency is below EXPECTED_EFFICIENCY, as text.
+    """Describe from how many workers on the efficiency of a strategy is below EXPECTED_EFFICIENCY.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """
@@ -106,7 +109,7 @@ def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | 
 def _find_fastest_strategy(
     trial_groups: Sequence[TrialGroup], strategy_time_gaps: Sequence[StrategyTimeGap]
 ) -> FastestStrategy | None:
-    """Return the fastest strategy of trial groups on the same workers.
+    """Return the fastest strategy among groups of trials on the same number of workers.
 
     Return None if a compared time is zero or unknown.
     """
@@ -130,10 +133,11 @@ def _find_fastest_strategy(
 def _describe_fastest_strategies(
     swept_values: str, fastest_strategies: Sequence[FastestStrategy], quality_target: str | None
 ) -> str:
-    """Return which strategy is fastest on which numbers of workers, and by how much on the most workers.
+    """Describe which strategy is fastest on which numbers of workers.
 
-    For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50] (p = 0.003) on 16; ps wins up to 2 workers". A
-    strategy "wins" where it differs significantly from the second; otherwise it "is fastest", and the reason follows.
+    The text also says by how much on the most workers. For example: "ring wins from 4 workers on, by 1.40× [1.30, 1.50]
+    (p = 0.003) on 16; ps wins up to 2 workers". A strategy "wins" where it differs significantly from the second;
+    otherwise it "is fastest", and the reason follows.
     """
     if not fastest_strategies:
         return ""
@@ -159,14 +163,20 @@ def _describe_fastest_strategies(
 
 
 def _describe_winning_factor(fastest_strategy: FastestStrategy) -> str:
-    """Return by which factor the fastest strategy beats the second, or that no other strategy reaches the target."""
+    """Describe by which factor the fastest strategy beats the second fastest strategy.
+
+    If no other strategy reaches the target, the text says so.
+    """
     if not np.isfinite(fastest_strategy.time_ratio):
         return "as no other reaches the target"
     return f"by {format_number(fastest_strategy.time_ratio)}{TIMES_SIGN}{_format_interval(fastest_strategy.interval)}"
 
 
 def _describe_time_fallback(time_metric: TimeMetric, quality_target: str | None) -> str:
-    """Return a note if times per sample are compared although there is a training target; else an empty text."""
+    """Return a note if times per sample are compared although the run has a training target.
+
+    Otherwise, the text is empty.
+    """
     return " by time for the same samples" if quality_target and time_metric == "time_to_samples" else ""
 
 
@@ -180,7 +190,10 @@ def _explain_no_significance(fastest_strategy: FastestStrategy) -> str:
 
 
 def _format_p_value(strategy_time_gap: StrategyTimeGap | None) -> str:
-    """Return the p-value of a comparison as text, with the number of shared seeds if not all repeats are paired."""
+    """Return the p-value of a comparison of two strategies as text.
+
+    The number of shared seeds is added if not all repeats are paired.
+    """
     if strategy_time_gap is None:
         return ""
     seeds = f" over {strategy_time_gap.comparison.pairs} shared seeds" if strategy_time_gap.has_unpaired_repeats else ""
@@ -216,9 +229,9 @@ def _describe_time_gaps(summary: RunSummary) -> str:
 
 
 def _fast_convergence_warning(summary: RunSummary) -> str:
-    """Return which strategies need suspiciously few samples, compared with one worker alone.
+    """Name the strategies that need suspiciously few samples to reach the target.
 
-    This hints at a bug.
+    The strategies are compared with one worker alone. Suspiciously few samples hint at a bug.
     """
     names = [name for name, check in compare_samples_needed(summary.trial_groups).items() if check.converges_too_fast]
     if not names:

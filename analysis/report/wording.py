@@ -11,10 +11,7 @@ UNIT_PREFIXES = {-2: "\N{MICRO SIGN}", -1: "m", 0: "", 1: "k", 2: "M", 3: "G"}  
 
 
 def format_number(value: float | None) -> str:
-    """Return a number with three significant digits: "2.10", "12.3", "1,180", "1.02e-12".
-
-    A dash for no number.
-    """
+    """Return a number with three significant digits: "2.10", "12.3", "1,180", "1.02e-12"; a dash for no number."""
     if value is None or not math.isfinite(value):
         return NO_VALUE
     if value == 0:
@@ -26,17 +23,26 @@ def format_number(value: float | None) -> str:
 
 
 def format_percentage(value: float | None, digits: int = 0) -> str:
-    """Return a fraction as a percentage: 0.48 is "48%"; a dash for None."""
+    """Return a fraction as a percentage, for example "48%" for 0.48.
+
+    None gives a dash.
+    """
     return NO_VALUE if value is None else f"{value:.{digits}%}"
 
 
 def format_signed_percentage(value: float | None) -> str:
-    """Return a fraction as a percentage with its sign: 0.042 is "+4.2%"; a dash for None."""
+    """Return a fraction as a percentage with its sign, for example "+4.2%" for 0.042.
+
+    None gives a dash.
+    """
     return NO_VALUE if value is None else f"{round(value, 3) + 0.0:+.1%}"  # + 0.0 turns -0.0 into 0.0
 
 
 def format_milliseconds(seconds: float | None) -> str:
-    """Return seconds as a number of milliseconds without unit: 0.0123 is "12.3"; a dash for None."""
+    """Return seconds as a number of milliseconds without unit, for example "12.3" for 0.0123.
+
+    None gives a dash.
+    """
     return format_number(None if seconds is None else 1000 * seconds)
 
 
@@ -82,7 +88,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def shorten_list(names: Sequence[str], max_named: int, separator: str) -> str:
-    """Join names with a separator.
+    """Join names with a separator, and shorten long lists.
 
     Of more than `max_named` names, show the first and the number of the others.
     """

@@ -1,4 +1,7 @@
-"""Analysis of a run: all its trials, on several cores if the logs are large, and the summary of the run."""
+"""Analysis of all trials of a run, and summary of the run.
+
+Large logs are analysed on several cores.
+"""
 
 from functools import partial
 
@@ -15,9 +18,10 @@ from analysis.results.summary import RunSummary
 def analyse_run(
     run_folder: RunFolder, pool: ProcessPool | None = None, *, write: bool = False
 ) -> tuple[RunLogTables, RunSummary]:
-    """Analyse all trials of a run: return the tables of the trials that can be read, and the summary of the run.
+    """Analyse all trials of a run, and summarise the run.
 
-    The tables have only those columns of steps that figures need.
+    Return the tables of the trials that can be read, and the summary of the run. The tables have only those columns of
+    steps that figures need.
 
     Args:
         run_folder: folder of a finished or unfinished run.

@@ -1,7 +1,8 @@
-"""Analysis of one trial: reads its files, runs checks, computes metrics, and writes the results to its folder.
+"""Analysis of one trial from its files.
 
-Damage in the files of a trial is returned and does not affect other trials. Helper processes import this module first,
-so it imports neither figures nor comparisons.
+It reads the files of the trial, runs checks, computes metrics, and writes the results to the trial's folder. Damage in
+the files of a trial is returned and does not affect other trials. Helper processes import this module first, so it
+imports neither figures nor comparisons.
 """
 
 import gc
@@ -23,9 +24,10 @@ FIGURE_STEP_COLUMNS = ["step", "start_s", "step_s", "bytes_sent"]  # columns of 
 
 @dataclass(frozen=True)
 class AnalysedTrial:
-    """Table of one trial, its metrics, and the declared and achieved properties of its emulated cluster.
+    """Results of the analysis of one trial.
 
-    The table of its steps has only the columns that figures need, because hundreds of trials are in memory at the same
+    These are the table of the trial, its metrics, and the declared and achieved properties of its emulated cluster. The
+    table of its steps has only the columns that figures need, because hundreds of trials are in memory at the same
     time, and most of them are copied from a helper process.
     """
 
@@ -35,16 +37,17 @@ class AnalysedTrial:
 
 
 def analyse_trial(trial_folder: TrialFolder, *, write: bool = False) -> AnalysedTrial | FileProblem:
-    """Analyse one trial and return its results, or return the damage of its files if they cannot be read.
+    """Analyse one trial, and return its results or the damage of its files.
 
-    With `write`, also write result.txt, steps.csv and fidelity.json to the folder of the trial.
+    The damage is returned if the files cannot be read. With `write`, also write result.txt, steps.csv and fidelity.json
+    to the folder of the trial.
     """
     with _without_garbage_collection(), _add_trial_folder_to_errors(trial_folder):
         return _read_and_measure_trial(trial_folder, write=write)
 
 
 def _read_and_measure_trial(trial_folder: TrialFolder, *, write: bool) -> AnalysedTrial | FileProblem:
-    """Analyse one trial.
+    """Read the files of one trial and compute its metrics.
 
     The memory of its logs is freed when the function returns, without garbage collection.
     """
@@ -70,7 +73,7 @@ def _measure_and_save_trial(
 
 @contextmanager
 def _add_trial_folder_to_errors(trial_folder: TrialFolder) -> Iterator[None]:
-    """Add the trial folder's path to every exception.
+    """Add the path of the trial folder to every exception raised in the context.
 
     Damaged input raises no exception here, so every exception is a bug in Ensayo.
     """
@@ -83,7 +86,10 @@ def _add_trial_folder_to_errors(trial_folder: TrialFolder) -> Iterator[None]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector within the context: a collection would visit the many small lists of log rows."""
+    """Disable the garbage collector within the context.
+
+    A collection would visit the many small lists of log rows.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -8,12 +8,18 @@ INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrup
 
 
 def describe_excluded_trials(summary: RunSummary) -> list[str]:
-    """Return sentences on how many trials have not run, and how many are excluded from comparisons and why."""
+    """Return sentences on trials that have not run or are excluded from comparisons.
+
+    The sentences give the numbers of these trials, and the reasons for exclusion.
+    """
     return [text for text in (_describe_trials_not_run(summary), _describe_unusable_trials(summary)) if text]
 
 
 def count_planned_trials(summary: RunSummary) -> int:
-    """Return the number of planned trials of a run, including trials that have not run or cannot be read."""
+    """Return the number of planned trials of a run.
+
+    Trials that have not run or cannot be read are included.
+    """
     return len(summary.trials) + len(_unreadable_trial_ids(summary)) + len(summary.not_run)
 
 
@@ -41,7 +47,10 @@ def _describe_unusable_trials(summary: RunSummary) -> str:
 
 
 def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
-    """Return the number of excluded trials by reason: failed, interrupted, aborted, unreadable (damaged files)."""
+    """Return the number of excluded trials for each reason.
+
+    The reasons are failed, interrupted, aborted, and unreadable (damaged files).
+    """
     unfinished = [trial for trial in summary.trials if not trial.is_finished]
     damaged = {trial.id for trial in unfinished} & _damaged_trial_ids(summary)
     aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged
@@ -59,12 +68,15 @@ def _interrupted_trial_ids(summary: RunSummary) -> set[str]:
 
 
 def _damaged_trial_ids(summary: RunSummary) -> set[str]:
-    """Return the ids of the trials of which at least one file is damaged."""
+    """Return the ids of the trials with at least one damaged file."""
     return {damage.split("/")[1] for damage in summary.damage if damage.startswith("trials/")}
 
 
 def _unreadable_trial_ids(summary: RunSummary) -> set[str]:
-    """Return the ids of the damaged trials that are not in the summary, because their files cannot be read at all."""
+    """Return the ids of the damaged trials that are not in the summary.
+
+    The files of these trials cannot be read at all.
+    """
     return _damaged_trial_ids(summary) - {trial.id for trial in summary.trials}
 
 

@@ -71,13 +71,16 @@ class RunSummary:
     def swept_values(self) -> tuple[str, ...]:
         """Combinations of swept values, such as "uplink 10mbit".
 
-        One empty text if only worker counts are swept.
+        There is one empty text if only worker counts are swept.
         """
         return tuple(dict.fromkeys(trial.condition for trial in self.trials))
 
     @property
     def target(self) -> str | None:
-        """Training target of the run as a phrase, such as "accuracy ≥ 0.95"; None without a target."""
+        """Training target of the run as a phrase, such as "accuracy ≥ 0.95".
+
+        None if the run has no target.
+        """
         return next((trial.target for trial in self.trials if trial.target), None)
 
     def published_results_for(self, strategy: str) -> tuple[PublishedCurve, ...]:
@@ -125,7 +128,10 @@ def build_run_summary(
 
 
 def _merge_file_problems(file_problems: Sequence[FileProblem]) -> list[str]:
-    """Return one text per file and problem, such as "… (and 12 more lines)", for all damaged lines of a run."""
+    """Return one text per file and problem, for all damaged lines of a run.
+
+    Further lines are counted, as in "… (and 12 more lines)".
+    """
     same: dict[tuple[str, str, str], list[FileProblem]] = {}
     for damage in file_problems:
         same.setdefault((damage.trial_name, damage.file, damage.problem), []).append(damage)
@@ -133,9 +139,9 @@ def _merge_file_problems(file_problems: Sequence[FileProblem]) -> list[str]:
 
 
 def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTables) -> list[TrialResult]:
-    """Return all trials.
+    """Return all trials, with verdicts on whether strategy switches saved time.
 
-    A trial that switched strategies gets a verdict on the time saved against one that did not.
+    A trial that switched strategies gets a verdict on the time saved against a trial that did not switch.
     """
     strategies = {trial.plan.trial: trial.plan.strategy for trial in run_tables.trials}
 
@@ -149,7 +155,10 @@ def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTab
         return has_same_labels and strategies[unswitched_trial.id] == strategies[switched_trial.id].get("before")
 
     def find_unswitched_trial(switched_trial: TrialResult) -> TrialResult | None:
-        """Return a finished trial without a switch that has the seed and the number of workers of `switched_trial`."""
+        """Return a finished trial without strategy switch to compare with `switched_trial`.
+
+        It has the seed and the number of workers of `switched_trial`.
+        """
         finished = (other for other in trials if other.is_finished and other.id != switched_trial.id)
         same_seed = (
             other for other in finished if (other.seed, other.workers) == (switched_trial.seed, switched_trial.workers)
@@ -163,7 +172,10 @@ def _judge_time_saved_by_switch(trials: list[TrialResult], run_tables: RunLogTab
 def _drop_switch_time_keys(
     trial_result: TrialResult, settings_by_trial: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[str, Any], SweepLabels]:
-    """Return a trial's strategy settings and labels without the settings that determine when it switches strategy."""
+    """Return the strategy settings and labels of a trial without the switch time.
+
+    Settings that determine when the trial switches its strategy are left out.
+    """
     time_paths = tuple(f"strategies.{trial_result.strategy}.{key}" for key in SWITCH_TIME_KEYS)
     strategy = {key: value for key, value in settings_by_trial[trial_result.id].items() if key not in SWITCH_TIME_KEYS}
     return strategy, {key: value for key, value in trial_result.labels.items() if not key.startswith(time_paths)}
@@ -195,9 +207,10 @@ def _add_time_saved_verdict(
 
 
 def _collect_shaping_mechanisms(run_tables: RunLogTables) -> dict[str, list[str]]:
-    """Return which shaping mechanisms enforced each declared link property, such as `delay`, in any trial.
+    """Return which traffic shaping mechanisms enforced each declared link property.
 
-    A mechanism that was not recorded is `unknown`.
+    A link property is, for instance, `delay`. The mechanisms of all trials are collected. A mechanism that was not
+    recorded is `unknown`.
     """
     mechanisms: dict[str, set[str]] = {}
     for trial in run_tables.trials:
@@ -216,7 +229,10 @@ def write_summary(run_folder: RunFolder, summary: RunSummary) -> Path:
 
 
 def _replace_non_finite_by_none(value: Any) -> Any:
-    """Return a JSON value with None instead of NaN and infinity, which JSON cannot represent."""
+    """Return a JSON value in which None replaces NaN and infinity.
+
+    JSON cannot represent NaN and infinity.
+    """
     if isinstance(value, dict):
         return {key: _replace_non_finite_by_none(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

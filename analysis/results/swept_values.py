@@ -1,4 +1,7 @@
-"""Effect of swept values on each strategy: how much longer training on the same number of samples takes."""
+"""Effect of swept scenario values on the training time of each strategy.
+
+Training times are for the same number of samples.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,26 +16,33 @@ MAX_LISTED_STRATEGIES = 4  # with as many effects or more beside the smallest, a
 
 @dataclass(frozen=True)
 class SweepSlowdown:
-    """How much a change of swept values, such as of the link rate, slows down one strategy."""
+    """Slow-down of one strategy by a change of swept values, such as of the link rate."""
 
     before: TrialGroup
     after: TrialGroup
 
     @property
     def strategy(self) -> str:
-        """Label, in the scenario, of the strategy that the change of swept values slows down."""
+        """Label of the strategy that the change of swept values slows down.
+
+        The label is that of the scenario.
+        """
         return self.before.strategy
 
     @property
     def slowdown_ratio(self) -> float:
-        """Time per sample with the second combination of swept values / time per sample with the first combination."""
+        """Ratio of the times per sample after and before the change of swept values.
+
+        It is the time with the second combination of swept values / the time with the first combination.
+        """
         return seconds_per_sample(self.after) / seconds_per_sample(self.before)
 
 
 def groups_by_swept_values(summary: RunSummary) -> list[list[TrialGroup]]:
-    """Return for each strategy its trials on the most workers, one group per combination of swept values.
+    """Return the trials of each strategy on its most workers, grouped by swept values.
 
-    The groups are in the scenario's order. A strategy with one combination of swept values is left out.
+    There is one group per combination of swept values. The groups are in the scenario's order. A strategy with one
+    combination of swept values is left out.
     """
     group_lists = []
     for strategy in summary.strategies:
@@ -59,7 +69,7 @@ def compute_sweep_slowdowns(strategy_groups: Sequence[Sequence[TrialGroup]]) -> 
 
 
 def describe_sweep_slowdown(summary: RunSummary) -> str:
-    """Return a clause on how much the swept values slow down training.
+    """Return a part of a sentence on how much the swept values slow down training.
 
     The result is empty if nothing can be compared. Example: "from uplink 2gbit to uplink 1gbit, the same samples take
     1.0 times as long with aware, 1.9 with flat".
@@ -81,7 +91,10 @@ def _sweep_with_most_values(summary: RunSummary) -> list[TrialGroup]:
 
 
 def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
-    """Return a clause that gives a strategy's times for all swept values, relative to its time for the first values."""
+    """Return a part of a sentence on a strategy's times for all swept values.
+
+    The times are relative to the time for the first swept values.
+    """
     first, *others = trial_groups
     ratios = join_names(format_number(seconds_per_sample(group) / seconds_per_sample(first)) for group in others)
     conditions = join_names(omit_repeated_keys(group.condition for group in others))
@@ -89,7 +102,10 @@ def _describe_all_swept_values(trial_groups: Sequence[TrialGroup]) -> str:
 
 
 def omit_repeated_keys(swept_values: Iterable[str]) -> list[str]:
-    """Keep a key that all swept values share only in the first value: "lr 1", "lr 2" -> "lr 1", "2"."""
+    """Omit a key that all swept values share, except in the first value.
+
+    For example, "lr 1" and "lr 2" become "lr 1" and "2".
+    """
     names = list(swept_values)
     keys = {name.rpartition(" ")[0] for name in names}
     return [*names[:1], *(name.rpartition(" ")[2] for name in names[1:])] if len(keys) == 1 else names
@@ -108,7 +124,10 @@ def _find_fastest_and_slowest(trial_groups: Sequence[TrialGroup]) -> tuple[Trial
 def _find_sweep_slowdowns(
     strategy_groups: Sequence[Sequence[TrialGroup]], first_swept_values: str, last_swept_values: str
 ) -> Iterator[SweepSlowdown]:
-    """Yield each strategy's slow-down from the first to the last swept values, if the strategy ran with both."""
+    """Yield the slow-down of each strategy from the first to the last swept values.
+
+    Strategies that did not run with both are left out.
+    """
     for groups in strategy_groups:
         by_condition = {group.condition: group for group in groups}
         if not {first_swept_values, last_swept_values} <= by_condition.keys():

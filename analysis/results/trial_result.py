@@ -85,9 +85,9 @@ class TrialResult:
 
     @property
     def evaluation_interval_s(self) -> float:
-        """Seconds from the previous evaluation to the one that reached the target.
+        """Seconds between the evaluation that reached the target and the previous evaluation.
 
-        Zero if the target was missed.
+        The value is 0 if the target was missed.
         """
         if not self.samples_to_target or not self.time_to_target_s or not self.evaluation_samples:
             return 0.0
@@ -103,14 +103,20 @@ class TrialResult:
 
     @property
     def measured_step_seconds(self) -> float | None:
-        """Measured step time in seconds for comparison with the predicted one: a mean or a median of the steps."""
+        """Measured step time in seconds, for comparison with the predicted step time.
+
+        It is a mean or a median of the steps.
+        """
         if self.switch and self.switch.has_switched:
             return self.step_seconds["mean"] if self.step_seconds else None
         return self.typical_step_seconds
 
     @property
     def unpredicted_step_time_share(self) -> float | None:
-        """Measured step time / predicted step time - 1: share of the step time that the formula does not predict."""
+        """Share by which the measured step time exceeds the predicted step time.
+
+        It is measured step time / predicted step time - 1: the share that the formula does not predict.
+        """
         if not self.measured_step_seconds or not self.predicted_step_seconds:
             return None
         return self.measured_step_seconds / self.predicted_step_seconds - 1
@@ -164,10 +170,11 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
 
 
 def _determine_trial_status(trial: TrialLogTables) -> tuple[TrialStatus, str]:
-    """Return whether a trial succeeded, missed its target, failed or was aborted, and the reason.
+    """Return the status of a trial, and the reason for this status.
 
-    The engine's status decides first, then the coordinator's final log event, then whether the target was reached.
-    `run_stop` with status aborted is MLPerf's term for a run that ended without its target; that is not a failure.
+    The trial succeeded, missed its target, failed or was aborted. The engine's status decides first, then the
+    coordinator's final log event, then whether the target was reached. `run_stop` with status aborted is MLPerf's term
+    for a run that ended without its target; that is not a failure.
     """
     engine_status, reason = trial.status.get("status"), str(trial.status.get("reason", ""))
     if engine_status != "success":
@@ -181,9 +188,9 @@ def _determine_trial_status(trial: TrialLogTables) -> tuple[TrialStatus, str]:
 
 
 def _status_of_unsuccessful_training(trial: TrialLogTables) -> tuple[TrialStatus, str] | None:
-    """Return status and reason if training was aborted, diverged or missed its target.
+    """Return status and reason of a training that was aborted, diverged or missed its target.
 
-    Return None if it succeeded.
+    Return None if training succeeded.
     """
     reason = str(trial.run_stop.get("reason", ""))
     if trial.plan.target is None and trial.run_stop.get("status") == "aborted":
@@ -197,7 +204,10 @@ def _status_of_unsuccessful_training(trial: TrialLogTables) -> tuple[TrialStatus
 
 @dataclass(frozen=True)
 class TrialGroup:
-    """Finished trials with equal strategy, number of workers and swept values, which differ only by their seed."""
+    """Finished trials that differ only by their seed.
+
+    Strategy, number of workers and swept values are equal.
+    """
 
     strategy: str
     condition: str
@@ -206,29 +216,41 @@ class TrialGroup:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the group is the baseline: one worker alone, which other groups of trials are compared with."""
+        """Whether the group is the baseline, one worker alone.
+
+        Other groups of trials are compared with the baseline.
+        """
         return self.trials[0].baseline
 
     @property
     def server_count(self) -> int:
-        """Number of dedicated servers beside the workers."""
+        """Number of dedicated servers in addition to the workers."""
         return self.trials[0].servers
 
     @property
     def name(self) -> str:
-        """Name of the group for figures, such as `ring ×4`, with the swept values if there are any."""
+        """Name of the group of trials for figures, such as `ring ×4`.
+
+        The swept values are added if there are any.
+        """
         return f"{self.strategy} {TIMES_SIGN}{self.workers}" + (f" · {self.condition}" if self.condition else "")
 
     @property
     def description(self) -> str:
-        """Name of the group for sentences, such as `ring on 4 workers`, with the swept values if there are any."""
+        """Name of the group of trials for sentences, such as `ring on 4 workers`.
+
+        The swept values are added if there are any.
+        """
         workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
         name = "one worker alone" if self.is_baseline else f"{self.strategy} on {workers}"
         return f"{name} ({self.condition})" if self.condition else name
 
     @property
     def trials_by_seed(self) -> tuple[TrialResult, ...]:
-        """Trials of the group in the order of their seeds, so that trials of two groups can be paired."""
+        """Trials of the group in the order of their seeds.
+
+        Trials of two groups can thus be paired.
+        """
         return tuple(sorted(self.trials, key=lambda trial: trial.seed))
 
     @property
@@ -237,16 +259,17 @@ class TrialGroup:
         return frozenset(trial.seed for trial in self.trials)
 
     def trial_times_s(self, time_metric: TimeMetric) -> Floats:
-        """Return one time per trial, in the order of seeds: seconds to the target or seconds per sample of all workers.
+        """Return one time per trial, in the order of seeds.
 
-        The time to a target that was missed is infinite.
+        The time is the seconds to the target, or the seconds per sample of all workers. The time to a target that was
+        missed is infinite.
         """
         if time_metric == "time_to_samples":
             return np.array([_seconds_per_sample(trial) for trial in self.trials_by_seed])
         return np.array([_infinite_if_none(trial.time_to_target_s) for trial in self.trials_by_seed])
 
     def mean_time_s(self, time_metric: TimeMetric) -> float:
-        """Return the olympic mean of the seconds of all trials.
+        """Return the olympic mean of the times of all trials, in seconds.
 
         The result is infinite if too many trials missed the target.
         """
@@ -254,15 +277,15 @@ class TrialGroup:
 
     @property
     def time_to_target_s(self) -> float:
-        """Mean seconds to the target without the extreme trials (olympic mean).
+        """Olympic mean of the seconds that trials take to reach the target.
 
-        The result is infinite if too many missed it.
+        An olympic mean leaves out the extreme trials. The result is infinite if too many trials missed the target.
         """
         return self.mean_time_s("time_to_target")
 
     @property
     def samples_to_target_by_seed(self) -> Floats:
-        """Samples that each trial needed to its target, in the order of seeds.
+        """Samples that each trial needed to reach the target, in the order of seeds.
 
         The result is infinite for a missed target.
         """
@@ -270,30 +293,30 @@ class TrialGroup:
 
     @property
     def mean_samples_to_target(self) -> float:
-        """Mean samples to the target without the extreme trials (olympic mean).
+        """Olympic mean of the samples that trials need to reach the target.
 
-        The result is infinite if too many missed it.
+        An olympic mean leaves out the extreme trials. The result is infinite if too many trials missed the target.
         """
         return float(olympic_mean(self.samples_to_target_by_seed))
 
     @property
     def max_eval_gap_samples(self) -> float:
-        """Most samples between the evaluation that reached the target and the previous one.
+        """Maximum number of samples between the evaluation that reached the target and the previous one.
 
-        0 if no trial reached it. Evaluations round the samples to the target up by at most this number.
+        0 if no trial reached the target. Evaluations round the samples to the target up by at most this number.
         """
         return float(max(trial.evaluation_samples or 0 for trial in self.trials))
 
     def time_rounding_s(self, time_metric: TimeMetric) -> float:
-        """Return the seconds between evaluations, by which times to target are rounded up.
+        """Return the seconds between evaluations.
 
-        Return 0 for other time metrics.
+        Times to the target are rounded up by these seconds. Return 0 for other time metrics.
         """
         return max(trial.evaluation_interval_s for trial in self.trials) if time_metric == "time_to_target" else 0.0
 
     @property
     def has_reached_target(self) -> bool:
-        """Whether enough trials of the group reached the target for a finite mean time to the target."""
+        """Whether the mean time to the target is finite, because enough trials reached the target."""
         return bool(np.isfinite(self.time_to_target_s))
 
     @property
@@ -313,9 +336,9 @@ class TrialGroup:
 
     @property
     def predicted_mean_step_s(self) -> float | None:
-        """Predicted mean time of the steps in `mean_s_by_step_phase`, averaged over trials.
+        """Predicted mean step time in seconds, averaged over the trials of the group.
 
-        None if not predicted.
+        The steps are those of `mean_s_by_step_phase`. None if not predicted.
         """
         predictions = [trial.predicted_mean_step_seconds for trial in self.trials]
         return _mean_or_none([seconds for seconds in predictions if seconds])
@@ -346,17 +369,21 @@ def group_trials(trials: Iterable[TrialResult]) -> tuple[TrialGroup, ...]:
 
 
 def choose_time_metric(trial_groups: Iterable[TrialGroup], *, require_all: bool = False) -> TimeMetric:
-    """Return which time compares groups of trials: time to the target if any group reached it, else time per sample.
+    """Return which time is used to compare groups of trials.
 
-    With `require_all` it is the time to the target only if all groups reached it. Ratios of times need that, because a
-    ratio with an infinite time has no meaning.
+    It is the time to the target if any group reached the target, else the time per sample. With `require_all` it is the
+    time to the target only if all groups reached it. Ratios of times need that, because a ratio with an infinite time
+    has no meaning.
     """
     reached = [group.has_reached_target for group in trial_groups]
     return "time_to_target" if (all if require_all else any)(reached) else "time_to_samples"
 
 
 def have_same_seeds(trial_groups: Sequence[TrialGroup]) -> bool:
-    """Return whether all groups of trials ran the same seeds, each seed once, and more than one seed."""
+    """Return whether all groups of trials ran the same seeds, each seed once.
+
+    More than one seed is needed.
+    """
     seeds = [[trial.seed for trial in group.trials_by_seed] for group in trial_groups]
     return len(set(seeds[0])) == len(seeds[0]) > 1 and all(each == seeds[0] for each in seeds)
 
@@ -384,7 +411,10 @@ def find_baseline(trial_group: TrialGroup, candidate_groups: Iterable[TrialGroup
 
 
 def sort_by_step_time(trial_groups: Sequence[TrialGroup]) -> list[TrialGroup]:
-    """Return groups of trials sorted by step time if they differ only by strategy, else in their given order."""
+    """Return groups of trials, sorted by step time if they differ only by strategy.
+
+    Otherwise, the given order is kept.
+    """
     kinds = {(group.condition, group.workers) for group in trial_groups if not group.is_baseline}
     return list(trial_groups) if len(kinds) > 1 else sorted(trial_groups, key=lambda group: group.median_step_s or 0.0)
 

@@ -39,7 +39,7 @@ def resample_olympic_means(sample_arrays: Sequence[Floats], *, paired: bool, see
 def percentile_interval(draws: Floats, level_percent: float = LEVEL_PERCENT) -> Interval:
     """Return the interval that contains the central `level_percent` percent of resampled values.
 
-    May be infinite.
+    The ends may be infinite.
     """
     tails = [(100 - level_percent) / 2, (100 + level_percent) / 2]
     if np.isfinite(draws).all():
@@ -75,9 +75,10 @@ def ratio_interval(numerators: Floats, denominators: Floats, *, paired: bool = F
 
 
 def _bca_interval(sample_arrays: SampleArrays, statistic_function: StatisticFunction, *, paired: bool) -> Interval:
-    """Return the bias-corrected and accelerated (BCa) bootstrap interval if it exists, else percentiles.
+    """Return the BCa bootstrap interval if it exists, else the percentile interval.
 
-    A resampled ratio of two sides that both missed the target is unknown, and gets the highest rank.
+    BCa means bias-corrected and accelerated. A resampled ratio of two sides that both missed the target is unknown, and
+    gets the highest rank.
     """
     from scipy.stats import bootstrap  # noqa: PLC0415 -- its import takes half a second, and only repeated runs need it
 
@@ -102,7 +103,10 @@ def _bca_interval(sample_arrays: SampleArrays, statistic_function: StatisticFunc
 
 
 def _is_bca_interval_defined(samples: SampleArrays, statistic: StatisticFunction, *, paired: bool) -> bool:
-    """Return whether a BCa bootstrap interval exists: values are finite, differ and influence the statistic."""
+    """Return whether a BCa bootstrap interval exists.
+
+    Values must be finite, differ, and influence the statistic.
+    """
     if not all(np.isfinite(sample).all() and np.ptp(sample) for sample in samples):
         return False
     left_out = [range(len(samples))] if paired else [[index] for index in range(len(samples))]
@@ -111,7 +115,10 @@ def _is_bca_interval_defined(samples: SampleArrays, statistic: StatisticFunction
 
 
 def _jackknife_variance(samples: SampleArrays, statistic: StatisticFunction, sample_indices: Sequence[int]) -> float:
-    """Return the variance of a statistic, from its changes when single runs are left out (jackknife)."""
+    """Return the jackknife variance of a statistic.
+
+    It is computed from the changes of the statistic when single runs are left out.
+    """
     runs = samples[sample_indices[0]].size
     values = [
         statistic(

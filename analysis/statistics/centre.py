@@ -18,7 +18,7 @@ def olympic_mean(run_values: Floats, dropped_per_side: int = 1) -> Floats:
 
 
 def median_of_maybe_infinite(run_values: Floats) -> float:
-    """Return the median of values of which some may be infinite; then the median may be infinite too.
+    """Return the median of values that may be infinite.
 
     The result is infinite if more than half of the values are infinite (runs that missed the target), or one of the two
     middle values of an even number.

@@ -24,7 +24,10 @@ class ConvergenceCheck:
 
     @property
     def converges_too_fast(self) -> bool:
-        """Whether the strategy needs significantly fewer samples than the reference, which hints at a bug."""
+        """Whether the strategy needs significantly fewer samples than the reference.
+
+        This hints at a bug.
+        """
         return self.p_value < SIGNIFICANCE_LEVEL
 
 
@@ -33,9 +36,10 @@ def compare_convergence(
     reference_samples_by_run: Floats,
     evaluation_intervals: tuple[float, float] = (0.0, 0.0),
 ) -> ConvergenceCheck:
-    """Test whether a strategy needs fewer samples to the target than a reference, by Welch's t-test (1947).
+    """Test whether a strategy needs fewer samples to the target than a reference.
 
-    Runs that missed the target are infinite; a strategy with such a run is never suspicious.
+    The test is Welch's t-test (1947). Runs that missed the target are infinite; a strategy with such a run is never
+    suspicious.
 
     Args:
         samples_to_target_by_run: samples to target of each run.
@@ -62,7 +66,7 @@ def compare_convergence(
 def _compute_welch_p_value(
     mean_difference: float, samples_to_target: tuple[Floats, Floats], evaluation_intervals: tuple[float, float]
 ) -> float:
-    """Return the one-sided p-value of Welch's t-test of two groups' samples to target.
+    """Return the one-sided p-value of Welch's t-test on the samples to target of two groups.
 
     Evaluations round these samples up; the variance of a mean is at least the variance from this rounding.
     """

@@ -1,4 +1,6 @@
-"""Speedup, efficiency and its two factors, defined in the same way for own runs and for published results.
+"""Speedup, efficiency, and the two factors of efficiency.
+
+The definitions are the same for Ensayo's runs and for published results.
 
 S(N) = T(base) / T(N)          speedup
 E'(N) = S / (N / N_base)       efficiency (Mattson et al., MLPerf Training Benchmark, 2020)
@@ -16,7 +18,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScalingEfficiency:
-    """Speedup and efficiency compared with a base run, and the hardware and statistical factors of the efficiency."""
+    """Speedup and efficiency compared with a base run.
+
+    The efficiency is split into a hardware and a statistical factor.
+    """
 
     speedup: float
     efficiency: float
@@ -25,7 +30,7 @@ class ScalingEfficiency:
 
 
 def speedup(base_time: float, time: float) -> float:
-    """Return the speedup, base time / time, of two times in the same unit.
+    """Return the speedup: base time / time, both in the same unit.
 
     Return 0 for an infinite time.
     """

@@ -66,7 +66,7 @@ def compare_times_by_seed(
 def _compute_log_time_ratios(first_times: Floats, second_times: Floats) -> Floats:
     """Return ln(second time / first time) for each seed.
 
-    Return 0 where both runs of a seed missed the target.
+    The value is 0 where both runs of a seed missed the target.
     """
     both_missed = np.isinf(first_times) & np.isinf(second_times)
     with np.errstate(invalid="ignore"):
@@ -74,7 +74,10 @@ def _compute_log_time_ratios(first_times: Floats, second_times: Floats) -> Float
 
 
 def _rounding_variance(times: Floats, rounding_step: float) -> float:
-    """Return the variance of the mean log time that arises because times are rounded up to the next evaluation."""
+    """Return the variance that the rounding of times adds to the mean log time.
+
+    Times are rounded up to the next evaluation.
+    """
     return rounding_variance(times, rounding_step) / float(times.mean()) ** 2
 
 

@@ -9,10 +9,11 @@ from analysis.statistics.centre import Floats
 
 
 def rounding_variance(run_values: Floats, rounding_step: float) -> float:
-    """Return the variance that rounding values up to multiples of `rounding_step` causes in their mean.
+    """Return the variance of the mean of values that is caused by rounding them up.
 
-    The variance is step^2/12 per run (uniform distribution). It is divided by the number of runs, except where all runs
-    lie within one step of each other and so have the same rounding error.
+    Values are rounded up to multiples of `rounding_step`. The variance is step^2/12 per run (uniform distribution). It
+    is divided by the number of runs, except where all runs lie within one step of each other and so have the same
+    rounding error.
     """
     is_shared = np.ptp(run_values) <= rounding_step
     return rounding_step**2 / 12 / (1 if is_shared else run_values.size)

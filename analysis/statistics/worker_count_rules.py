@@ -1,6 +1,7 @@
-"""How many workers are worth their cost (balance points), by three common rules on the speedup curve.
+"""Three common rules for the number of workers that is worth its cost (balance point).
 
-The number depends on the rule (arXiv 2509.03263), so the results of all three rules are shown.
+The rules use the speedup curve. The number depends on the rule (arXiv 2509.03263), so the results of all three rules
+are shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,10 +38,10 @@ def find_last_efficient_index(workers_vs_base: Floats, speedups: Floats) -> int 
 
 
 def find_speedup_knee_index(workers_vs_base: Floats, speedups: Floats) -> int | None:
-    """Return the index of the knee of a speedup curve: the point farthest above its chord on log axes.
+    """Return the index of the knee of a speedup curve.
 
-    The chord joins the first and the last point. None where there are fewer than three points, or no point lies above
-    the chord.
+    The knee is the point farthest above the curve's chord on log axes. The chord joins the first and the last point.
+    None where there are fewer than three points, or no point lies above the chord.
     """
     x, y = np.log(workers_vs_base), np.log(speedups)
     if x.size < 3:  # noqa: PLR2004 -- a bend needs three points
@@ -50,9 +51,10 @@ def find_speedup_knee_index(workers_vs_base: Floats, speedups: Floats) -> int | 
 
 
 def find_index_of_min_workers_time_squared(workers_vs_base: Floats, speedups: Floats) -> int:
-    """Return the index of the number of workers N that makes T^2 N smallest, where T is the training time.
+    """Return the index of the number of workers N that minimises T^2 N.
 
-    By this rule, twice the workers are worth their cost where they shorten the time T to less than T/sqrt(2).
+    T is the training time. By this rule, twice the workers are worth their cost where they shorten the time T to less
+    than T/sqrt(2).
     """
     return int(np.argmin(workers_vs_base / speedups**TIME_EXPONENT))
 

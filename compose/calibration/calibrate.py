@@ -23,7 +23,9 @@ def measure_capacity(
     engine_observer: EnginePreparationObserver,
     print_result: LinePrinter,
 ) -> HostCapacity:
-    """Measure which link rates this host carries and what a message costs, in less than a minute once images are built.
+    """Measure which link rates this host can carry and what a message costs.
+
+    The measurement takes less than a minute once the container images are built.
 
     Args:
         engine: docker or local, able to run on this host.

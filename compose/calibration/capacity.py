@@ -1,4 +1,7 @@
-"""Capacity of this host: link rates and message costs, as measured by `ensayo calibrate` on this host, else assumed."""
+"""Capacity of this host: the link rates that it can carry, and the costs of messages.
+
+The values are those that `ensayo calibrate` has measured on this host, else they are assumed.
+"""
 
 import json
 import os
@@ -16,7 +19,10 @@ from services.schema.component import FrozenRecord
 
 
 class HostFingerprint(FrozenRecord):
-    """Processor, cores, kernel and engine version of a host: a stored calibration is valid while they are the same."""
+    """Processor, cores, kernel and engine version of a host.
+
+    A stored calibration is valid while all of these are the same.
+    """
 
     cpu: str  # name of the processor
     cores: int
@@ -25,9 +31,9 @@ class HostFingerprint(FrozenRecord):
 
 
 class HostCapacity(FrozenRecord):
-    """Link rates that this host can carry, and time and CPU cost of a message, with one engine and one transport.
+    """Link rates that this host can carry, and costs of a message, with one engine and transport.
 
-    Times are wall seconds, rates are bit/s of wall time.
+    The costs of a message are its time and its CPU time. Times are wall seconds, rates are bit/s of wall time.
     """
 
     engine: EngineName
@@ -56,7 +62,10 @@ ASSUMED_BPS_PER_CORE = 4e9
 
 
 def host_fingerprint(engine: TrialEngine) -> HostFingerprint:
-    """Return this host's processor, cores, kernel and engine version, by which stored calibrations are recognised."""
+    """Return the processor, cores, kernel and engine version of this host.
+
+    Stored calibrations are recognised by these values.
+    """
     release = str(engine.describe_engine_versions().get("version") or f"grpcio {version('grpcio')}")
     return HostFingerprint(
         cpu=processor_model(), cores=available_core_count(), kernel=platform.release(), engine=release
@@ -64,7 +73,10 @@ def host_fingerprint(engine: TrialEngine) -> HostFingerprint:
 
 
 def find_host_capacity(engine: TrialEngine, transport_name: TransportName = "grpc") -> HostCapacity:
-    """Return the capacity of this host for an engine and a transport: measured by `ensayo calibrate`, else assumed."""
+    """Return the capacity of this host for an engine and a transport.
+
+    The capacity is the one measured by `ensayo calibrate`, else an assumed one.
+    """
     fingerprint = host_fingerprint(engine)
     try:
         stored = HostCapacity.model_validate(_read_stored_capacities()[_make_cache_key(engine.name, transport_name)])
@@ -85,7 +97,10 @@ def assume_host_capacity(
     why_uncalibrated: str,
     transport_name: TransportName = "grpc",
 ) -> HostCapacity:
-    """Return a conservative capacity for an uncalibrated host, from its cores and assumed costs of gRPC messages."""
+    """Return a conservative capacity for a host that is not calibrated.
+
+    It is computed from the host's cores and from assumed costs of gRPC messages.
+    """
     total_bps = ASSUMED_BPS_PER_CORE * fingerprint_of_host.cores
     return HostCapacity(
         engine=engine_name,
@@ -122,7 +137,7 @@ def _make_cache_key(engine_name: EngineName, transport_name: TransportName) -> s
 
 
 def _read_stored_capacities() -> dict[str, Any]:
-    """Return all capacities in the capacity file: key -> capacity.
+    """Return all capacities in the capacity file, as a mapping from key to capacity.
 
     The result is empty when the file is absent or invalid.
     """

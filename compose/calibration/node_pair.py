@@ -1,4 +1,7 @@
-"""Pairs of nodes that measure message times, rates and CPU costs on this host: as processes, or as containers."""
+"""Pairs of nodes that measure message times, link rates and CPU costs on this host.
+
+The two nodes are processes or containers.
+"""
 
 import os
 import secrets
@@ -40,11 +43,16 @@ READY_LINE = "ready"  # printed by the requesting node when both nodes are conne
 
 
 class CalibrationNodePair(ABC):
-    """Two nodes that measure the cost of messages over one transport: one sends requests, the other replies."""
+    """Two nodes that measure the cost of messages over one transport.
+
+    One node sends requests, the other replies.
+    """
 
     @abstractmethod
     def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
-        """Measure messages over a link of `link_rate_bps` (bit/s; None: an unshaped link), and return the results.
+        """Measure messages over a link of `link_rate_bps`, and return the results.
+
+        `link_rate_bps` is in bit/s; None stands for an unshaped link.
 
         Raises:
             HostError: a node can't be started on this host, or has failed.
@@ -52,14 +60,20 @@ class CalibrationNodePair(ABC):
 
 
 class ProcessPair(CalibrationNodePair):
-    """Two processes on the loopback interface, for engine `local`; the transport shapes the link."""
+    """Two measuring processes on the loopback interface, for the engine `local`.
+
+    The transport shapes the link between the processes.
+    """
 
     def __init__(self, transport: TransportName) -> None:
-        """Store the transport to measure; `measure_message_timing` starts the two processes."""
+        """Store the transport to measure.
+
+        `measure_message_timing` starts the two processes.
+        """
         self._transport = transport
 
     def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
-        """Start two processes and return their measurement.
+        """Start the two measuring processes and return what they have measured.
 
         See `CalibrationNodePair.measure_message_timing`.
         """
@@ -85,19 +99,22 @@ class ProcessPair(CalibrationNodePair):
 
 
 class ContainerPair(CalibrationNodePair):
-    """Two containers on a separate bridge network, for engine `docker`.
+    """Two measuring containers on a separate bridge network, for the engine `docker`.
 
-    The kernel shapes the link. The kernel shapes the uplink and the downlink of both containers, in the same way as
+    The kernel shapes the uplink and the downlink of both containers, in the same way as
     those of nodes.
     """
 
     def __init__(self, images: dict[str, str], transport: TransportName) -> None:
-        """Store the container images, by device, and the transport; start no container yet."""
+        """Store the container images and the transport to measure; start no container yet.
+
+        There is one image per device.
+        """
         self._images = images
         self._transport = transport
 
     def measure_message_timing(self, link_rate_bps: float | None) -> MessageTimesAndRates:
-        """Start two containers and return their measurement.
+        """Start the two measuring containers and return what they have measured.
 
         See `CalibrationNodePair.measure_message_timing`.
         """
@@ -126,7 +143,7 @@ class ContainerPair(CalibrationNodePair):
         uid_and_gid: str,
         link_rate_bps: float | None,
     ) -> MessageTimesAndRates:
-        """Start a network and two containers and return the measured message costs.
+        """Start a network and two measuring containers, and return the measured message costs.
 
         `exit_stack` removes all three.
         """
@@ -160,7 +177,10 @@ class ContainerPair(CalibrationNodePair):
     def _shape_links_and_measure(
         self, client: Any, calibration_name: str, node_containers: list[Container], link_rate_bps: float | None
     ) -> MessageTimesAndRates:
-        """Wait until both containers are connected, shape their links, signal the start, and return the measurement."""
+        """Shape the links of both measuring containers, start the measurement and return its result.
+
+        The links are shaped after both containers are connected.
+        """
         requester = node_containers[0]
         lines = requester.logs(stream=True, follow=True, stdout=True, stderr=False)
         if next(lines, b"").decode().strip() == READY_LINE:
@@ -174,7 +194,10 @@ class ContainerPair(CalibrationNodePair):
 
 
 def create_calibration_nodes(engine: TrialEngine, transport: TransportName) -> CalibrationNodePair:
-    """Return two nodes that measure message costs of a transport: containers for engine `docker`, else processes."""
+    """Return two nodes that measure the message costs of a transport.
+
+    The nodes are containers for the engine `docker`, else processes.
+    """
     return ContainerPair(engine.images, transport) if isinstance(engine, DockerEngine) else ProcessPair(transport)
 
 
@@ -184,7 +207,10 @@ class ContainerPairAddresses(FrozenRecord):
     hosts: tuple[str, ...]
 
     def node_addresses(self, node_index: int) -> NodeAddresses:
-        """Return the addresses of worker `node_index`, counted from 1 as in a run, which has the coordinator as 0."""
+        """Return the addresses of worker `node_index`, where the first worker has index 1.
+
+        As in a run, index 0 belongs to the coordinator.
+        """
         address = Address(host=self.hosts[max(0, node_index - 1)], port=MEASUREMENT_PORT)
         return NodeAddresses(data=address, control=address)
 
@@ -192,7 +218,9 @@ class ContainerPairAddresses(FrozenRecord):
 def _shape_links(
     docker_client: Any, image: str, calibration_name: str, node_containers: list[Container], link_rate_bps: float
 ) -> None:
-    """Shape the uplink and the downlink of both containers, from helper containers in their network namespaces.
+    """Shape the uplink and the downlink of both measuring containers.
+
+    Helper containers in the network namespaces of the measuring containers shape the links.
 
     Raises:
         HostError: the kernel has other rates than those it was given.
@@ -222,7 +250,7 @@ def _shape_links(
 
 
 def _two_worker_plan(run_name: str, addresses: ContainerPairAddresses, link_rate_bps: float) -> Plan:
-    """Return a plan with two workers and links of `link_rate_bps`, used only to shape links.
+    """Return a trial plan with two workers, used only to shape links at `link_rate_bps`.
 
     No training starts.
     """
@@ -276,7 +304,10 @@ def _free_loopback_addresses() -> list[str]:
 def _start_probe_process(
     command_line_arguments: list[str], environment_variables: dict[str, str]
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Run one measuring node as a process inside the `with` block, and kill the process at the block's end."""
+    """Run one measuring node as a process inside the `with` block.
+
+    The process is killed at the end of the block.
+    """
     command = [sys.executable, "-m", "services.node", "measure", *command_line_arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_variables
@@ -288,7 +319,9 @@ def _start_probe_process(
 
 
 def _parse_probe_output(probe_stdout: str, probe_stderr: str) -> MessageTimesAndRates:
-    """Return the measurement that the node that sends the requests printed as its last line of JSON.
+    """Return the measurement that the node that sends the requests has printed.
+
+    The measurement is the node's last line of output, in JSON.
 
     Raises:
         HostError: the node printed no measurement.

@@ -1,6 +1,8 @@
-"""Engines: docker (containers, tc), local (processes, shaped in the transport), simulated (one process, virtual time).
+"""The three engines that run trials: `docker`, `local` and `simulated`.
 
-An engine's module is imported when the engine is chosen, so that a host without Docker does not need its Python SDK.
+`docker` runs nodes in containers, with links shaped by tc. `local` runs nodes as processes, with links shaped in the
+transport. `simulated` runs all nodes in one process, in virtual time. An engine's module is imported when the engine is
+chosen, so that a host without Docker does not need its Python SDK.
 """
 
 from importlib import import_module
@@ -25,9 +27,9 @@ class EngineChoice(NamedTuple):
 
 
 def choose_engine(engine_name: str | None) -> EngineChoice:
-    """Return the engine `engine_name`.
+    """Return the engine named `engine_name`, or the default engine of this host.
 
-    If the name is None, `docker` where Docker is running, else `local`.
+    If the name is None, choose `docker` where Docker is running, otherwise `local`.
 
     Raises:
         UserError: no engine has this name, or this host lacks a requirement of the engine.
@@ -46,7 +48,7 @@ def choose_engine(engine_name: str | None) -> EngineChoice:
 
 
 def create_engine(engine_name: str) -> TrialEngine:
-    """Return the engine with this name, whether or not this host can run it."""
+    """Return the engine with the given name, even if this host can't run the engine."""
     module_name, _, class_name = ENGINE_CLASSES[engine_name].partition(":")
     engine: TrialEngine = getattr(import_module(module_name), class_name)()
     return engine

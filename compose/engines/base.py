@@ -1,4 +1,4 @@
-"""Interface of an engine, which starts the nodes of a plan."""
+"""Interface of an engine, which starts the nodes of a trial plan."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Engine `local`: nodes are processes of this host on the loopback interface, and the transport shapes their links."""
+"""Engine `local`: every node is a process of this host, on the loopback interface.
+
+The transport shapes the links of the nodes.
+"""
 
 import os
 import socket
@@ -43,12 +46,18 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
 
 
 class LoopbackPorts(FrozenRecord):
-    """Free TCP ports of this host, two per node: one for the data plane, one for the control plane."""
+    """Free TCP ports of this host, two per node.
+
+    One port is for the data plane, the other for the control plane.
+    """
 
     ports: tuple[int, ...]
 
     def node_addresses(self, node_index: int) -> NodeAddresses:
-        """Return the data address and the control address, both on loopback, of node `node_index`, counted from 0."""
+        """Return the data address and the control address of a node, both on loopback.
+
+        `node_index` is counted from 0.
+        """
         data, control = self.ports[2 * node_index : 2 * node_index + 2]
         return NodeAddresses(data=Address(host="127.0.0.1", port=data), control=Address(host="127.0.0.1", port=control))
 
@@ -63,7 +72,10 @@ class LocalEngine(TrialEngine):
         return None
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - ports belong to no run
-        """Return free loopback ports for the nodes; all sockets stay open until every port is known."""
+        """Return free loopback ports for the nodes of a run.
+
+        All sockets stay open until every port is known.
+        """
         with ExitStack() as stack:
             sockets = [stack.enter_context(socket.socket()) for _ in range(2 * node_count)]
             for listener in sockets:
@@ -101,7 +113,7 @@ class NodeProcesses(TrialNodeRunner):
                 self._processes[node.name] = self._start_node_process(node.name, out, err)
 
     def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Return link records from the plan.
+        """Return the link records that follow from the trial plan.
 
         The transport inside the nodes shapes the links, the kernel does not.
         """
@@ -117,12 +129,18 @@ class NodeProcesses(TrialNodeRunner):
         return {name: code for name, code in codes.items() if code is not None}
 
     def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error; empty if there is none."""
+        """Return the last line that a node has written to standard error.
+
+        The result is empty if there is no such line.
+        """
         lines = self._stderr_path(node_name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def stop(self) -> tuple[str, ...]:
-        """Terminate all processes, kill those that ignore the signal, and remove empty files of standard error."""
+        """Terminate all processes of the nodes, and remove empty files of standard error.
+
+        Processes that ignore the signal are killed.
+        """
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()

@@ -1,4 +1,7 @@
-"""Engine `simulated`: all nodes of a trial run in one process, in virtual time, over an in-process transport."""
+"""Engine `simulated`: all nodes of a trial run in one process, in virtual time.
+
+The nodes communicate over an in-process transport.
+"""
 
 import os
 import select
@@ -41,7 +44,10 @@ class SimulatedEngine(TrialEngine):
         return None
 
     def prepare(self, preparation_observer: EnginePreparationObserver) -> None:  # noqa: ARG002 - too short to be reported
-        """Start the simulator's process before the first trial, since its imports take longer than a short trial."""
+        """Start the simulator's process before the first trial.
+
+        Its imports take longer than a short trial.
+        """
         self._process = _start_simulator()
 
     def choose_addresses(self, run_name: str, node_count: int) -> AddressAllocator:  # noqa: ARG002 - no node opens a socket
@@ -93,7 +99,10 @@ class SimulatedEngine(TrialEngine):
     def _forward_new_log_events(
         self, plan: Plan, coordinator_log_tail: LogTail, trial_event_observer: TrialEventObserver
     ) -> None:
-        """Pass to the observer the coordinator's events that were logged since the previous call of this method."""
+        """Pass new events of the coordinator's log to the observer.
+
+        New events are those logged since the previous call of this method.
+        """
         for event in coordinator_log_tail.read_new_events():
             trial_event_observer.coordinator_event_logged(plan, event)
 

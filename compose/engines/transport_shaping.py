@@ -10,10 +10,11 @@ NOT_EMULATED = "none"  # recorded as the mechanism of a declared property that i
 
 
 def make_shaping_records(plan: Plan, shaping_mechanism: str) -> dict[str, LinkShapingRecord]:
-    """Return link records: node on the data network -> declared link properties and how each is emulated.
+    """Return the record of each link, with its declared properties and their emulation.
 
-    The fluid model has rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so
-    `loss` and `buffer` are recorded as not emulated.
+    The result maps node on the data network -> declared link properties and how each is emulated. The fluid model has
+    rates, shared links, delays and jitter. It loses no packets and its queues have no limit, so `loss` and `buffer` are
+    recorded as not emulated.
 
     Args:
         plan: of the trial.
@@ -35,9 +36,9 @@ def make_shaping_records(plan: Plan, shaping_mechanism: str) -> dict[str, LinkSh
 
 
 def unemulated_links_error(plan: Plan, shaping_by_node: Mapping[str, LinkShapingRecord]) -> str | None:
-    """Return why `strict: true` forbids a trial: declared link properties that are not emulated.
+    """Return the reason why `strict: true` forbids a trial.
 
-    Return None if it can run.
+    The reason is that declared link properties are not emulated. Return None if the trial can run.
     """
     if not plan.strict:
         return None
@@ -53,7 +54,10 @@ def unemulated_links_error(plan: Plan, shaping_by_node: Mapping[str, LinkShaping
 
 
 def _declared_link_properties(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """Yield the properties that a plan declares for a node's link: rate, pipes (shared links), delay, loss, buffer."""
+    """Yield the properties that a trial plan declares for a node's link.
+
+    The properties are rate, pipes (shared links), delay, loss and buffer.
+    """
     changes = [change for change in link_changes(plan) if node.name in change.of]
     paths = [path for path in plan.network.paths if node.name in (path.source, path.target)]
     if node.uplink_bps or node.downlink_bps or any(change.uplink or change.downlink for change in changes):

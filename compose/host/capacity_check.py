@@ -1,7 +1,8 @@
-"""Check whether this host is fast enough for a scenario, and which dilation (slow-down of the clock) it needs.
+"""Check whether this host is fast enough for a scenario.
 
-A dilation of D makes a trial D times slower in wall-clock time and leaves its virtual time as it is. A trial fits this
-host under a dilation D if all of these hold:
+The check also finds the dilation (slow-down of the clock) that the scenario needs. A dilation of D makes a trial D
+times slower in wall-clock time and leaves its virtual time as it is. A trial fits this host under a dilation D if all
+of these hold:
 
 - every shaped rate, divided by D, is one that this host can enforce,
 - the rates of all links together, divided by D, are at most what this host can move,
@@ -45,7 +46,10 @@ ROUNDING_TOLERANCE = 1e-9
 
 
 class TrialHostDemand(FrozenRecord):
-    """Needs of one trial: for each need in words, the smallest time dilation (slow-down) at which the host meets it."""
+    """Needs of one trial, each with the time dilation (slow-down) that it requires.
+
+    For each need in words, this is the smallest dilation at which the host meets the need.
+    """
 
     trial: str
     declared: float | None  # declared dilation; None: auto
@@ -57,31 +61,37 @@ class TrialHostDemand(FrozenRecord):
 
     @property
     def dilation_by_need(self) -> dict[str, float]:
-        """Smallest time dilation for each need of the trial: need in words -> smallest dilation that meets the need."""
+        """Smallest time dilation (slowdown of the emulation) that meets each need of the trial.
+
+        The mapping is need in words -> smallest dilation that meets the need.
+        """
         return self.needs | (self.wishes if self.declared is None else {})
 
     @property
     def bottleneck_text(self) -> str:
-        """The trial's need, in words, that requires the largest dilation (slow-down of the clock)."""
+        """Need of the trial, in words, that requires the largest dilation."""
         return max(self.dilation_by_need, key=self.dilation_by_need.__getitem__, default="nothing that this host lacks")
 
     @property
     def min_time_dilation(self) -> float:
-        """Smallest usual dilation (slowdown of emulation) at which this host is fast enough.
+        """Smallest dilation from the list of usual values at which this host is fast enough.
 
-        Inf if none suffices.
+        The dilation is the slowdown of the emulation. It is inf if no usual value suffices.
         """
         smallest = max(self.dilation_by_need.values(), default=1.0)
         return next((float(d) for d in USUAL_DILATIONS if d >= smallest - ROUNDING_TOLERANCE), inf)
 
     @property
     def exceeds_declared_dilation(self) -> bool:
-        """Whether the declared dilation is too small for this host."""
+        """Whether the declared time dilation (slowdown of the emulation) is too small for this host."""
         return self.declared is not None and self.declared < max(self.needs.values(), default=1.0) - ROUNDING_TOLERANCE
 
 
 class WorkerComputeTimes(NamedTuple):
-    """Compute time of one worker in one step: on this host's CPU, and on the device that the scenario declares."""
+    """Compute time of one worker in one step, on this host and on the declared device.
+
+    On this host, the worker computes on the CPU. The scenario declares the device.
+    """
 
     cpu_s: float  # CPU seconds on this host
     device_s: float  # virtual seconds on the declared device
@@ -98,7 +108,7 @@ class StepHostLoad(NamedTuple):
 
     @property
     def total_cpu_s(self) -> float:
-        """CPU seconds of the step over all nodes."""
+        """CPU seconds of one training step, summed over all nodes."""
         return self.overhead_cpu_s + sum(phase.cpu_s for phase in self.compute_phases)
 
     @property
@@ -117,7 +127,7 @@ class StepHostLoad(NamedTuple):
         return f"{1e3 * cpu_s:.3g} ms of compute in {1e3 * device_s:.3g} ms{others}"
 
     def find_min_compute_dilation(self, core_count: int) -> float:
-        """Return the smallest time dilation under which this host is fast enough for the compute of all workers.
+        """Return the smallest time dilation at which this host computes fast enough for all workers.
 
         Fast enough means within the durations of the declared devices, plus the lateness that a step allows. One worker
         computes on one core.
@@ -130,7 +140,7 @@ class StepHostLoad(NamedTuple):
 class CapacityCheck(FrozenRecord):
     """Result of the check whether this host is fast enough for a run.
 
-    Contains the dilation (slow-down of the clock), and what each trial needs of the host.
+    Contains the dilation, and what each trial needs of the host.
     """
 
     capacity: HostCapacity | None  # None: virtual time needs none
@@ -139,19 +149,27 @@ class CapacityCheck(FrozenRecord):
 
     @property
     def calibrated_alpha_s(self) -> float:
-        """Latency α of a message for predictions, in wall seconds; 0 if this host is not calibrated."""
+        """Latency α of a message for predictions, in wall seconds.
+
+        It is 0 if this host is not calibrated.
+        """
         return self.capacity.alpha_s if self.capacity and self.capacity.calibrated else 0.0
 
     @property
     def most_demanding_trial(self) -> TrialHostDemand | None:
-        """Needs of the trial that requires the largest dilation; None if the run has no trials."""
+        """Needs of the trial that requires the largest time dilation (slow-down).
+
+        The value is None if the run has no trials.
+        """
         return max(self.demands, key=lambda demand: max(demand.dilation_by_need.values(), default=0.0), default=None)
 
 
 def check_host_can_run(
     scenario: Scenario, trial_plans: Sequence[Plan], host_capacity: HostCapacity, step_cpu_times: CpuTimeFunctions
 ) -> CapacityCheck:
-    """Check whether this host is fast enough for all trials of a scenario, and at which dilation (slow-down).
+    """Check whether this host is fast enough for all trials of a scenario.
+
+    The result also states at which dilation (slow-down of the emulation) it is fast enough.
 
     Args:
         scenario: scenario to check.
@@ -180,9 +198,9 @@ def check_host_can_run(
 def compute_host_demand(
     plan: Plan, host_capacity: HostCapacity, step_cpu_times: CpuTimeFunctions, time_dilation: float | None
 ) -> TrialHostDemand:
-    """Return the least time dilation for each need of a trial, such as a link rate.
+    """Return the least time dilation (slowdown of the emulation) for each need of a trial.
 
-    The plan's dilation is ignored.
+    An example of a need is a link rate. The plan's dilation is ignored.
     """
     has_paced_workers = any(node.throughput for node in plan.node_plans_of_role("worker"))
     loads = [_predict_step_load(plan, phase, host_capacity, step_cpu_times) for phase in _training_phases(plan)]
@@ -218,7 +236,7 @@ def compute_host_demand(
 
 
 def _raise_min_dilation(dilation_by_demand: dict[str, float], demand_text: str, min_time_dilation: float) -> None:
-    """Record a need and the least time dilation that meets it.
+    """Record a need of a trial, and the least time dilation that meets the need.
 
     If the need is recorded already, keep the larger one.
     """
@@ -226,7 +244,10 @@ def _raise_min_dilation(dilation_by_demand: dict[str, float], demand_text: str, 
 
 
 def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Yield each rate-limited link in words, and the most traffic its nodes can cause, in bits per virtual second."""
+    """Yield each rate-limited link and the most traffic that its nodes can cause.
+
+    The link is described in words. The traffic is in bits per virtual second.
+    """
     uplinks, downlinks = (
         {node.name: _max_link_rate_bps(plan, node, direction) for node in plan.nodes}
         for direction in ("uplink", "downlink")
@@ -249,9 +270,9 @@ def _max_traffic_bps_by_link(plan: Plan) -> Iterator[tuple[str, float]]:
 
 
 def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
-    """Return the highest rate of a node's link in a trial, also during link events.
+    """Return the highest rate of a node's link in a trial.
 
-    Inf for a link without shaping.
+    Rates during link events count, too. The rate is infinite for a link without shaping.
     """
     declared_bps = node.uplink_bps if direction == "uplink" else node.downlink_bps
     changes = (event.change for event in plan.events if isinstance(event.change, LinkChange))
@@ -260,7 +281,10 @@ def _max_link_rate_bps(plan: Plan, node: NodePlan, direction: str) -> float:
 
 
 def _flows_of_each_exchange(plan: Plan) -> tuple[list[Flow], ...]:
-    """Return sets of simultaneous flows (sender, receiver): one per collective, one of pushes, one of replies."""
+    """Return sets of flows (sender, receiver) that send at the same time.
+
+    There is one set per collective, one set of pushes and one set of replies.
+    """
     workers = plan.step_cost_model.workers
     pushes = list(plan.worker_server_push_pairs)
     replies = [(server, worker) for worker, server in pushes]
@@ -272,14 +296,17 @@ def _flows_of_each_exchange(plan: Plan) -> tuple[list[Flow], ...]:
 
 
 def _training_phases(plan: Plan) -> tuple[Plan | PostSwitchPhasePlan, ...]:
-    """Return the training phases of a trial: two if the trial changes its strategy, else one."""
+    """Return the training phases of a trial.
+
+    There are two phases if the trial changes its strategy, else one.
+    """
     return (plan, plan.second_phase) if plan.second_phase else (plan,)
 
 
 def _total_payload_bps(plan: Plan) -> float:
-    """Return the payload rate of all links together while only the network limits it, in bit/s of the emulated time.
+    """Return the total payload rate of all links while only the network limits it.
 
-    It is 0 when nothing is shaped.
+    The rate is in bit/s of the emulated time. It is 0 when nothing is shaped.
     """
     transfers = (
         (flows, plan.step_cost_model.concurrent_transfer_s(flows, 1.0)) for flows in _flows_of_each_exchange(plan)
@@ -312,7 +339,10 @@ def _predict_step_load(
 
 
 def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPhasePlan, replica_count: int) -> float:
-    """Return how many parameter updates CPUs compute per step: all replicas' if workers update, else all servers'."""
+    """Return the number of parameter updates that CPUs compute per step.
+
+    If workers update parameters, the updates of all replicas count, else those of all servers.
+    """
     first, *second = plan.strategy.training_phases()
     strategy = second[0] if isinstance(training_phase, PostSwitchPhasePlan) else first
     algorithm = strategy.server_algorithm()
@@ -326,7 +356,10 @@ def _parameter_updates_per_step(plan: Plan, training_phase: Plan | PostSwitchPha
 def _worker_compute_times(
     plan: Plan, training_phase: Plan | PostSwitchPhasePlan, step_cpu_times: CpuTimeFunctions
 ) -> Iterator[WorkerComputeTimes]:
-    """Yield the compute time per step of each CPU worker that has a declared speed and a share of the batch."""
+    """Yield the compute time per step of each CPU worker with a declared speed.
+
+    Workers without a share of the batch are left out.
+    """
     shares = training_phase.worker_weights if isinstance(training_phase, PostSwitchPhasePlan) else (1,) * plan.workers
     for node, samples in zip(plan.node_plans_of_role("worker"), split_proportionally(plan.batch, shares), strict=True):
         if node.throughput and samples and node.device != "cuda":
@@ -371,5 +404,8 @@ def _format_rate_gbit(rate_bps: float) -> str:
 
 
 def make_virtual_time_check() -> CapacityCheck:
-    """Return the capacity check of a run in virtual (computed) time, for which every host is fast enough."""
+    """Return the capacity check of a run in virtual (computed) time.
+
+    Every host is fast enough for such a run.
+    """
     return CapacityCheck(capacity=None, dilation=1.0, demands=())

@@ -1,6 +1,7 @@
-"""CPU seconds that gradients and updates take on this host, to check whether it is fast enough.
+"""CPU seconds that gradients and parameter updates take on this host.
 
-Each combination is measured once per process, on one thread as in nodes.
+They serve to check whether the host is fast enough. Each combination is measured once per process, on one thread as in
+nodes.
 """
 
 import time
@@ -19,7 +20,10 @@ REPEATS, WARM_UPS = 5, 2
 
 
 class CpuTimeFunctions(NamedTuple):
-    """Two functions: one returns the CPU seconds of a gradient on this host, the other those of a parameter update."""
+    """Functions that return the CPU seconds of a gradient and of a parameter update.
+
+    There is one function for each. The CPU seconds are those on this host.
+    """
 
     gradient_s: Callable[[AnyDataset, AnyModel, str, int], float]  # dataset, model, dtype, number of samples
     update_s: Callable[[AnyDataset, AnyModel, str, AnyOptimiser], float]  # dataset, model, dtype, optimiser
@@ -44,7 +48,10 @@ def measure_optimiser_update_s(dataset: AnyDataset, model: AnyModel, dtype: str,
 
 
 def _median_cpu_s(timed_function: Callable[[], object]) -> float:
-    """Return the median CPU seconds of `REPEATS` calls of a function, after some warm-up calls."""
+    """Return the median CPU seconds of `REPEATS` calls of a function.
+
+    Some warm-up calls come first.
+    """
     durations_s = []
     with threadpool_limits(1):
         for _ in range(WARM_UPS + REPEATS):

@@ -1,6 +1,7 @@
-"""Checks of `ensayo doctor`: which features this host supports, which are missing, and how to install these.
+"""Checks of `ensayo doctor`: which features this host supports and which are missing.
 
-Kernel features are tested by using them, because a kernel module may be built in, loaded on first use or forbidden.
+The checks also show how to install missing features. Kernel features are tested by using them, because a kernel module
+may be built in, loaded on first use or forbidden.
 """
 
 import json
@@ -42,7 +43,10 @@ MISSING_LIMIT_COSTS = {  # limit -> what happens without it
 
 @dataclass(frozen=True)
 class HostCheckResult:
-    """Result of one check by `ensayo doctor`: what was found, what is lost if it is missing, and how to get it."""
+    """Result of one check by `ensayo doctor`.
+
+    It states what was found, what is lost if the feature is missing, and how to get the feature.
+    """
 
     topic: str
     found: str
@@ -57,7 +61,10 @@ class HostCheckResult:
 
 
 def check_host() -> Iterator[HostCheckResult]:
-    """Run all checks of this host, and yield the result of each check at once, since some checks take a second."""
+    """Run all checks of this host, and yield each result at once.
+
+    Results are not collected first, since some checks take a second.
+    """
     for check in HOST_CHECKS:
         yield check()
     yield from check_kernel_features()
@@ -113,7 +120,7 @@ def check_docker_compose() -> HostCheckResult:
 def check_cgroup_version() -> HostCheckResult:
     """Check which version of control groups this host has.
 
-    They limit the CPU and memory of nodes.
+    Control groups limit the CPU and memory of nodes.
     """
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
         return HostCheckResult("cgroup", "v2")
@@ -183,7 +190,10 @@ def check_link_calibration() -> HostCheckResult:
 
 
 def check_kernel_features() -> Iterator[HostCheckResult]:
-    """Test in a temporary container each kernel feature that shapes packets, and yield one result per feature."""
+    """Test each kernel feature that shapes packets, and yield one result per feature.
+
+    The tests run in a temporary container.
+    """
     try:
         working_features = DockerEngine().find_kernel_features({RUN_LABEL: "doctor"})
     except (DockerException, TrialFailed):

@@ -18,7 +18,10 @@ class CpuTimes(NamedTuple):
 
 
 def read_cpu_times() -> CpuTimes | None:
-    """Read the CPU times from the kernel; None on systems other than Linux."""
+    """Read the CPU times of all cores from the kernel.
+
+    The result is None on systems other than Linux.
+    """
     if not _CPU_STAT_FILE.exists():
         return None
     ticks = [int(field) for field in _CPU_STAT_FILE.read_text().splitlines()[0].split()[1:9]]
@@ -26,23 +29,29 @@ def read_cpu_times() -> CpuTimes | None:
 
 
 def cpu_busy_share(times_before: CpuTimes | None, times_after: CpuTimes | None) -> float | None:
-    """Return the share of the host's CPU time that was busy between two readings, by any process."""
+    """Return the share of the host's CPU time that was busy between two readings.
+
+    The CPU time may have been used by any process.
+    """
     if times_before is None or times_after is None or times_after.total == times_before.total:
         return None
     return round(1 - (times_after.idle - times_before.idle) / (times_after.total - times_before.total), 4)
 
 
 def cpu_stolen_share(times_before: CpuTimes | None, times_after: CpuTimes | None) -> float | None:
-    """Return the share of the host's CPU time that the hypervisor gave to other guests between two readings."""
+    """Return the share of the host's CPU time that the hypervisor gave to other guests.
+
+    The share is computed from two readings of the CPU times.
+    """
     if times_before is None or times_after is None or times_after.total == times_before.total:
         return None
     return round((times_after.steal - times_before.steal) / (times_after.total - times_before.total), 4)
 
 
 def read_stall_s_by_resource() -> dict[str, float]:
-    """Read for how many seconds since boot tasks waited for a resource: resource (cpu, memory, io) -> seconds.
+    """Return for how many seconds since boot tasks have waited for each resource.
 
-    Empty if the kernel does not record pressure.
+    The result maps resource (cpu, memory, io) -> seconds. Empty if the kernel does not record pressure.
     """
     if not _PRESSURE_FOLDER.exists():
         return {}
@@ -50,7 +59,10 @@ def read_stall_s_by_resource() -> dict[str, float]:
 
 
 def _read_total_stall_s(pressure_file: Path) -> float:
-    """Read a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (in µs) and return the total."""
+    """Return the total waiting time of tasks in seconds, read from a pressure file of the kernel.
+
+    It is computed from a line such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (in µs).
+    """
     try:
         lines = pressure_file.read_text().splitlines()
     except OSError:  # recording of pressure is turned off in the kernel

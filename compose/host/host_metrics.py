@@ -1,8 +1,8 @@
-"""Metrics of the host while a trial runs, such as its load; checks in `analysis` use them.
+"""Metrics of the host, such as its load, while a trial runs.
 
-A canary thread sleeps for one millisecond again and again. Load that wakes it late also delays nodes. Counters of the
-kernel are read before and after the trial. Those of containers are also read during it, since they vanish with the
-container.
+Checks in `analysis` use these metrics. A canary thread sleeps for one millisecond again and again. Load that wakes it
+late also delays nodes. Counters of the kernel are read before and after the trial. Those of containers are also read
+during it, since they vanish with the container.
 """
 
 import threading
@@ -24,7 +24,10 @@ ThrottlingCounters = Mapping[str, CpuThrottleCounts]  # node -> counters since i
 
 
 class WakeUpDelayMeter:
-    """Measures how late the host wakes up an idle thread, by a thread that sleeps repeatedly and records each delay."""
+    """Measures how late the host wakes up an idle thread.
+
+    A thread sleeps repeatedly and records the delay of each wake-up.
+    """
 
     def __init__(self) -> None:
         self._late_s = array("f")
@@ -36,7 +39,7 @@ class WakeUpDelayMeter:
         self._thread.start()
 
     def stop(self) -> dict[str, float]:
-        """Stop the thread.
+        """Stop the thread that measures wake-up delays.
 
         Return p50, p99 and max of its wake-up delays in wall ms, or {} if it never slept.
         """
@@ -58,7 +61,10 @@ class WakeUpDelayMeter:
 
 @dataclass
 class HostMetricsRecorder:
-    """Records CPU load, CPU throttling, waiting times and wake-up delays of this host from `start` to `stop`."""
+    """Recorder of CPU load, CPU throttling, waiting times and wake-up delays of this host.
+
+    It records from `start` to `stop`.
+    """
 
     read_throttling: Callable[[], ThrottlingCounters]  # counters of the containers that still run
     canary: WakeUpDelayMeter = field(default_factory=WakeUpDelayMeter)
@@ -80,7 +86,10 @@ class HostMetricsRecorder:
         self.canary.start()
 
     def stop(self) -> HostMetrics:
-        """Stop recording, and return the metrics of the host; empty if recording never started."""
+        """Stop recording, and return the metrics of the host.
+
+        The result is empty if recording never started.
+        """
         self._stop_requested.set()
         if self._poll_thread is None:
             return {}
@@ -98,15 +107,18 @@ class HostMetricsRecorder:
 
     @property
     def cpu_throttling_by_node(self) -> dict[str, CpuThrottleCounts]:
-        """CPU throttling by node: growth of its container's counters during the recording.
+        """CPU throttling of each node's container during the recording.
 
-        Known after `stop`.
+        It is the growth of the container's counters. The values are known after `stop`.
         """
         last = self._last_throttling
         return {node: _throttling_growth_between(first, last[node]) for node, first in self._first_throttling.items()}
 
     def _poll_throttling_counters(self) -> None:
-        """Read the throttling counters of all containers again and again until `stop`, and keep the last values."""
+        """Read the throttling counters of all containers repeatedly, until `stop` is called.
+
+        The last values are kept.
+        """
         while True:
             start_time = time.monotonic()
             self._last_throttling = self._last_throttling | dict(self.read_throttling())

@@ -1,7 +1,7 @@
-"""Kernel features that shape packets: purpose of each feature, consequence of its absence, and how to install it.
+"""Kernel features that shape packets.
 
-Runs and `ensayo doctor` test them with `compose.shaping.mechanisms.FEATURE_TEST_COMMANDS`, in a container of the node
-image.
+Each has a purpose, a consequence of its absence, and a way to install it. Runs and `ensayo doctor` test them with
+`compose.shaping.mechanisms.FEATURE_TEST_COMMANDS`, in a container of the node image.
 """
 
 import subprocess
@@ -14,7 +14,10 @@ COMMAND_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class KernelFeature:
-    """A kernel feature that shapes packets: its purpose, what is lost without it, and how to get it."""
+    """A kernel feature that shapes packets.
+
+    It has a purpose, a description of what is lost without it, and a way to get it.
+    """
 
     name: KernelFeatureName
     purpose: str  # what it is used for
@@ -50,7 +53,7 @@ KERNEL_FEATURES = (
 
 
 def read_command_output(*command: str) -> str | None:
-    """Return what a command prints.
+    """Return the text that a command prints.
 
     Return None if it can't be started, fails or takes longer than `COMMAND_TIMEOUT_S`.
     """

@@ -1,1 +1,5 @@
-"""Execution of a run: run folder, trials one after the other, supervision, interruption, clean-up."""
+"""Execution of a run, from its folder to clean-up.
+
+The package creates the run folder, runs the trials one after the other, supervises them, and handles interruption and
+clean-up.
+"""

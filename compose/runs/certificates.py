@@ -1,4 +1,7 @@
-"""Certificates of the nodes of one run, issued by a temporary certificate authority whose key is never stored."""
+"""TLS certificates of the nodes of one run.
+
+A temporary certificate authority, whose key is never stored, issues the certificates.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -17,9 +20,10 @@ CLOCK_SKEW = timedelta(minutes=5)  # a node whose clock is slightly behind still
 
 
 def issue_certificates(run_name: str, node_names: Iterable[str], folder: Path) -> None:
-    """Create a certificate authority and one certificate per node, and write them to `<folder>/<node>/`.
+    """Create a certificate authority and one certificate per node.
 
-    Only the owner can read the files. The authority's key is never written, so no node can be added to the run later.
+    They are written to `<folder>/<node>/`. Only the owner can read the files. The authority's key is never written, so
+    no node can be added to the run later.
     """
     authority_key = ec.generate_private_key(ec.SECP256R1())
     issuer = _x509_name(f"ensayo {run_name}")

@@ -25,9 +25,9 @@ _PROC_FOLDER = Path("/proc")
 
 
 def remove_leftovers(run_name: str | None = None) -> list[str]:
-    """Remove the processes, containers, networks and keys of one run, or of all runs, running ones included.
+    """Remove all processes, containers, networks and keys of one run or of all runs.
 
-    Works without Docker. Run folders stay.
+    Those of running runs are included. Works without Docker. Run folders stay.
 
     Args:
         run_name: run to remove; None for all runs.
@@ -63,9 +63,9 @@ def _remove_docker_resources(run_name: str | None, failure_messages: list[str]) 
 
 
 def _remove_docker_items(client: docker.DockerClient, filters: dict[str, str], error_texts: list[str]) -> Iterator[str]:
-    """Remove all containers, networks and volumes with a label; yield one line of text for each.
+    """Remove all Docker containers, networks and volumes with a given label.
 
-    Containers come first, since a network in use can't be removed.
+    Yield one line of text for each of them. Containers come first, since a network in use can't be removed.
     """
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         yield from _remove_docker_object(
@@ -79,7 +79,7 @@ def _remove_docker_items(client: docker.DockerClient, filters: dict[str, str], e
 
 
 def _disconnect_endpoints(network: Network) -> None:
-    """Disconnect all endpoints of a network.
+    """Disconnect all endpoints from a Docker network.
 
     A busy engine may keep the endpoint of a removed container, and then refuses to remove the network.
     """
@@ -127,7 +127,10 @@ def _end_processes(run_name: str | None) -> Iterator[str]:
 
 
 def _processes_of_run(run_name: str | None) -> Iterator[tuple[int, str]]:
-    """Yield pid and command of each process of a run, except this process and its ancestors."""
+    """Yield the process id and the command of each process of a run.
+
+    This process and its ancestors are left out.
+    """
     own_pids = set(_ancestor_pids(os.getpid()))
     for folder in _PROC_FOLDER.glob("[0-9]*"):
         with suppress(OSError):  # the process has ended, or belongs to another user
@@ -136,35 +139,42 @@ def _processes_of_run(run_name: str | None) -> Iterator[tuple[int, str]]:
 
 
 def _process_belongs_to_run(run_name: str | None, proc_pid_folder: Path) -> bool:
-    """Return whether a process belongs to the run `run_name`, or to any run if `run_name` is None."""
+    """Return whether a process belongs to the run `run_name`.
+
+    If `run_name` is None, any run counts.
+    """
     process_run_name = _read_run_name_of_process(proc_pid_folder)
     return process_run_name is not None and run_name in (None, process_run_name)
 
 
 def _read_run_name_of_process(proc_pid_folder: Path) -> str | None:
-    """Return the name of the run that a process belongs to; None if it belongs to none."""
+    """Return the name of the run that a process belongs to.
+
+    The result is None if it belongs to no run.
+    """
     prefix = f"{RUN_ENV_VARIABLE}=".encode()
     variables = (proc_pid_folder / "environ").read_bytes().split(b"\0")
     return next((variable.removeprefix(prefix).decode() for variable in variables if variable.startswith(prefix)), None)
 
 
 def _ancestor_pids(pid: int) -> Iterator[int]:
-    """Yield a pid and the pids of all its ancestors."""
+    """Yield a process id and the process ids of all its ancestors."""
     while pid > 0 and (_PROC_FOLDER / str(pid)).exists():
         yield pid
         pid = _parent_pid(pid)
 
 
 def _parent_pid(pid: int) -> int:
-    """Return the pid of a process's parent, read after the process name in /proc/<pid>/stat.
+    """Return the process id of a process's parent, from `/proc/<pid>/stat`.
 
-    The name is in brackets and may contain spaces, so the fields are split after the last closing bracket.
+    The id is read after the process name. The name is in brackets and may contain spaces, so the fields are split after
+    the last closing bracket.
     """
     return int((_PROC_FOLDER / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _is_process_alive(pid: int) -> bool:
-    """Return whether a process runs.
+    """Return whether a process is still running.
 
     A zombie (state Z), which has ended but was not reaped, does not run.
     """

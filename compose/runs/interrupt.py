@@ -16,9 +16,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def raise_on_first_stop_signal() -> Iterator[None]:
-    """Raise KeyboardInterrupt on the first stop signal inside the `with` block, and ignore later stop signals.
+    """Raise KeyboardInterrupt on the first stop signal inside the `with` block.
 
-    A second Ctrl-C must not interrupt the clean-up that the first Ctrl-C has started.
+    Later stop signals are ignored. A second Ctrl-C must not interrupt the clean-up that the first Ctrl-C has started.
     """
     is_stopping = False
 
@@ -34,9 +34,10 @@ def raise_on_first_stop_signal() -> Iterator[None]:
 
 @contextmanager
 def defer_stop_signals() -> Iterator[None]:
-    """Defer stop signals until the end of the `with` block, then deliver the first of them.
+    """Defer stop signals until the end of the `with` block.
 
-    The body must take a bounded time. After it, the caller knows which containers and processes exist.
+    The first of them is then delivered. The body must take a bounded time. After it, the caller knows which containers
+    and processes exist.
     """
     deferred: list[tuple[int, FrameType | None]] = []
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
@@ -50,7 +51,7 @@ def defer_stop_signals() -> Iterator[None]:
 
 @contextmanager
 def _install_stop_handler(stop_signal_handler: Any) -> Iterator[None]:
-    """Handle stop signals with the given handler inside the `with` block.
+    """Install a handler for stop signals during the `with` block.
 
     Outside the main thread this does nothing, since only the main thread receives signals.
     """
@@ -66,7 +67,10 @@ def _install_stop_handler(stop_signal_handler: Any) -> Iterator[None]:
 
 
 def _replay_signal(handler_by_signal: dict[signal.Signals, Any], signal_number: int, frame: FrameType | None) -> None:
-    """Call the handler of a signal, or raise the signal again if it had the default handler."""
+    """Deliver a signal to its handler.
+
+    If the signal had the default handler, the signal is raised again.
+    """
     handler = handler_by_signal[signal.Signals(signal_number)]
     if callable(handler):
         handler(signal_number, frame)

@@ -1,4 +1,7 @@
-"""Labels of the containers, processes and folders of a run, by which `ensayo clean` finds leftovers."""
+"""Labels of the containers, processes and folders of a run.
+
+`ensayo clean` finds leftovers by these labels.
+"""
 
 from services.plan import Plan
 
@@ -13,5 +16,5 @@ def container_labels(plan: Plan, role: str, node_name: str) -> dict[str, str]:
 
 
 def secrets_folder_prefix(plan: Plan) -> str:
-    """Return the beginning of the name of the temporary folder that holds the keys of a trial."""
+    """Return the prefix of the name of the temporary folder with the keys of a trial."""
     return f"{SECRETS_PREFIX}{plan.run}-"

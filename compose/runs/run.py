@@ -1,4 +1,7 @@
-"""Execution of a scenario: creates the run folder and its manifest, and runs the trials one after the other."""
+"""Execution of a scenario: creates the run folder, and runs the trials one after the other.
+
+The run folder gets a manifest.
+"""
 
 import json
 import platform
@@ -37,18 +40,27 @@ class RunObserver(TrialEventObserver, EnginePreparationObserver, Protocol):
     def run_started(
         self, scenario: Scenario, engine_name: str, why_this_engine: str, plans: tuple[Plan, ...], run_folder: Path
     ) -> None:
-        """Handle the start of a run, after its trials were planned and the run folder was created."""
+        """Handle the start of a run.
+
+        The trials are already planned, and the run folder exists.
+        """
 
     def trial_started(self, plan: Plan, trial_number: int, trial_count: int) -> None:
-        """Handle the start of a trial; its number is counted from 1."""
+        """Handle the start of a trial.
+
+        The number of the trial is counted from 1.
+        """
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
-        """Handle the end of a trial, after its folder is complete; its duration is in wall seconds."""
+        """Handle the end of a trial, after its folder is complete.
+
+        The duration of the trial is in wall seconds.
+        """
 
 
 @dataclass(frozen=True)
 class ScenarioFile:
-    """A scenario with the text of its file, and with the command that started the run."""
+    """A scenario, the text of its file, and the command that started the run."""
 
     scenario: Scenario
     text: str  # text of the scenario file
@@ -90,7 +102,9 @@ def run_scenario(
 
 
 def check_host_capacity(scenario: Scenario, engine: TrialEngine) -> CapacityCheck:
-    """Check whether this host is fast enough to run a scenario on an engine, and choose the value of `dilation: auto`.
+    """Check whether this host is fast enough to run a scenario on an engine.
+
+    The check also chooses the value of `dilation: auto`.
 
     Raises:
         UserError: this host can't carry the scenario.
@@ -134,7 +148,7 @@ def _run_trials(
 def make_trial_plans(
     scenario_file: ScenarioFile, engine: TrialEngine, capacity_check: CapacityCheck, run_name: str
 ) -> tuple[Plan, ...]:
-    """Make the plans of all trials of a run.
+    """Make one plan for each trial of a run.
 
     All trials use the same addresses, since they run one after the other.
     """
@@ -149,10 +163,10 @@ def make_trial_plans(
 
 
 def _run_trial(plan: Plan, engine: TrialEngine, run_folder: Path, run_observer: RunObserver) -> TrialOutcome:
-    """Run one trial in its own folder and write its status, even if it is interrupted.
+    """Run one trial in its own folder, and write its status.
 
-    Any error fails only this trial: the engine may be able to run the next one, and a sweep of hours must not end
-    early.
+    The status is written even if the trial is interrupted. Any error fails only this trial: the engine may be able to
+    run the next one, and a sweep of hours must not end early.
     """
     trial_folder = run_folder / "trials" / plan.trial
     (trial_folder / "logs").mkdir(parents=True)
@@ -174,7 +188,10 @@ def _create_run_folder(
     runs_folder: Path,
     trial_plans: tuple[Plan, ...],
 ) -> Path:
-    """Create the run folder with scenario, manifest and plans, and make the link `latest` point to it."""
+    """Create the run folder with scenario, manifest and plans.
+
+    The symbolic link `latest` then points to the folder.
+    """
     run_name = trial_plans[0].run
     folder = runs_folder / scenario_file.scenario.name / run_name
     folder.mkdir(parents=True)
@@ -193,7 +210,10 @@ def _create_run_folder(
 def _build_run_manifest(
     scenario_file: ScenarioFile, choice: EngineChoice, capacity_check: CapacityCheck, trial_plans: tuple[Plan, ...]
 ) -> dict[str, Any]:
-    """Return the manifest of a run, which is needed to repeat it: scenario, engine, host, commit and versions."""
+    """Return the manifest of a run, which is needed to repeat the run.
+
+    It contains scenario, engine, host, commit and versions.
+    """
     return {
         "schema": 1,
         "run": trial_plans[0].run,
@@ -220,9 +240,9 @@ def _build_run_manifest(
 
 
 def git_commit_of_checkout() -> dict[str, Any]:
-    """Return the git commit of this checkout and whether it has uncommitted changes.
+    """Return the git commit of this checkout of Ensayo.
 
-    Empty outside a checkout.
+    The result also states whether the checkout has uncommitted changes. Return an empty dict outside a checkout.
     """
     git, here = shutil.which("git"), Path(__file__).parent
     if git is None:

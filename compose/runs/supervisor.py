@@ -1,6 +1,7 @@
-"""Supervision of a trial on any engine: start nodes, shape and probe links, start training, wait, clean up.
+"""Supervision of a trial on any engine, from the start of the nodes to clean-up.
 
-The coordinator's *start gate* holds back training until all nodes have joined and the links are shaped.
+Links are shaped and probed, then training starts. The coordinator's *start gate* holds back training until all nodes
+have joined and the links are shaped.
 """
 
 import json
@@ -26,28 +27,36 @@ EXIT_TIMEOUT_S = 10.0  # wall seconds in which nodes must exit after the coordin
 
 
 class TrialFailed(EnsayoError):
-    """A trial failed: a node ended with an error or made no progress in time, or the engine failed."""
+    """Error that makes a trial fail.
+
+    A node ended with an error or made no progress in time, or the engine failed.
+    """
 
 
 class TrialNodeRunner(ABC):
-    """Nodes of one trial on this host; each engine implements this interface."""
+    """Interface to the nodes of one trial on this host.
+
+    Each engine implements this interface.
+    """
 
     @abstractmethod
     def start(self) -> None:
-        """Start all nodes.
+        """Start all nodes of the trial.
 
         Each node waits until all nodes have joined and the coordinator starts training.
         """
 
     @abstractmethod
     def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Shape links as the plan declares.
+        """Shape all links as the trial plan declares.
 
         Return a record per link, with rates read back from the kernel, if any.
         """
 
     def probe_links(self) -> dict[str, LinkShapingRecord]:
-        """Measure the links while all nodes wait for training to start, and return the link records with the results.
+        """Measure all links before training, and return the link records with the results.
+
+        All nodes wait for training to start meanwhile.
 
         Raises:
             TrialFailed: a link differs from the plan.
@@ -68,15 +77,23 @@ class TrialNodeRunner(ABC):
 
     @abstractmethod
     def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to its standard error; empty if there is none."""
+        """Return the last line that a node has written to its standard error.
+
+        The result is empty if there is no such line.
+        """
 
     def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
-        """Return how often the kernel has throttled each node with a CPU quota since the start of the node."""
+        """Return the CPU throttling counters of each node with a CPU quota.
+
+        They count how often the kernel has throttled the node since the start of the node.
+        """
         return {}
 
     @abstractmethod
     def stop(self) -> tuple[str, ...]:
-        """Stop and remove all nodes and networks; all logs are in the trial folder afterwards.
+        """Stop and remove all nodes and networks of the trial.
+
+        All logs are in the trial folder afterwards.
 
         Returns:
             Networks that the engine could not remove although no node uses them; the trial does not fail for it.
@@ -85,13 +102,16 @@ class TrialNodeRunner(ABC):
 
 @dataclass
 class LogTail:
-    """Reader of a log file that a node is still writing; returns its new events."""
+    """Reader of the new events in a log file that a node is still writing."""
 
     path: Path
     _position: int = 0
 
     def read_new_events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events written since the last call; an incomplete line is left for the next call."""
+        """Yield the log events that were written since the last call.
+
+        An incomplete line is left for the next call.
+        """
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -107,7 +127,10 @@ class LogTail:
 
 @dataclass
 class TrialSupervisor:
-    """Runs the stages of one trial in order, from the start of the nodes to clean-up, and measures their durations."""
+    """Runs one trial, from the start of the nodes to clean-up.
+
+    The stages of a trial run in order. Their durations are measured.
+    """
 
     plan: Plan
     nodes: TrialNodeRunner
@@ -152,7 +175,7 @@ class TrialSupervisor:
         )
 
     def _run_trial_stages(self) -> None:
-        """Run all stages of a trial.
+        """Run the stages of a trial, such as starting the nodes and shaping the links, in order.
 
         Defer stop signals while nodes start and while links are shaped or probed.
         """
@@ -172,7 +195,10 @@ class TrialSupervisor:
 
     @contextmanager
     def _timed_stage(self, stage_name: str) -> Iterator[None]:
-        """Record the wall seconds of the `with` block as a stage of the trial."""
+        """Record the duration of the `with` block as the duration of a stage of the trial.
+
+        The duration is in wall seconds.
+        """
         start_time = time.monotonic()
         try:
             yield
@@ -181,7 +207,10 @@ class TrialSupervisor:
 
     @contextmanager
     def _record_host_metrics(self) -> Iterator[None]:
-        """Record metrics of the host during the `with` block, even if the block raises an exception."""
+        """Record metrics of the host during the `with` block.
+
+        The metrics are recorded even if the block raises an exception.
+        """
         recorder = HostMetricsRecorder(self.nodes.read_cpu_throttling)
         recorder.start()
         try:
@@ -197,7 +226,9 @@ class TrialSupervisor:
         return len(self.nodes.exit_codes()) == len(self.plan.nodes)
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float, timeout_reason: str) -> None:
-        """Wait until `is_done` returns True, and meanwhile pass the coordinator's log events to the trial's observer.
+        """Wait until `is_done` returns True.
+
+        Meanwhile, the coordinator's log events are passed to the trial's observer.
 
         Args:
             is_done: condition to wait for.
@@ -222,7 +253,10 @@ class TrialSupervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def _process_log_event(self, log_event: dict[str, Any]) -> None:
-        """Pass a log event to the trial's observer, and record which node joined or left, or that the run has ended."""
+        """Pass an event of the coordinator's log to the trial's observer.
+
+        Also record which node joined or left, or that the run has ended.
+        """
         if log_event["key"] == "membership":
             node_names = self._joined if log_event["value"]["event"] == "joined" else self._left
             node_names.add(log_event["value"]["node"])
@@ -244,7 +278,7 @@ class TrialSupervisor:
 
 @contextmanager
 def _catch_and_add_failure(failure_reasons: list[str]) -> Iterator[None]:
-    """Catch an error of the `with` block and add it to the reasons why the trial failed."""
+    """Catch an error of the `with` block, and record it as a reason why the trial failed."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - an error in one trial must not end the other trials
@@ -252,5 +286,8 @@ def _catch_and_add_failure(failure_reasons: list[str]) -> Iterator[None]:
 
 
 def failure_reason(error: Exception) -> str:
-    """Return the text of an error for a trial's status, with the error's type unless it is a TrialFailed."""
+    """Return the text of an error for the status record of a trial.
+
+    The text contains the error's type, unless the error is a TrialFailed.
+    """
     return str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"

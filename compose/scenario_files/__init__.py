@@ -1,1 +1,4 @@
-"""Finding, parsing and validating scenario files; every problem is reported with file, line and key."""
+"""Finding, parsing and validating scenario files.
+
+Every problem is reported with file, line and key.
+"""

@@ -71,7 +71,10 @@ def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
 
 
 def _schema_at_key_path(json_schema: JsonSchema, scenario_section: Any, key_path: KeyPath) -> JsonSchema:
-    """Return the JSON Schema of the value at `key_path` of a document, given the JSON Schema of the document."""
+    """Return the JSON Schema of the value at `key_path` of a scenario document.
+
+    It is a part of the JSON Schema of the document.
+    """
     if not key_path:
         return json_schema
     key, *rest = key_path
@@ -91,9 +94,9 @@ def _schema_of_key(schema: JsonSchema, key: str | int) -> JsonSchema:
 
 
 def _resolve_schema_references(json_schema: JsonSchema, scenario_section: Any) -> JsonSchema:
-    """Return a JSON Schema with references resolved, and unions replaced by the member that fits the document.
+    """Return a JSON Schema with all references resolved.
 
-    A union becomes its member for the kind in the document, or its first member.
+    Each union is replaced by its member for the kind in the document, or else by its first member.
     """
     if "$ref" in json_schema:
         return _resolve_schema_references(

@@ -1,4 +1,7 @@
-"""Loading of scenarios: find and decode the scenario file, and check that every trial is possible."""
+"""Loading of scenarios: finds, decodes and checks a scenario file.
+
+The check finds out whether every trial is possible.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -88,7 +91,10 @@ def _read_text(path: Path) -> str:
 
 
 def _path_relative_to_cwd(path: Path) -> str:
-    """Return a file path for messages: relative to the current folder if the file is inside it."""
+    """Return a file path in the form for messages.
+
+    The path is relative to the current folder if the file is inside that folder.
+    """
     absolute_path, current_folder = path.resolve(), Path.cwd()
     if absolute_path.is_relative_to(current_folder):
         return str(absolute_path.relative_to(current_folder))
@@ -96,7 +102,7 @@ def _path_relative_to_cwd(path: Path) -> str:
 
 
 def _decode_scenario(scenario_yaml: YamlDocument) -> Scenario:
-    """Decode a scenario document.
+    """Decode a scenario document into a Scenario.
 
     Raise ScenarioError with all problems if the scenario is not valid.
     """
@@ -108,7 +114,10 @@ def _decode_scenario(scenario_yaml: YamlDocument) -> Scenario:
 
 
 def _describe_key_conflict(key_conflict: KeyConflict, scenario_yaml: YamlDocument) -> ScenarioProblem:
-    """Return a conflict between scenario keys as a ScenarioProblem, with the file and line of the key to change."""
+    """Convert a conflict between scenario keys to a ScenarioProblem.
+
+    The problem has the file and line of the key to change.
+    """
     path = key_conflict.key_path
     return ScenarioProblem(scenario_yaml.find_position_of_key(path), ".".join(map(str, path)), key_conflict.message)
 
@@ -136,7 +145,10 @@ def _find_sweep_problems(
 def _find_key_conflicts(
     scenario: Scenario, trial_identity: TrialIdentity, engine_name: str | None
 ) -> list[KeyConflict]:
-    """Return all conflicts between scenario keys in one trial, that is, with one combination of swept values."""
+    """Return all conflicts between the scenario keys of one trial.
+
+    The trial has one combination of swept values.
+    """
     try:
         trial = scenario.trial(trial_identity)
     except ValidationError as error:
@@ -145,7 +157,10 @@ def _find_key_conflicts(
 
 
 def _find_missing_throughput(trial: TrialSpec) -> Iterator[KeyConflict]:
-    """Yield a conflict if a worker declares no throughput, which the engine `simulated` needs for every worker."""
+    """Yield a conflict between scenario keys if a worker declares no throughput.
+
+    The engine `simulated` needs a throughput for every worker.
+    """
     if unpaced_workers := trial.scenario.workers_without_throughput:
         message = (
             f"engine simulated needs a throughput for every worker, but {unpaced_workers[0]} has none, so its compute "
@@ -156,7 +171,10 @@ def _find_missing_throughput(trial: TrialSpec) -> Iterator[KeyConflict]:
 
 
 def _find_too_frequent_events(scenario: Scenario, scenario_yaml: YamlDocument) -> list[ScenarioProblem]:
-    """Return a problem for each random event that would occur too often in the longest trial that has the event."""
+    """Return a problem for each random event that would occur too often.
+
+    Each event is checked in the longest trial that has the event.
+    """
     swept_paths = [path for name, axis in scenario.sweep.items() for path in axis.swept_key_paths(name)]
     has_random_events = any(event.at.random for event in scenario.events)
     if not has_random_events and not any(path.startswith("events") for path in swept_paths):
@@ -177,9 +195,10 @@ def _find_too_frequent_events(scenario: Scenario, scenario_yaml: YamlDocument) -
 def _describe_sweep_conflict(
     key_conflict: KeyConflict, scenario: Scenario, scenario_yaml: YamlDocument, swept_values: SweepPoint
 ) -> ScenarioProblem:
-    """Return a conflict between keys as a problem whose message names the swept values that cause the conflict.
+    """Convert a conflict between scenario keys to a problem that names the swept values.
 
-    The problem's position is that of the key, or that of the sweep's axis if the key is swept.
+    The swept values are those that cause the conflict. The problem's position is that of the key, or that of the
+    sweep's axis if the key is swept.
     """
     key = ".".join(map(str, key_conflict.key_path))
     paths_by_axis = {name: axis.swept_key_paths(name) for name, axis in scenario.sweep.items()}

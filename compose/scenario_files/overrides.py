@@ -33,7 +33,10 @@ def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str,
 
 
 def _set_value_at_path(document: Any, dotted_path: str, value: Any, cli_option: str) -> KeyPath:
-    """Set the key or list item at a dotted path of `document`, and return the path as keys and list indices."""
+    """Set the key or list item at a dotted path of `document`, and return the parsed path.
+
+    The parsed path consists of keys and list indices.
+    """
     *parents, last = dotted_path.split(".")
     keys: list[str | int] = []
     for name in parents:
@@ -45,7 +48,10 @@ def _set_value_at_path(document: Any, dotted_path: str, value: Any, cli_option: 
 
 
 def _to_key_or_list_index(section_or_list: Any, path_part: str, cli_option: str) -> str | int:
-    """Convert one part of a dotted path to the key of a section, or to the index of an existing list item."""
+    """Convert one part of a dotted path to a section key or to a list index.
+
+    The index is that of an existing list item.
+    """
     if isinstance(section_or_list, dict):
         return path_part
     if not isinstance(section_or_list, list):

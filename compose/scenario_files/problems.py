@@ -1,4 +1,7 @@
-"""Records of problems in a scenario file, with their positions, and the error that reports all problems at once."""
+"""Problems in a scenario file, and the error that reports all of them at once.
+
+Each problem has a position in the file.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -28,7 +31,7 @@ class ScenarioProblem(NamedTuple):
 
 
 class ScenarioError(UserError):
-    """A scenario is not valid.
+    """Error for a scenario that is not valid.
 
     The message has one line for each problem, in the order of the file.
     """

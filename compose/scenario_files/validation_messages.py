@@ -1,4 +1,7 @@
-"""Messages that explain validation errors of pydantic to users: wrong value, allowed values, and how to fix it."""
+"""Messages that explain validation errors of pydantic to users.
+
+They state the wrong value, the allowed values, and how to fix the value.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -45,7 +48,10 @@ MESSAGE_TEMPLATES: Mapping[str, str] = {
 
 
 def explain_validation_error(pydantic_error: ValidationError, document: Any) -> Iterator[KeyConflict]:
-    """Yield a conflict for each validation error of a scenario document: the wrong key and an explanation."""
+    """Yield a conflict between scenario keys for each validation error of a scenario document.
+
+    The conflict states the wrong key and an explanation.
+    """
     for details in pydantic_error.errors(include_url=False):
         finding = InvalidScenarioValue(details, document, key_path_of_error(details["loc"], document))
         yield from finding.validation_problems()
@@ -73,16 +79,19 @@ def key_path_of_error(pydantic_location: tuple[Any, ...], document: Any) -> KeyP
 
 @dataclass(frozen=True)
 class InvalidScenarioValue:
-    """Invalid value in a scenario: a validation error of pydantic, with the texts that message templates insert."""
+    """An invalid value in a scenario, as found by pydantic.
+
+    It has a validation error of pydantic, and the texts that message templates insert.
+    """
 
     details: ErrorDetails
     data: Any  # the whole document
     path: KeyPath  # of the wrong value in the document
 
     def validation_problems(self) -> Iterator[KeyConflict]:
-        """Yield the conflict that this validation error describes.
+        """Yield the conflict between scenario keys that this validation error describes.
 
-        All conflicts if a validator found several.
+        If a validator found several conflicts, yield all of them.
         """
         if self.error_type == "too_short" and self.given_value:
             return  # pydantic does not count invalid items; each of these has an error of its own
@@ -107,7 +116,10 @@ class InvalidScenarioValue:
 
     @property
     def error_type(self) -> str:
-        """Type of the error as named by pydantic, or `item_missing` if a list has too few items."""
+        """Type of the validation error, as named by pydantic.
+
+        The type is `item_missing` if a list has too few items.
+        """
         is_item_missing = self.details["type"] == "missing" and isinstance(self.details["loc"][-1], int)
         return "item_missing" if is_item_missing else self.details["type"]
 
@@ -118,12 +130,18 @@ class InvalidScenarioValue:
 
     @property
     def wrong_value_text(self) -> str:
-        """End of a message that quotes the wrong value; empty unless the value is text or a number."""
+        """End of a message, which quotes the wrong value of a scenario key.
+
+        It is empty unless the value is text or a number.
+        """
         return f", not {self.given_value!r}" if isinstance(self.given_value, str | int | float) else ""
 
     @property
     def key_description_text(self) -> str:
-        """Description of the wrong key, in brackets, for a message; empty if the key has none."""
+        """Description of the wrong scenario key, in brackets, for a message.
+
+        It is empty if the key has no description.
+        """
         description = find_key_description(self.data, self.path)
         return f" ({description})" if description else ""
 
@@ -137,18 +155,24 @@ class InvalidScenarioValue:
 
     @property
     def error_from_validator(self) -> object:
-        """Exception raised by a validator of Ensayo; None if pydantic itself detected the error."""
+        """Exception that a validator of Ensayo has raised.
+
+        It is None if pydantic itself detected the error.
+        """
         return self.details.get("ctx", {}).get("error")
 
     @property
     def allowed_values_text(self) -> str:
-        """Allowed values for a message: the expected words, and the number if the key also allows a number."""
+        """Allowed values of the wrong scenario key, as text for a message.
+
+        The text has the expected words, and the number if the key also allows a number.
+        """
         words, number = str(self.details["ctx"]["expected"]), describe_allowed_number(self.data, self.path)
         return f"{words} or {number}" if number else words
 
     @property
     def unsupported_component_kind(self) -> str:
-        """Unsupported component kind that the scenario names."""
+        """Component kind that the scenario names and that is not supported."""
         return str(self.details["ctx"]["tag"])
 
     @property
@@ -158,7 +182,7 @@ class InvalidScenarioValue:
 
     @property
     def sibling_keys(self) -> str:
-        """Keys allowed beside the wrong key, in the same section, separated by commas."""
+        """Keys allowed in the section of the wrong key, separated by commas."""
         return ", ".join(find_allowed_keys(self.data, self.path[:-1]))
 
     @property
@@ -171,7 +195,7 @@ class InvalidScenarioValue:
 
     @property
     def first_allowed_kind(self) -> str:
-        """Example for a message: the first of the component kinds allowed at the invalid key."""
+        """First of the component kinds allowed at the invalid key, as an example for a message."""
         return self.allowed_kinds_text.partition(",")[0]
 
     @property

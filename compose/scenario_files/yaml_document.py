@@ -37,15 +37,18 @@ for name, (form, _) in SCALAR_TYPES.items():
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """Content of a YAML file as JSON types, and the position of every key and list item in the file."""
+    """Content of a YAML file as JSON types, with the positions of its keys.
+
+    Every key and list item has a position in the file.
+    """
 
     data: Any
     positions: Mapping[KeyPath, SourcePosition]
 
     def find_position_of_key(self, key_path: KeyPath) -> SourcePosition:
-        """Return the position of the key at `key_path`.
+        """Return the position of the key at `key_path` in the YAML file.
 
-        If the key is absent, of the innermost section around it.
+        If the key is absent, return the position of the innermost section around it.
         """
         return next(
             self.positions[key_path[:n]] for n in range(len(key_path), -1, -1) if key_path[:n] in self.positions
@@ -77,7 +80,7 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
 
 
 def _describe_syntax_error(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:
-    """Convert a syntax error of PyYAML to a problem of the YAML file."""
+    """Convert a syntax error found by PyYAML to a ScenarioProblem."""
     if not isinstance(error, yaml.MarkedYAMLError):  # a character that YAML does not allow
         return ScenarioProblem(SourcePosition(file_name), "", f"not valid YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
@@ -89,7 +92,10 @@ def _describe_syntax_error(error: yaml.YAMLError, file_name: str) -> ScenarioPro
 
 @dataclass
 class _YamlNodeReader:
-    """Converter from PyYAML nodes to Python data, which records the position of every node in the file."""
+    """Converter from PyYAML nodes to Python data.
+
+    It records the position of every node in the file.
+    """
 
     file_name: str
     positions: dict[KeyPath, SourcePosition] = field(default_factory=dict)
@@ -119,7 +125,10 @@ class _YamlNodeReader:
         return {key.value: self._read_value_of_key(key, value, (*key_path, key.value)) for key, value in scalars}
 
     def _read_value_of_key(self, key_node: yaml.Node, value_node: yaml.Node, key_path: KeyPath) -> Any:
-        """Convert a key's value from a PyYAML node to Python data, and record the position of the key in the file."""
+        """Convert the PyYAML node of a key's value to Python data.
+
+        The position of the key in the file is recorded.
+        """
         if first_position := self.positions.get(key_path):
             return self._add_problem(key_node, key_path, f"duplicate key, first at {first_position}; remove one")
         self.positions[key_path] = self._node_position(key_node)

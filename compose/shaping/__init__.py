@@ -1,4 +1,6 @@
-"""Pure functions that compute the commands by which the kernel shapes links, and that parse the kernel's output.
+"""Pure functions that compute the commands with which the kernel shapes links.
+
+Other pure functions parse the kernel's output.
 
 - `link_state`: properties of a node's link at a moment, events included
 - `node_link`, `shared_link`: scripts for the link of a node and for links that many nodes share

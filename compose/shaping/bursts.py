@@ -1,4 +1,7 @@
-"""Burst sizes and packet sizes of shaped links, small enough that the rate also limits short messages."""
+"""Burst sizes and packet sizes of shaped links.
+
+They are so small that the rate also limits short messages.
+"""
 
 from services.cluster.links.ethernet import FRAME_BYTES, MAX_FRAMES_PER_PACKET
 
@@ -11,16 +14,19 @@ MAX_PACKET_S = 0.001_35
 
 
 def htb_burst_bytes(rate_bps: float) -> int:
-    """Return the bytes that a shaped link may send at once after a pause: the burst of its HTB class."""
+    """Return the number of bytes that a shaped link may send at once after a pause.
+
+    It is the burst of the link's HTB class.
+    """
     return max(MIN_BURST_BYTES, int(rate_bps * BURST_S / 8))
 
 
 def max_gso_segments(sender_min_path_bps: float, sender_max_path_bps: float) -> int:
-    """Return how many segments, each of one MTU, TCP may pass to the kernel as one packet.
+    """Return the number of segments that TCP may pass to the kernel as one packet.
 
-    HTB lets a packet pass whole as soon as there is any credit, and the kernel builds packets of up to 64 KiB: after a
-    pause, a short message would pass unshaped. So one packet holds no more than the burst of the slowest link, or up to
-    16 KB if the fastest link sends them in 1.35 ms.
+    Each segment has the size of one MTU. HTB lets a packet pass whole as soon as there is any credit, and the kernel
+    builds packets of up to 64 KiB: after a pause, a short message would pass unshaped. So one packet holds no more than
+    the burst of the slowest link, or up to 16 KB if the fastest link sends them in 1.35 ms.
 
     Args:
         sender_min_path_bps: the lowest rate on any path of the sender.

@@ -1,4 +1,7 @@
-"""Settings that delay or drop packets: for the packet filter, for the delaying process, and for netem queues."""
+"""Settings that delay or drop packets.
+
+They are for the packet filter, for the delaying process, and for netem queues.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +21,10 @@ NETEM_QUEUE_PACKETS = 100_000
 def make_iptables_rules(
     device: str, link_state: LinkState, node_addresses: Mapping[str, str], *, include_jumps: bool
 ) -> str:
-    """Return input for `iptables-restore --noflush`: rules that drop packets or queue them for a process that delays.
+    """Return rules for `iptables-restore --noflush` that drop or delay packets.
 
-    The node's partition chain and delay chain are replaced in one step, whatever rules they had.
+    Packets that have to be delayed are queued for a process that delays them. The node's partition chain and delay
+    chain are replaced in one step, whatever rules they had.
 
     Args:
         device: interface of the node on the data network.
@@ -40,7 +44,10 @@ def make_iptables_rules(
 
 
 def make_nfqueue_delays(link_state: LinkState, node_addresses: Mapping[str, str], seed: int) -> dict[str, Any]:
-    """Return the settings of the process that delays packets: for each NFQUEUE number, a network path and a seed."""
+    """Return the settings of the process that delays packets.
+
+    The result maps each NFQUEUE number to a network path and a seed.
+    """
     numbers = {name: number for number, name in enumerate(node_addresses)}
     return {
         str(numbers[path.source]): {"seed": f"{seed} {path.source} {path.target}", "path": path.model_dump(mode="json")}

@@ -11,12 +11,17 @@ FIRST_TABLE_NUMBER = 0x10
 
 
 def last_octet(address: str) -> int:
-    """Return the last byte of an IPv4 address, which is unique in a subnet of 256 addresses."""
+    """Return the last byte of an IPv4 address.
+
+    It is unique in a subnet of 256 addresses.
+    """
     return int(address.rsplit(".", 1)[1])
 
 
 def tc_filter_lines_by_address(device: str, ip_header_offset: int, class_id_by_address: Mapping[str, str]) -> list[str]:
-    """Return lines for `tc -batch` that sort packets into classes by their source or by their target address.
+    """Return lines for `tc -batch` that sort packets into HTB classes by address.
+
+    The address is either the source or the target address.
 
     Args:
         device: interface with an HTB whose handle is 1:.
@@ -35,9 +40,10 @@ def tc_filter_lines_by_address(device: str, ip_header_offset: int, class_id_by_a
 
 
 def tc_filter_lines_by_pair(device: str, class_id_by_address_pair: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return lines for `tc -batch` that sort packets into classes by the pair of source and target address.
+    """Return lines for `tc -batch` that sort packets into HTB classes by pair of addresses.
 
-    A table of sources leads to tables of targets. Sources with the same targets and classes share a table of targets.
+    The pair consists of the source and the target address. A table of sources leads to tables of targets. Sources with
+    the same targets and classes share a table of targets.
 
     Args:
         device: interface with an HTB whose handle is 1:.

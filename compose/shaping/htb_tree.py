@@ -1,4 +1,7 @@
-"""Lines for `tc -batch` that limit the rate of a link, and the rates to single peers, with HTB classes and queues."""
+"""Lines for `tc -batch` that limit the rates of a link with HTB classes and queues.
+
+The rate of the whole link and the rates to single peers are limited.
+"""
 
 from collections.abc import Mapping
 
@@ -63,7 +66,10 @@ def link_htb_tree_lines(
 
 
 def ingress_redirect_commands(device: str) -> list[str]:
-    """Return shell commands that redirect all arriving packets through the ifb device, where they can be queued."""
+    """Return shell commands that redirect all arriving packets through the ifb device.
+
+    There, the packets can be queued.
+    """
     redirect = f"parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {IFB_DEVICE}"
     return [
         f"ip link add {IFB_DEVICE} type ifb",
@@ -83,9 +89,10 @@ def peer_class_lines(device: str, parent: str, address: str, rate_bps: float, mi
 
 
 def link_buffer_qdisc(max_segments_per_packet: int, buffer_bytes: int | None = None) -> str:
-    """Return the queue that buffers packets before a link, like the port of a switch, in the syntax of `tc`.
+    """Return the queue that buffers packets before a link, in the syntax of `tc`.
 
-    Its limit is in bytes, so that a queue of large packets takes no longer to drain than one of small packets.
+    It works like the port of a switch. Its limit is in bytes, so that a queue of large packets takes no longer to drain
+    than one of small packets.
 
     Args:
         max_segments_per_packet: segments of the largest packet that passes; the queue holds at least one such packet.
@@ -135,9 +142,9 @@ def make_queue_tc_lines(device_name: str, class_id: str, qdisc_with_options: str
 def link_htb_class_lines(
     device: str, rate_bps: float, peer_rates_bps: Mapping[str, float], tc_op: str = "change"
 ) -> list[str]:
-    """Return lines for `tc -batch` that add or change the HTB classes of a link and its peers, without queues.
+    """Return lines for `tc -batch` that add or change the HTB classes of a link and its peers.
 
-    A change of classes leaves the packets in all queues as they are.
+    Queues are not included. A change of classes leaves the packets in all queues as they are.
     """
     if not peer_rates_bps:
         return [htb_class_line(device, "1:", LINK_CLASS, rate_bps, tc_op=tc_op)]

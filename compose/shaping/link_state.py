@@ -1,6 +1,7 @@
-"""Properties of a node's link at a moment: its rates, delays, losses and partitions, with the active events applied.
+"""Properties of a node's link at one time.
 
-A plan states rates and delays in virtual time. The values here are in wall-clock time, as the kernel needs them.
+They are the rates, delays, losses and partitions, with the active events applied. A plan states rates and delays in
+virtual time. The values here are in wall-clock time, as the kernel needs them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,10 @@ from services.schema.component import FrozenRecord
 
 
 class LinkState(FrozenRecord):
-    """Rates, delays, losses and partitions of one node's link at one time, in wall-clock units."""
+    """Rates, delays, losses and partitions of one node's link at one time.
+
+    All values are in wall-clock units.
+    """
 
     node: str
     uplink_bps: float | None = None
@@ -24,7 +28,10 @@ class LinkState(FrozenRecord):
 
 
 class SendRateRange(NamedTuple):
-    """Lowest and highest rate at which packets of a node may be sent, in bit/s of wall time."""
+    """Lowest and highest rate at which a node may send packets.
+
+    Rates are in bit/s of wall time.
+    """
 
     slowest_bps: float  # lowest limit on any path, events included
     fastest_bps: float  # rate of the fastest path from end to end, before any event; inf if a path has no limit
@@ -36,7 +43,7 @@ def data_network_nodes(plan: Plan) -> tuple[NodePlan, ...]:
 
 
 def link_state_of(plan: Plan, node: NodePlan, active_events: Sequence[AnyDeclaredEvent] = ()) -> LinkState:
-    """Return the rates, delays, losses and partitions of a node's link while some events are active.
+    """Return the rates, delays, losses and partitions of a node's link during given events.
 
     If several events change the same rate, the last one wins.
     """
@@ -73,14 +80,17 @@ def find_send_rate_range_bps(plan: Plan, sender: NodePlan) -> SendRateRange | No
 
 
 def may_lose_packets(plan: Plan, node: NodePlan) -> bool:
-    """Return whether packets sent by a node may be lost, from the start of the trial or by an event."""
+    """Return whether packets sent by a node may be lost.
+
+    They may be lost from the start of the trial, or by an event.
+    """
     if any(path.source == node.name and path.losses for path in plan.network.paths):
         return True
     return any(change.loss for change in link_changes(plan))
 
 
 def link_changes(plan: Plan) -> tuple[LinkChange, ...]:
-    """Return the changes of link properties by a plan's events.
+    """Return the changes of link properties that the events of a trial plan make.
 
     Partitions and all other events are left out.
     """
@@ -88,12 +98,12 @@ def link_changes(plan: Plan) -> tuple[LinkChange, ...]:
 
 
 def has_delay_or_loss_changes(plan: Plan) -> bool:
-    """Return whether any event of a plan changes a delay or a loss."""
+    """Return whether any event of a trial plan changes a delay or a loss."""
     return any(change.delay or change.loss for change in link_changes(plan))
 
 
 def _link_rates_between(plan: Plan, source: NodePlan, target: NodePlan) -> Iterator[tuple[float, ...]]:
-    """Yield, for each rate limit between two nodes, the declared rate and all rates that events set.
+    """Yield the declared rate of each rate limit between two nodes, and all rates set by events.
 
     Rates are in bit/s of virtual time.
     """
@@ -107,9 +117,10 @@ def _link_rates_between(plan: Plan, source: NodePlan, target: NodePlan) -> Itera
 
 
 def _path_with_link_changes(plan: Plan, source: str, target: str, active_changes: Sequence[LinkChange]) -> NetworkPath:
-    """Return the network path between two nodes with the delays and losses that events add to the links of both.
+    """Return the network path between two nodes, with the changes made by events.
 
-    Delays and jitters are in wall-clock time.
+    The path has the delays and losses that events add to the links of both nodes. Delays and jitters are in wall-clock
+    time.
     """
     path = plan.network.path_between(source, target)
     path_changes = [change for change in active_changes for end in (source, target) if end in change.of]
@@ -129,13 +140,16 @@ def _is_partition_between(event: AnyDeclaredEvent, source: str, target: str) -> 
 
 
 def _last_declared_rate_bps(rates_over_time_bps: Sequence[float | None]) -> float | None:
-    """Return the last declared rate in a list of link rates, which overrides the others.
+    """Return the last declared rate in a list of link rates.
 
-    Return None if none is declared.
+    This rate overrides the others. Return None if none is declared.
     """
     return next((value for value in reversed(rates_over_time_bps) if value is not None), None)
 
 
 def _to_wall_rate_bps(rate_bps: float | None, dilation: float) -> float | None:
-    """Convert a rate in bit/s of virtual time to bit/s of wall time: divide it by the dilation (slow-down factor)."""
+    """Convert a rate from bit/s of virtual time to bit/s of wall time.
+
+    The rate is divided by the dilation (slow-down factor).
+    """
     return None if rate_bps is None else rate_bps / dilation

@@ -1,6 +1,7 @@
-"""Choice of the shaping mechanism (htb, netem, NFQUEUE, …) that enforces each link property on this kernel.
+"""Choice of the shaping mechanism that enforces each link property on this kernel.
 
-Each property has a list of mechanisms in order of preference. The first one whose kernel features work is chosen.
+Examples of mechanisms are htb, netem and NFQUEUE. Each property has a list of mechanisms in order of preference. The
+first one whose kernel features work is chosen.
 """
 
 from collections.abc import Collection
@@ -33,9 +34,10 @@ FEATURE_TEST_COMMANDS: dict[KernelFeatureName, str] = {
 
 
 class ChosenMechanisms(FrozenRecord):
-    """Shaping mechanisms, such as tc-htb or netem, for rates, delays, losses and partitions of a trial's links.
+    """Shaping mechanisms, such as tc-htb or netem, chosen for a trial's links.
 
-    A property is `none` if the scenario does not declare it or if no mechanism can enforce it.
+    There is one each for rates, delays, losses and partitions. A property is `none` if the scenario does not declare it
+    or if no mechanism can enforce it.
     """
 
     rate: MechanismName = "none"
@@ -45,12 +47,17 @@ class ChosenMechanisms(FrozenRecord):
 
 
 def needs_kernel_shaping(plan: Plan) -> bool:
-    """Return whether the plan declares a rate, delay, loss or link event that the kernel has to enforce."""
+    """Return whether the trial plan requires that the kernel shapes links.
+
+    This is so if it declares a rate, delay, loss or link event that the kernel has to enforce.
+    """
     return bool(_declared_rates_bps(plan) or plan.network.paths or any(event.is_link_event for event in plan.events))
 
 
 def choose_shaping_mechanisms(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> ChosenMechanisms:
-    """Choose the shaping mechanism (tc-htb, netem, NFQUEUE, …) for each link property of a trial on this kernel.
+    """Choose the shaping mechanism for each link property of a trial on this kernel.
+
+    Examples of mechanisms are tc-htb, netem and NFQUEUE.
 
     Args:
         plan: plan of the trial.
@@ -87,7 +94,10 @@ def _rate_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) 
 
 
 def _declared_rates_bps(plan: Plan) -> list[float]:
-    """Return all rates to which a plan limits links, also those set by events, in bit/s of virtual time."""
+    """Return all rates to which a trial plan limits links.
+
+    Rates set by events are included. Rates are in bit/s of virtual time.
+    """
     declared = [rate for node in data_network_nodes(plan) for rate in (node.uplink_bps, node.downlink_bps)]
     changed = [rate for change in link_changes(plan) for rate in (change.uplink, change.downlink)]
     return [rate for rate in (*declared, *changed) if rate] + [link.rate_bps for link in plan.network.shared_links]
@@ -114,7 +124,10 @@ def _choose_delay_loss_mechanisms(
 
 
 def _packet_delay_mechanism(plan: Plan, kernel_features: Collection[KernelFeatureName]) -> MechanismName:
-    """Return the first mechanism that can delay packets of all paths: netem, NFQUEUE, or else Ensayo's transport."""
+    """Return the first mechanism that can delay packets of all network paths.
+
+    The order is netem, NFQUEUE, then Ensayo's transport.
+    """
     has_netem = {"netem", "htb", "ifb"} <= set(kernel_features)
     paths_are_supported = all(map(is_supported_by_netem, plan.network.paths))
     if has_netem and paths_are_supported and not has_delay_or_loss_changes(plan):

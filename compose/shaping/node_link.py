@@ -1,6 +1,6 @@
-"""Scripts that shape the link of a node, change the link at events, and print the link's state and counters.
+"""Scripts that shape the link of a node, and change the link at events.
 
-They run inside the network namespace of the node.
+They also print the link's state and counters. They run inside the network namespace of the node.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,15 @@ SINGLE_SEGMENT = 1  # segments per packet where packets may be lost, so that one
 
 
 class NodeLinkScripts:
-    """Scripts for shaping one node's link, computed from the plan and this kernel's shaping mechanisms."""
+    """Scripts for shaping one node's link.
+
+    They are computed from the trial plan and this kernel's shaping mechanisms.
+    """
 
     def __init__(self, plan: Plan, node: NodePlan, mechanisms: ChosenMechanisms, switch_address: str | None) -> None:
-        """Compute the states of one node's link, and its rate limits to single peers, from the plan.
+        """Compute the states and the rate limits of one node's link from the trial plan.
+
+        The rate limits are those to single peers.
 
         Args:
             plan: plan of the trial.
@@ -50,7 +55,10 @@ class NodeLinkScripts:
 
     @property
     def needs_iptables_rules(self) -> bool:
-        """Return whether the node needs packet filter rules, at the start of the trial or for an event."""
+        """Return whether the node needs packet filter rules.
+
+        Rules are needed at the start of the trial or for an event.
+        """
         return self._uses_nfqueue or self._mechanisms.partition == "iptables"
 
     @property
@@ -79,9 +87,10 @@ class NodeLinkScripts:
     def make_link_change_commands(
         self, interface: str, possible_old_states: Sequence[LinkState], new_state: LinkState
     ) -> list[tuple[list[str], str]]:
-        """Return the programs, each with its input, that change the link to `new_state` without replacing any queue.
+        """Return the programs that change the node's link to `new_state`.
 
-        They are programs instead of a script so that they can be started ahead of time and then wait for their input.
+        Each program has its input. No queue is replaced. They are programs instead of a script so that they can be
+        started ahead of time and then wait for their input.
 
         Args:
             interface: interface of the node on the data network.
@@ -103,11 +112,14 @@ class NodeLinkScripts:
         return programs
 
     def make_nfqueue_delays(self, link_state: LinkState) -> dict[str, object]:
-        """Return settings of the process that delays packets from NFQUEUE: queue number -> network path and seed."""
+        """Return the settings of the process that delays packets from NFQUEUE.
+
+        The result maps queue number -> network path and seed.
+        """
         return delays.make_nfqueue_delays(link_state, self._addresses, self._plan.seed) if self._uses_nfqueue else {}
 
     def queue_counters_script(self, interface: str) -> str:
-        """Return a script that prints the packet counters of the shaped devices.
+        """Return a script that prints the packet counters of the shaped network devices.
 
         It fails if the interface is gone.
         """
@@ -121,7 +133,9 @@ class NodeLinkScripts:
         return "\n".join([*_make_interface_check(interface), *self._make_state_dump_lines()])
 
     def expected_rates_bps(self, link_state: LinkState | None = None) -> dict[tuple[str, str], float]:
-        """Return the rates that the kernel should enforce: (direction, class) -> bit/s in wall-clock time.
+        """Return the rates that the kernel should enforce on the node's link.
+
+        The result maps (direction, class) -> bit/s in wall-clock time.
 
         Args:
             link_state: state of the link; by default the state before any event.
@@ -138,7 +152,9 @@ class NodeLinkScripts:
     def find_external_link_changes(
         self, interface: str, link_state: LinkState, tc_output_before: str, tc_output_now: str
     ) -> list[str]:
-        """Return a description of each kernel setting of the link that another program has changed during the run.
+        """Return a description of each kernel setting of the link that another program has changed.
+
+        Changes during the run count.
 
         Args:
             interface: interface of the node on the data network.
@@ -156,7 +172,10 @@ class NodeLinkScripts:
         return differences
 
     def find_peer_htb_limits(self) -> dict[str, tuple[str, float]]:
-        """Return the rate limits to single peers: limit name -> HTB class, and rate in bits per virtual second."""
+        """Return the rate limits from this node to single peers.
+
+        The result maps limit name -> HTB class, and rate in bits per virtual second.
+        """
         links = self._plan.network.shared_links
         own_limits = [link for link in links if not link.serves_many_node_pairs and link.sources == (self._node.name,)]
         return {
@@ -168,7 +187,10 @@ class NodeLinkScripts:
         }
 
     def missing_routes(self, setup_output: str) -> list[str]:
-        """Return a message for each peer that the kernel has no route to through the network switch."""
+        """Return a message for each peer to which the kernel has no route.
+
+        The routes in question lead through the network switch.
+        """
         return [
             f"no route to {address} through the network switch"
             for address in self.routed_peer_addresses
@@ -176,14 +198,20 @@ class NodeLinkScripts:
         ]
 
     def list_burst_and_segment_sizes(self) -> dict[str, int]:
-        """Return the burst sizes in bytes and the segments per packet of the link, for the trial's status record."""
+        """Return the link's burst sizes in bytes and its segments per packet.
+
+        The trial's status record contains these values.
+        """
         rates = {"uplink": self.initial_state.uplink_bps, "downlink": self.initial_state.downlink_bps}
         bursts = {f"{direction}_burst_bytes": htb_burst_bytes(rate) for direction, rate in rates.items() if rate}
         segment_count = self._max_gso_segments
         return bursts | ({"packet_segments": segment_count} if segment_count else {})
 
     def _peer_rate_limit_bps(self, peer_name: str) -> float:
-        """Return the lowest rate limit declared from this node to one target, in bit/s of virtual time."""
+        """Return the lowest rate limit that is declared from this node to one peer.
+
+        The rate is in bit/s of virtual time.
+        """
         limits = self._plan.network.shared_links_between(self._node.name, peer_name)
         return min(limit.rate_bps for limit in limits if not limit.serves_many_node_pairs)
 
@@ -240,15 +268,19 @@ class NodeLinkScripts:
 
     @property
     def _downlink_qdisc(self) -> str:
-        """Queue of the downlink in the syntax of `tc`, large enough for the largest packet of any sender."""
+        """Queue of the downlink, in the syntax of `tc`.
+
+        The queue is large enough for the largest packet of any sender.
+        """
         senders = (member for member in data_network_nodes(self._plan) if member != self._node)
         segments = (_max_gso_segments_of(self._plan, sender, self._mechanisms) or SINGLE_SEGMENT for sender in senders)
         return htb_tree.link_buffer_qdisc(max(segments, default=SINGLE_SEGMENT), self._node.buffer_bytes)
 
     def _netem_tc_lines(self, rate_bps: float) -> list[str]:
-        """Return lines for `tc -batch` that add, for arriving packets, an HTB class with a netem queue per source.
+        """Return lines for `tc -batch` that add netem queues for arriving packets.
 
-        Packets are delayed on the receiving side, where waiting packets do not count against a sender's socket.
+        There is one HTB class with a netem queue per source. Packets are delayed on the receiving side, where waiting
+        packets do not count against a sender's socket.
         """
         sources = {self._addresses[path.source]: path for path in self._paths_via_netem}
         lines = [
@@ -276,9 +308,10 @@ class NodeLinkScripts:
         return delays.make_iptables_rules(interface, filtered_state, self._addresses, include_jumps=include_jumps)
 
     def _make_state_dump_lines(self) -> list[str]:
-        """Return script lines that print the interface, HTB classes, routes and packet filter rules.
+        """Return script lines that print the state of the node's link in the kernel.
 
-        Classes are printed under the name of their direction, since only the script knows the name of the interface.
+        The state consists of the interface, HTB classes, routes and packet filter rules. Classes are printed under the
+        name of their direction, since only the script knows the name of the interface.
         """
         directions = {"$dev": "up", IFB_DEVICE: "down"}
         classes = [
@@ -304,5 +337,8 @@ def _max_gso_segments_of(plan: Plan, node: NodePlan, mechanisms: ChosenMechanism
 
 
 def _make_interface_check(interface_name: str) -> list[str]:
-    """Return script lines that set `$dev` to the network interface, and end the script if the interface is gone."""
+    """Return script lines that set `$dev` to the name of the network interface.
+
+    The lines end the script if the interface is gone.
+    """
     return ["set -e", f"dev={interface_name}", "ip link show dev $dev > /dev/null"]

@@ -1,7 +1,7 @@
-"""Plans of the probes that test, before training, whether links are shaped as declared.
+"""Plans of the probes that test links before training.
 
-Helper containers send the probes: datagrams that fill a link (rate), echoes (round trips) and one message.
-Rates and times are in wall-clock time unless stated otherwise.
+The probes test whether links are shaped as declared. Helper containers send the probes: datagrams that fill a link
+(rate), echoes (round trips) and one message. Rates and times are in wall-clock time unless stated otherwise.
 """
 
 from collections import defaultdict
@@ -32,7 +32,10 @@ ProbeFlow: TypeAlias = tuple[str, str]  # source node, target node
 
 
 class RateProbe(FrozenRecord):
-    """Test datagrams that fill one or two links: senders, receivers, and the total rate that should arrive."""
+    """A rate probe: test datagrams that fill one or two links.
+
+    It has senders, receivers, and the total rate that should arrive.
+    """
 
     name: str
     limits: tuple[ProbedLimit, ...]
@@ -43,17 +46,20 @@ class RateProbe(FrozenRecord):
 
     @property
     def duration_s(self) -> float:
-        """Seconds during which arriving packets are counted."""
+        """Time during which the probe counts arriving packets, in seconds."""
         return min(MAX_PROBE_S, max(MIN_PROBE_S, MIN_PROBE_FRAMES * 8 * FRAME_BYTES / self.rate_bps))
 
     @property
     def max_send_rate_per_flow_bps(self) -> float:
-        """Highest rate at which one source sends to one target, in bit/s."""
+        """Highest rate at which one node sends to another node in this probe, in bit/s."""
         return self.rate_bps * OVERSEND_FACTOR
 
     @property
     def skip_reason(self) -> str:
-        """Reason why this probe is not sent; empty when it is sent."""
+        """Reason why this probe is not sent.
+
+        It is empty when the probe is sent.
+        """
         if not self.flows:
             return "the paths that could fill the link lose packets"
         if self.rate_bps > (MAX_PROBE_BPS if self.fills_limit else MAX_CONCURRENT_BPS):
@@ -68,21 +74,24 @@ class RateProbe(FrozenRecord):
         return frozenset(name for flow in self.flows for name in flow)
 
     def targets_by_source(self) -> dict[str, tuple[str, ...]]:
-        """Return the nodes to which each node sends: sending node -> receiving nodes."""
+        """Return the receiving nodes of each sending node, as a mapping."""
         targets_by_source: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in self.flows:
             targets_by_source[source].append(target)
         return {source: tuple(targets) for source, targets in targets_by_source.items()}
 
     def sources_by_target(self) -> dict[str, tuple[str, ...]]:
-        """Return the nodes from which each node receives: receiving node -> sending nodes."""
+        """Return the sending nodes of each receiving node, as a mapping."""
         sources_by_target: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in self.flows:
             sources_by_target[target].append(source)
         return {target: tuple(sources) for target, sources in sources_by_target.items()}
 
     def describe_rate_mismatch(self, achieved_bps: float, time_dilation: float) -> str:
-        """Return a message that compares the expected with the achieved rate, in Mbit per second of virtual time."""
+        """Return a message that compares the expected with the achieved rate of the probe.
+
+        Rates are in Mbit per second of virtual time.
+        """
         expected_mbps, achieved_mbps = self.rate_bps * time_dilation / 1e6, achieved_bps * time_dilation / 1e6
         error = achieved_mbps / expected_mbps - 1
         expected = f"declared {expected_mbps:.4g} Mbit/s"
@@ -101,16 +110,20 @@ class MessageTimeProbe(FrozenRecord):
 
 
 class RateProbePlan(FrozenRecord):
-    """Rate probes of a trial, and the rate limits that are not probed, each with the reason."""
+    """Rate probes of a trial, and the rate limits that are not probed.
+
+    A reason is given for each limit that is not probed.
+    """
 
     probes: tuple[RateProbe, ...]
     skipped: tuple[tuple[str, str, str], ...] = ()  # kind and name of the limit, reason
 
 
 def expected_round_trip_times(plan: Plan) -> dict[str, dict[str, ExpectedRoundTripTime]]:
-    """Return the round trips to measure by echoes: node -> peer -> expected round trip.
+    """Return the round trips between nodes that are to be measured by echoes.
 
-    Every pair with a declared delay is measured once, and a few pairs without one.
+    The result maps node -> peer -> expected round trip. Every pair with a declared delay is measured once, and a few
+    pairs without one.
     """
     names = [node.name for node in data_network_nodes(plan)]
     round_trips: dict[str, dict[str, ExpectedRoundTripTime]] = {}
@@ -125,7 +138,10 @@ def expected_round_trip_times(plan: Plan) -> dict[str, dict[str, ExpectedRoundTr
 
 
 def plan_rate_probes(plan: Plan) -> RateProbePlan:
-    """Plan rate probes for every uplink, downlink and shared link that the nodes can fill and this host can carry."""
+    """Plan the rate probes of a trial.
+
+    There are probes for every uplink, downlink and shared link that the nodes can fill and this host can carry.
+    """
     rates = _LinkRatesInWallTime(plan)
     probed: set[ProbedLimit] = set()
     probes = [
@@ -138,7 +154,10 @@ def plan_rate_probes(plan: Plan) -> RateProbePlan:
 
 
 def group_parallel_probes(rate_probes: Iterable[RateProbe]) -> tuple[tuple[RateProbe, ...], ...]:
-    """Group probes that may run at the same time: they share no node, and this host carries their total rate."""
+    """Group the probes that may run at the same time.
+
+    Such probes share no node, and this host carries their total rate.
+    """
     groups: list[list[RateProbe]] = []
     for probe in sorted(rate_probes, key=lambda probe: -probe.duration_s):
         for group in groups:
@@ -152,7 +171,9 @@ def group_parallel_probes(rate_probes: Iterable[RateProbe]) -> tuple[tuple[RateP
 
 
 def plan_message_time_probe(plan: Plan) -> MessageTimeProbe | None:
-    """Plan one message of the size that the workload sends, over a path without delay and loss.
+    """Plan one test message of the size that the workload sends.
+
+    It is sent over a path without delay and loss.
 
     Returns:
         The message, shortened if it would take longer than `MAX_MESSAGE_S`. None if no path is suitable, or if the
@@ -191,27 +212,39 @@ class _LinkRatesInWallTime:
                 yield node, self.nodes[(k + distance) % len(self.nodes)]
 
     def uplink_bps(self, node_name: str) -> float:
-        """Return the uplink rate of a node; inf if it is not shaped."""
+        """Return the uplink rate of a node.
+
+        It is inf if the uplink is not shaped.
+        """
         return self._states[node_name].uplink_bps or inf
 
     def downlink_bps(self, node_name: str) -> float:
-        """Return the downlink rate of a node; inf if it is not shaped."""
+        """Return the downlink rate of a node.
+
+        It is inf if the downlink is not shaped.
+        """
         return self._states[node_name].downlink_bps or inf
 
     def rate_limits_between(self, source: str, target: str) -> tuple[SharedLink, ...]:
-        """Return the rate limits on the path between two nodes, without those of their own links."""
+        """Return the rate limits on the path between two nodes.
+
+        The limits of the nodes' own links are left out.
+        """
         return self.plan.network.shared_links_between(source, target)
 
     def min_limit_between_bps(self, source: str, target: str) -> float:
-        """Return the lowest rate of the shared links between two nodes, without access links.
+        """Return the lowest rate of the shared links between two nodes.
 
-        Inf if there are none.
+        Access links are left out. The rate is infinite if there are none.
         """
         limits = self.rate_limits_between(source, target)
         return min((limit.rate_bps / self.plan.dilation for limit in limits), default=inf)
 
     def flow_rate_bps(self, source: str, target: str) -> float:
-        """Return the rate that a single flow between two nodes can reach: the lowest rate limit on its path."""
+        """Return the highest rate that a single flow between two nodes can reach.
+
+        It is the lowest rate limit on the path of the flow.
+        """
         return min(self.uplink_bps(source), self.min_limit_between_bps(source, target), self.downlink_bps(target))
 
     def find_max_path_delay_wall_s(self, probe_flows: Iterable[ProbeFlow]) -> float:
@@ -220,7 +253,10 @@ class _LinkRatesInWallTime:
         return max((path.delay_s for path in paths), default=0.0) * self.plan.dilation
 
     def has_losses(self, probe_flows: Iterable[ProbeFlow]) -> bool:
-        """Return whether packet loss is declared for any flow's path: a probe could not measure such a flow's rate."""
+        """Return whether packet loss is declared for the path of any flow.
+
+        A probe could not measure the rate of such a flow.
+        """
         return any(self.plan.network.path_between(*flow).losses for flow in probe_flows)
 
     def make_rate_probe(
@@ -231,7 +267,10 @@ class _LinkRatesInWallTime:
         total_send_rate_bps: float,
         wall_time_link_rate_bps: float,
     ) -> RateProbe:
-        """Return a probe whose flows send `total_send_rate_bps` through a link of `wall_time_link_rate_bps`."""
+        """Return a rate probe whose flows send `total_send_rate_bps` through a link.
+
+        The link has the rate `wall_time_link_rate_bps`.
+        """
         return RateProbe(
             name=probe_name,
             limits=probed_links,
@@ -243,9 +282,10 @@ class _LinkRatesInWallTime:
 
 
 def _plan_link_pair_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe per pair of uplink and downlink with equal rates and no slower link on the path between them.
+    """Yield one probe for each pair of an uplink and a downlink with equal rates.
 
-    One probe tests both links. All tested links are added to `probed_links`.
+    No link on the path between the two is slower. One probe tests both links. All tested links are added to
+    `probed_links`.
     """
     for source, target in rates.ordered_node_pairs():
         limits, flows = (("uplink", source.name), ("downlink", target.name)), ((source.name, target.name),)
@@ -258,7 +298,10 @@ def _plan_link_pair_probes(rates: _LinkRatesInWallTime, probed_links: set[Probed
 
 
 def _make_per_link_probes(rates: _LinkRatesInWallTime, probed_links: set[ProbedLimit]) -> Iterator[RateProbe]:
-    """Yield one probe per link not in `probed_links`, from or to as many peers as are needed to fill the link."""
+    """Yield one probe for each link that is not in `probed_links`.
+
+    The link is filled from or to as many peers as are needed.
+    """
     for name in (node.name for node in rates.nodes):
         for direction, limit_bps in (("uplink", rates.uplink_bps(name)), ("downlink", rates.downlink_bps(name))):
             if limit_bps < inf and (direction, name) not in probed_links:
@@ -291,9 +334,10 @@ def _choose_probe_flows(
 def _choose_saturating_flows(
     rates: _LinkRatesInWallTime, flows: Iterable[ProbeFlow], link_direction: str, link_rate_bps: float
 ) -> tuple[tuple[ProbeFlow, ...], float]:
-    """Choose the fastest flows (sender, receiver) that add up to `link_rate_bps`.
+    """Choose the fastest flows whose rates add up to `link_rate_bps`.
 
-    Return them and their total bit/s. A limit that several flows share counts once.
+    A flow is a pair (sender, receiver). Return them and their total bit/s. A limit that several flows share counts
+    once.
     """
     left_bps: dict[str, float] = {}  # shared limit -> rate that the chosen flows leave
 
@@ -317,7 +361,10 @@ def _choose_saturating_flows(
 
 
 def _make_shared_link_probes(rates: _LinkRatesInWallTime) -> Iterator[RateProbe]:
-    """Yield one rate probe for each shared link that several pairs of nodes can fill by sending at the same time."""
+    """Yield one rate probe for each shared link that nodes can fill.
+
+    Several pairs of nodes fill the link by sending at the same time.
+    """
     dilation = rates.plan.dilation
     for limit in rates.plan.network.shared_links:
         limit_bps, free = limit.rate_bps / dilation, set(limit.sources) | set(limit.targets)

@@ -20,7 +20,7 @@ TREE_COUNT = 2
 
 
 def shared_links(plan: Plan) -> tuple[SharedLink, ...]:
-    """Return the links of a plan that several pairs of nodes share.
+    """Return the links of a trial plan that several pairs of nodes share.
 
     The container of the network switch shapes them.
     """
@@ -41,7 +41,10 @@ def network_switch_address(plan: Plan) -> str:
 
 
 def shared_links_setup_script(plan: Plan) -> str:
-    """Return a shell script that shapes all shared links in the network switch and then prints the kernel's state."""
+    """Return a shell script that shapes all shared links in the network switch.
+
+    The script then prints the kernel's state.
+    """
     incoming, outgoing = shared_links_by_htb_tree(plan)
     lines = [
         *_interface_lookup_commands(plan),
@@ -55,7 +58,10 @@ def shared_links_setup_script(plan: Plan) -> str:
 
 
 def make_tc_dump_script(plan: Plan) -> str:
-    """Return a script that prints the kernel's queues, classes and filters in the namespace of the network switch."""
+    """Return a script that prints the traffic control state of the network switch.
+
+    The state consists of the kernel's queues, classes and filters in the network namespace of the switch.
+    """
     return "\n".join([*_interface_lookup_commands(plan), *_make_tc_dump_commands()])
 
 
@@ -65,7 +71,10 @@ def make_htb_counter_script(plan: Plan) -> str:
 
 
 def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, float]]:
-    """Return the HTB classes that the kernel should have: (direction, class) -> link and wall-clock rate in bit/s."""
+    """Return the HTB classes that the kernel should have, with their links and rates.
+
+    The result maps (direction, class) to the link and its wall-clock rate in bit/s.
+    """
     return {
         (direction, _class_id(k)): (link, link.rate_bps / plan.dilation)
         for direction, links in zip(("in", "out"), shared_links_by_htb_tree(plan), strict=True)
@@ -74,9 +83,9 @@ def expected_htb_classes(plan: Plan) -> dict[tuple[str, str], tuple[SharedLink, 
 
 
 def shared_links_by_htb_tree(plan: Plan) -> tuple[tuple[SharedLink, ...], tuple[SharedLink, ...]]:
-    """Split the shared links by the HTB tree in which the network switch shapes them: on arrival or on departure.
+    """Split the shared links by the HTB tree in which the network switch shapes them.
 
-    No path passes two links of the same tree.
+    One tree shapes packets on arrival, the other on departure. No path passes two links of the same tree.
 
     Raises:
         HostError: a path passes more shared links than there are trees.
@@ -104,7 +113,7 @@ def _make_tc_dump_commands() -> list[str]:
 def _assign_links_to_htb_trees(
     start_link: SharedLink, all_links: Sequence[SharedLink], htb_tree_by_link: dict[str, int]
 ) -> None:
-    """Assign a start link, and all shared links that paths connect with it, to the two HTB trees.
+    """Assign a link, and all shared links that paths connect with it, to the two HTB trees.
 
     Two links on the same path get different trees.
     """
@@ -132,7 +141,7 @@ def _find_same_path_links(shared_link: SharedLink, all_links: Sequence[SharedLin
 
 
 def _htb_tree_lines(device: str, plan: Plan, links: Sequence[SharedLink]) -> list[str]:
-    """Return `tc` lines of one HTB tree with a class per shared link.
+    """Return the script lines that create one HTB tree, with a class per shared link.
 
     Packets outside these links are not limited.
     """

@@ -1,4 +1,7 @@
-"""Parser of the output of `tc` and `iptables`: class rates, queue counters, `tc` filters and packet filter rules."""
+"""Parser of the output of `tc` and `iptables`.
+
+The parser reads class rates, queue counters, `tc` filters and packet filter rules.
+"""
 
 import json
 import re
@@ -16,12 +19,15 @@ RATE_TOLERANCE = 0.01  # relative; `tc` prints five digits at most
 
 
 def parse_interface_name(link_script_output: str) -> str:
-    """Return the name of the node's interface on the data network, as printed by the script that shaped its link."""
+    """Return the name of a node's network interface from the output of a script.
+
+    The script shaped the node's link and printed the name of the node's interface on the data network.
+    """
     return next(line.split()[1] for line in link_script_output.splitlines() if line.startswith("interface "))
 
 
 class QueueCounters(FrozenRecord):
-    """Counters of the root queue of a device since it was shaped."""
+    """Counters of a network device's root queue, counted since the device was shaped."""
 
     packets: int = 0
     drops: int = 0
@@ -29,7 +35,10 @@ class QueueCounters(FrozenRecord):
     backlog_bytes: int = 0
 
     def growth_since(self, earlier_counters: "QueueCounters") -> "QueueCounters":
-        """Return how much each counter has grown since an earlier reading, with the current value of the backlog."""
+        """Return the growth of each counter since an earlier reading.
+
+        The result contains the current value of the backlog instead of its growth.
+        """
         return QueueCounters(
             packets=self.packets - earlier_counters.packets,
             drops=self.drops - earlier_counters.drops,
@@ -39,7 +48,9 @@ class QueueCounters(FrozenRecord):
 
 
 def parse_htb_rates_bps(tc_output: str) -> dict[tuple[str, str], float]:
-    """Parse the rate limits that the kernel enforces: (direction, HTB class) -> bit/s.
+    """Parse the rate limits that the kernel enforces from the output of `tc`.
+
+    The result maps (direction, HTB class) to bit/s.
 
     Args:
         tc_output: for each direction a line `device NAME`, then the output of `tc class show`.
@@ -69,7 +80,9 @@ def htb_rate_differences(expected_rates_bps: Mapping[tuple[str, str], float], li
 
 
 def parse_queue_counters(script_output: str) -> dict[str, QueueCounters]:
-    """Parse the packet counters of root queues as `tc -s` prints them: device -> counters.
+    """Parse the packet counters of root queues from the output of `tc -s`.
+
+    The result maps each device to its counters.
 
     Args:
         script_output: lines `NAME JSON`, where JSON is the output of `tc -s -j qdisc show`.
@@ -86,30 +99,37 @@ def parse_queue_counters(script_output: str) -> dict[str, QueueCounters]:
 
 
 def counter_script_lines(devices: Iterable[str]) -> list[str]:
-    """Return script lines that print the queue counters of network devices, one line `NAME JSON` per device.
+    """Return script lines that print the queue counters of network devices.
 
-    `tc` and `echo` are separate lines, because `echo "$(tc …)"` would hide a failure of `tc`.
+    The output has one line `NAME JSON` per device. `tc` and `echo` are separate lines, because `echo "$(tc …)"` would
+    hide a failure of `tc`.
     """
     return [line for name in devices for line in (f"text=$(tc -s -j qdisc show dev {name})", f'echo "{name} $text"')]
 
 
 def make_tc_show_lines(*network_devices: str) -> list[str]:
-    """Return script lines that print queues and filters of network devices, as input of `parse_qdiscs_and_filters`."""
+    """Return script lines that print the queues and filters of network devices.
+
+    `parse_qdiscs_and_filters` reads the output of these lines.
+    """
     commands = ("qdisc show dev {}", "filter show dev {}", "filter show dev {} ingress")
     tc_lines = (f"tc {command.format(device)}" for device in dict.fromkeys(network_devices) for command in commands)
     return [f"echo {_STRUCTURE_HEADER}", *tc_lines]
 
 
 def parse_qdiscs_and_filters(link_script_output: str) -> str:
-    """Parse the queues, with their parameters, and the filters in the output of a script.
+    """Return the queues and filters that a script has printed.
 
-    Leave out counters.
+    The parameters of queues are kept; counters are left out.
     """
     return _COUNTER_PATTERN.sub("", link_script_output.partition(f"\n{_STRUCTURE_HEADER}\n")[2])
 
 
 def parse_packet_filter_rules(iptables_output: str) -> list[str]:
-    """Return the packet filter rules that Ensayo has added, sorted, from the output of `iptables-nft -S`."""
+    """Return the packet filter rules that Ensayo has added, from the output of `iptables-nft -S`.
+
+    The rules are sorted.
+    """
     return sorted(line.strip() for line in iptables_output.splitlines() if line.startswith("-A ") and "ensayo-" in line)
 
 

@@ -1,4 +1,7 @@
-"""Addresses of nodes on the data network and the control network, and the interface by which engines assign them."""
+"""Addresses of nodes on the data network and on the control network.
+
+Engines assign the addresses through the interface `AddressAllocator`.
+"""
 
 from typing import Protocol
 
@@ -23,7 +26,7 @@ class NodeAddresses(FrozenRecord):
 
 
 class AddressAllocator(Protocol):
-    """Interface from which the planner gets the addresses of each node.
+    """Interface through which the planner of a trial gets the addresses of each node.
 
     Every engine implements it.
     """
@@ -33,7 +36,7 @@ class AddressAllocator(Protocol):
 
 
 class DummyAddresses(FrozenRecord):
-    """Placeholder addresses of nodes that share one process and open no sockets."""
+    """Allocator of placeholder addresses for nodes that share one process and open no sockets."""
 
     def node_addresses(self, node_index: int) -> NodeAddresses:
         address = Address(host="in-process", port=node_index)

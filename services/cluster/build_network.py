@@ -15,7 +15,9 @@ def build_network(
     nodes: Sequence[NetworkNode],
     access_links: Mapping[str, AccessLink],
 ) -> Network:
-    """Return the emulated network: all links with a shared rate, and delay and loss between each pair of nodes.
+    """Return the emulated network that results from access links, a topology and links between node pairs.
+
+    The network consists of all links with a shared rate, and of delay and loss between each pair of nodes.
 
     Args:
         topology: the network between the access links.
@@ -52,9 +54,10 @@ def _directed_paths(node_pair_link: NodePairLink) -> Iterable[NetworkPath]:
 def _end_to_end_paths(
     nodes: Sequence[NetworkNode], access_links: Mapping[str, AccessLink], core_network_paths: Iterable[NetworkPath]
 ) -> Iterable[NetworkPath]:
-    """Yield delay, jitter and loss from node to node, for every ordered pair of nodes that has a delay or a loss.
+    """Yield the network path of every ordered pair of nodes that has a delay or a loss.
 
-    Delays, jitters and losses of both access links and of all partial paths of the pair are combined.
+    A network path states delay, jitter and loss from one node to another. Delays, jitters and losses of both access
+    links and of all partial paths of the pair are combined.
     """
     paths_by_pair: defaultdict[tuple[str, str], list[NetworkPath]] = defaultdict(list)
     for path in core_network_paths:

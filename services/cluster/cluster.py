@@ -56,7 +56,7 @@ class WorkerSpec(AccessLink):
 
 
 class WorkerGroup(AccessLinkSettings):
-    """Group of workers with their own settings.
+    """Group of workers whose settings differ from those of other workers.
 
     For a key that is left out, the value in `cluster.worker` applies.
     """
@@ -83,7 +83,7 @@ class WorkerGroup(AccessLinkSettings):
     def find_field_conflicts(
         self, inherited_worker_spec: WorkerSpec, group_index: int, earlier_groups: tuple[Self, ...]
     ) -> Iterator[KeyConflict]:
-        """Yield a conflict for each contradiction in this worker group.
+        """Yield a `KeyConflict` for each contradiction between scenario keys of this worker group.
 
         Key paths start below the key `cluster`.
 
@@ -140,12 +140,15 @@ class Cluster(FrozenRecord):
 
     @property
     def has_link_rate_limits(self) -> bool:
-        """Whether any link rate is declared: for a worker, for a pair of nodes, or for the links of the topology."""
+        """Whether the scenario declares a rate for any link.
+
+        The link may be that of a worker, of a pair of nodes, or of the topology.
+        """
         access_links = [self.worker_spec(rank).with_link_profile_values for rank in range(self.workers)]
         return any(_find_link_rates([part.model_dump() for part in (*access_links, *self.links, self.network)]))
 
     def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:
-        """Yield a conflict for every declaration that refers to a worker or server that the cluster does not have.
+        """Yield a `KeyConflict` for every reference to a worker or server that the cluster lacks.
 
         Args:
             max_worker_count: largest number of workers in any trial.
@@ -165,7 +168,10 @@ class Cluster(FrozenRecord):
                 yield KeyConflict(("links", k, "nodes"), f"there is no node {name}; nodes are {', '.join(node_names)}")
 
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
-        """Return a copy with the given numbers of workers and servers, without settings of nodes that do not exist."""
+        """Return a copy of the cluster with the given numbers of workers and servers.
+
+        Settings of nodes that do not exist in the copy are left out.
+        """
         group_ranks = ((group, tuple(rank for rank in group.ranks if rank < worker_count)) for group in self.groups)
         node_names = cluster_node_names(worker_count, server_count)
         update = {
@@ -183,7 +189,10 @@ def cluster_node_names(worker_count: int, server_count: int) -> tuple[str, ...]:
 
 
 def _find_link_rates(link_settings: object) -> Iterator[object]:
-    """Yield every value of `uplink`, `downlink` and `rate` in nested dicts and lists, unless it is None."""
+    """Yield every link rate in nested dicts and lists.
+
+    Link rates are the values of the keys `uplink`, `downlink` and `rate` that are not None.
+    """
     if isinstance(link_settings, dict):
         yield from (link_settings[key] for key in ("uplink", "downlink", "rate") if link_settings.get(key) is not None)
         link_settings = tuple(link_settings.values())

@@ -18,16 +18,19 @@ DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-409
 
 
 class SpeedVariation(ScenarioComponent):
-    """Variation of the compute time that a scenario declares for a worker, as a function of seed, rank and step."""
+    """Variation of a worker's compute time from step to step, as a scenario declares it.
+
+    The variation is a function of seed, rank and step.
+    """
 
     @abstractmethod
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
-        """Return the factor by which the declared compute time is multiplied at this step of this worker."""
+        """Return the factor that multiplies the declared compute time of a worker in one step."""
 
     @property
     @abstractmethod
     def mean_duration_factor(self) -> float:
-        """Mean, over many steps, of the factor by which the declared compute time is multiplied."""
+        """Mean factor, over many steps, that multiplies the declared compute time of a worker."""
 
     @abstractmethod
     def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
@@ -35,7 +38,10 @@ class SpeedVariation(ScenarioComponent):
 
 
 class LognormalVariation(SpeedVariation):
-    """Lognormally distributed compute time whose mean is the declared time, independent from step to step."""
+    """Lognormally distributed compute time, independent from step to step.
+
+    The mean of the distribution is the declared compute time.
+    """
 
     kind: Literal["lognormal"] = "lognormal"
     sigma: PositiveFloat = Field(description="standard deviation of the logarithm of the duration factor, such as 0.1")
@@ -53,7 +59,10 @@ class LognormalVariation(SpeedVariation):
 
 
 class OnOffVariation(SpeedVariation):
-    """Temporary straggler: a worker alternates between runs of slow steps and runs of steps at its declared speed."""
+    """Variation in which a worker alternates between series of slow steps and of normal steps.
+
+    Such a worker is a temporary straggler. Normal steps have the declared speed.
+    """
 
     kind: Literal["on_off"] = "on_off"
     slowdown: Annotated[float, Field(gt=1)] = Field(description="factor of the compute time of a slow step")

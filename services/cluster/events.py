@@ -1,4 +1,7 @@
-"""Events that change links or workers while a trial runs: as declared in a scenario, and as planned for a trial."""
+"""Events that change links or workers while a trial runs.
+
+The module defines events as a scenario declares them, and events as planned for a trial.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from random import Random
@@ -16,7 +19,10 @@ MAX_RANDOM_OCCURRENCES = 10_000
 
 
 class EventTrigger(FrozenRecord):
-    """Moment at which an event begins: exactly one of the keys `time`, `step`, `share` and `random` is declared."""
+    """Moment at which an event begins, as a scenario declares it.
+
+    Exactly one of the keys `time`, `step`, `share` and `random` is declared.
+    """
 
     time: Duration | None = Field(None, description="virtual time since the start of training")
     step: NonNegativeInt | None = Field(
@@ -35,7 +41,10 @@ class EventTrigger(FrozenRecord):
 
     @property
     def declared_trigger_key_names(self) -> tuple[str, ...]:
-        """Names of the keys that the scenario declares, out of `time`, `step`, `share` and `random`."""
+        """Names of the keys by which the scenario declares the moment of the event.
+
+        The possible keys are `time`, `step`, `share` and `random`.
+        """
         return tuple(key for key, value in self if value is not None)
 
 
@@ -61,7 +70,10 @@ class DeclaredLinkOrWorkerEvent(ScenarioComponent):
 
 
 class LinkChange(DeclaredLinkOrWorkerEvent):
-    """Change of the access links of some nodes; a property that is left out stays as it is."""
+    """Change of the access links of some nodes during a trial.
+
+    A link property that is left out keeps its value.
+    """
 
     kind: Literal["link"] = "link"
     of: tuple[str, ...] = Field(min_length=1, description="names of the nodes, such as worker-0")
@@ -72,7 +84,7 @@ class LinkChange(DeclaredLinkOrWorkerEvent):
 
 
 class NetworkPartition(DeclaredLinkOrWorkerEvent):
-    """Partition of the network: nodes on one side cannot reach nodes on the other side, in both directions."""
+    """Partition of the network into two sides whose nodes cannot reach each other."""
 
     node_key: ClassVar[str] = "apart"
     kind: Literal["partition"] = "partition"
@@ -81,7 +93,10 @@ class NetworkPartition(DeclaredLinkOrWorkerEvent):
 
 
 class WorkerSlowdown(DeclaredLinkOrWorkerEvent):
-    """Slower compute of some workers; the scenario must declare their compute speed."""
+    """Slower computation on some workers during a trial.
+
+    The scenario must declare the compute speed of these workers.
+    """
 
     kind: Literal["slowdown"] = "slowdown"
     of: tuple[str, ...] = Field(min_length=1, description="names of the workers, such as worker-0")
@@ -102,7 +117,7 @@ AnyDeclaredEvent: TypeAlias = Annotated[
 
 
 class PlannedEvent(FrozenRecord):
-    """One planned occurrence of an event.
+    """One occurrence of an event, as planned for a trial.
 
     It begins either at a virtual time or with a training step.
     """
@@ -124,7 +139,9 @@ class PlannedEvent(FrozenRecord):
 def plan_event_occurrences(
     declared_events: Sequence[AnyDeclaredEvent], step_count: int, random_events_end_s: float, seed: int
 ) -> tuple[PlannedEvent, ...]:
-    """Return all events of a trial: first those that begin at a time, in order; then those that begin at a step.
+    """Return all planned occurrences of the events of a trial.
+
+    Events that begin at a time come first, in order. Events that begin at a training step follow.
 
     Args:
         declared_events: as the scenario lists them.
@@ -147,7 +164,10 @@ def plan_event_occurrences(
 def _event_occurrences(
     declared_event: AnyDeclaredEvent, event_index: int, step_count: int, random_events_end_s: float, seed: int
 ) -> Iterator[tuple[float | None, int | None, AnyDeclaredEvent]]:
-    """Yield every occurrence of an event: (virtual time in seconds, None, event) or (None, step, event)."""
+    """Yield every occurrence of an event, each with its virtual time or its training step.
+
+    An occurrence is (virtual time in seconds, None, event) or (None, step, event).
+    """
     trigger = declared_event.at
     if trigger.time is not None:
         yield float(trigger.time), None, declared_event
@@ -165,9 +185,9 @@ def _event_occurrences(
 def find_too_frequent_events(
     declared_events: Sequence[AnyDeclaredEvent], random_events_end_s: float, node_names: Collection[str]
 ) -> Iterator[KeyConflict]:
-    """Yield a conflict for each random event that would occur more than `MAX_RANDOM_OCCURRENCES` times.
+    """Yield a `KeyConflict` for each random event that would occur too often.
 
-    Events whose nodes are all absent from `node_names` are skipped.
+    The limit is `MAX_RANDOM_OCCURRENCES` occurrences. Events whose nodes are all absent from `node_names` are skipped.
     """
     for k, event in enumerate(declared_events):
         mean_gap, lasts_s = event.at.random, event.lasts or 0.0
@@ -192,7 +212,7 @@ def restrict_events_to_nodes(
 
 
 def event_conflicts(declared_events: Sequence[AnyDeclaredEvent], node_names: Collection[str]) -> Iterator[KeyConflict]:
-    """Yield a conflict for each unknown node and each contradiction in a list of declared events.
+    """Yield a `KeyConflict` for each unknown node and each contradiction in a list of declared events.
 
     Args:
         declared_events: the events; key paths start at this list.

@@ -12,7 +12,7 @@ from services.schema.component import FrozenRecord
 
 
 class SharedLink(FrozenRecord):
-    """A link whose rate is shared by all flows from its sources to its targets."""
+    """Link whose rate all flows from its source nodes to its target nodes share."""
 
     name: str  # such as "rack-0 up"
     rate_bps: float  # virtual; the engine divides it by the dilation
@@ -21,11 +21,11 @@ class SharedLink(FrozenRecord):
 
     @property
     def serves_many_node_pairs(self) -> bool:
-        """Whether more than one pair of source and target uses this link."""
+        """Whether more than one pair of source node and target node uses this link."""
         return len(self.sources) * len(self.targets) > 1
 
     def carries_flow(self, from_node: str, to_node: str) -> bool:
-        """Return whether messages from the first node to the second node pass this link."""
+        """Return whether messages from `from_node` to `to_node` pass this link."""
         return from_node in self.sources and to_node in self.targets
 
 
@@ -39,7 +39,10 @@ class NetworkPath(FrozenRecord):
     losses: tuple[AnyPacketLoss, ...] = ()  # applied one after the other
 
     def iter_one_way_delays_s(self, rng: Random) -> Iterator[float]:
-        """Yield a one-way delay in virtual seconds for each successive message on this path, without end."""
+        """Yield the one-way delay of each successive message on this path, without end.
+
+        Delays are in virtual seconds.
+        """
         delays_s = [jitter.iter_one_way_delays_s(self.delay_s, rng) for jitter in self.jitters]
         while True:
             yield max(0.0, self.delay_s + sum(next(delay_s) - self.delay_s for delay_s in delays_s))
@@ -54,13 +57,16 @@ class NetworkPath(FrozenRecord):
 
 
 class Network(FrozenRecord):
-    """Network between the nodes: links whose rate several flows share, and delay and packet loss of each path."""
+    """Emulated network between all nodes of a trial.
+
+    The network consists of links whose rate several flows share, and of delay and packet loss of each path.
+    """
 
     shared_links: tuple[SharedLink, ...] = ()
     paths: tuple[NetworkPath, ...] = ()  # of pairs of nodes with a delay or a loss
 
     def shared_links_between(self, from_node: str, to_node: str) -> tuple[SharedLink, ...]:
-        """Return the shared links that messages between two nodes pass in this direction, in the order of passage."""
+        """Return the shared links on the way from one node to another, in the order of passage."""
         return tuple(link for link in self.shared_links if link.carries_flow(from_node, to_node))
 
     def path_between(self, from_node: str, to_node: str) -> NetworkPath:
@@ -72,5 +78,5 @@ class Network(FrozenRecord):
         return next(matches, NetworkPath(source=from_node, target=to_node))
 
     def paths_to(self, target_node: str) -> tuple[NetworkPath, ...]:
-        """Return all network paths with a delay or a loss that end at this node."""
+        """Return all network paths to this node that have a delay or a packet loss."""
         return tuple(path for path in self.paths if path.target == target_node)

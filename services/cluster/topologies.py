@@ -1,4 +1,7 @@
-"""Topologies of the network between the access links: a star, racks or regions; and links between pairs of nodes."""
+"""Topologies of the network between the access links: star, racks or regions.
+
+The module also defines links between pairs of nodes.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -45,15 +48,18 @@ class Topology(ScenarioComponent):
         """Return the links whose rate several nodes share."""
 
     def pair_paths(self, nodes: Sequence[NetworkNode]) -> tuple[NetworkPath, ...]:  # noqa: ARG002 - most have none
-        """Return delay and loss between pairs of nodes, not counting the delay and loss of their access links."""
+        """Return the network paths between pairs of nodes, with their delay and loss.
+
+        Delay and loss of the access links are not included.
+        """
         return ()
 
     def find_field_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield the conflicts between the keys of this topology."""
+        """Yield a `KeyConflict` for each contradiction between the keys of this topology."""
         return iter(())
 
     def find_unknown_node_refs(self, max_worker_count: int, max_server_count: int) -> Iterator[KeyConflict]:  # noqa: ARG002 - most name no nodes
-        """Yield a conflict for every reference of this topology to a node that the cluster does not have.
+        """Yield a `KeyConflict` for every node that this topology names but the cluster lacks.
 
         Args:
             max_worker_count: largest number of workers in any trial.
@@ -141,7 +147,7 @@ class Region(FrozenRecord):
     servers: tuple[NonNegativeInt, ...] = Field((), description="numbers of the servers in this region")
 
     def restrict_to_cluster_size(self, worker_count: int, server_count: int) -> Self:
-        """Return a copy of this region without the nodes that a cluster of this size does not have."""
+        """Return a copy of this region without the nodes that a cluster of the given size lacks."""
         update = {
             "workers": tuple(rank for rank in self.workers if rank < worker_count),
             "servers": tuple(rank for rank in self.servers if rank < server_count),
@@ -225,7 +231,7 @@ class RegionTopology(Topology):
                 yield KeyConflict(path, "another link connects these regions; declare one link per pair")
 
     def _duplicate_node_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict for every node that is in two regions."""
+        """Yield a `KeyConflict` for every node that is in two regions."""
         region_of_node: dict[tuple[str, int], str] = {}
         for name, region in self.regions.items():
             for role, ranks in (("workers", region.workers), ("servers", region.servers)):
@@ -243,7 +249,10 @@ class RegionTopology(Topology):
         return next(matches, next(iter(self.regions)))
 
     def _directed_region_links(self, nodes: Sequence[NetworkNode]) -> Iterator["_DirectedRegionLink"]:
-        """Yield both directions of every region link; links to a region without nodes are left out."""
+        """Yield both directions of every link between two regions.
+
+        Links to a region without nodes are left out.
+        """
         nodes_by_region = dict(zip(self.regions, self.colocated_node_groups(nodes), strict=True))
         for link in (declared.with_distance_delay for declared in self.between):
             first, second = link.regions
@@ -273,11 +282,17 @@ class NodePairLink(LinkProperties):
 
     @property
     def directed_node_pairs(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (source, target) of node names to which this link applies: one pair, or two if it applies both ways."""
+        """Pairs (source, target) of node names to which this link applies.
+
+        There are two pairs if the link applies in both directions, otherwise one.
+        """
         return tuple(pairwise((*self.nodes, *self.nodes[:1] * self.both_ways)))
 
     def key_conflicts_with(self, earlier_links: Sequence[Self]) -> Iterator[KeyConflict]:
-        """Yield a conflict for each contradiction in this link, and one if an earlier link joins the same nodes."""
+        """Yield a `KeyConflict` for each contradiction in this link between two nodes.
+
+        Another conflict is yielded if an earlier link joins the same nodes.
+        """
         yield from self.find_field_conflicts()
         if self.nodes[0] == self.nodes[1]:
             yield KeyConflict(("nodes",), "a link connects two different nodes")

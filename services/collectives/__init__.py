@@ -1,4 +1,7 @@
-"""Collectives: all-reduce algorithms, each of which is a schedule of transfers. `AnyCollective` lists all."""
+"""Collectives: all-reduce algorithms, each of which is a schedule of transfers between ranks.
+
+`AnyCollective` lists all collectives.
+"""
 
 from typing import Annotated, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Automatic choice of a collective: the one with the least predicted time on the trial's network."""
+"""Automatic choice of the collective with the least predicted time on the trial's network."""
 
 from typing import ClassVar, Literal, NoReturn
 
@@ -28,10 +28,10 @@ TWO_LEVEL_CANDIDATES: tuple[Collective, ...] = (
 
 
 class AutoCollective(Collective):
-    """Placeholder that a plan replaces by the collective with the least predicted time on the trial's network.
+    """Placeholder for the collective with the least predicted time on the trial's network.
 
-    The plan also records the predicted time of each candidate. Candidates with two levels take part only where the
-    network has several racks or regions.
+    The plan of a trial replaces the placeholder by this collective. The plan also records the predicted time of each
+    candidate. Candidates with two levels take part only where the network has several racks or regions.
     """
 
     kind: Literal["auto"] = "auto"

@@ -1,8 +1,9 @@
-"""Base class of collectives: a schedule of transfers between ranks, and a closed form of the run time.
+"""Base class of collectives (all-reduce algorithms).
 
-A collective cuts the vector into chunks and lists rounds of transfers: which rank sends which chunks to which rank. It
-sends nothing itself. One executor (`execution/executor.py`) runs the schedules of all collectives. Bytes, messages and
-latencies are counted from the same schedule before a run starts.
+Each collective has a schedule of transfers between ranks and a closed form of its run time. A collective cuts the
+vector into chunks and lists rounds of transfers: which rank sends which chunks to which rank. It sends nothing itself.
+One executor (`execution/executor.py`) runs the schedules of all collectives. Bytes, messages and latencies are counted
+from the same schedule before a run starts.
 """
 
 from abc import ABC, abstractmethod
@@ -20,9 +21,10 @@ TransferKind: TypeAlias = Literal["reduce", "copy", "token"]
 
 
 class Transfer(NamedTuple):
-    """A transfer of the chunks `first_chunk`, …, `stop_chunk` - 1 from rank `source` to rank `target`.
+    """Transfer of consecutive chunks of the vector from one rank to another.
 
-    It is one message, unless the transport prefers shorter ones. What the receiver does depends on the kind:
+    Rank `source` sends the chunks `first_chunk`, …, `stop_chunk` - 1 to rank `target`. It is one message, unless the
+    transport prefers shorter ones. What the receiver does depends on the kind:
 
     - reduce: it adds the chunks to its own.
     - copy: it replaces its own chunks by the received ones.
@@ -42,7 +44,7 @@ class Transfer(NamedTuple):
         return self.source, self.target
 
     def sum_chunk_sizes(self, chunk_sizes: Sequence[int]) -> int:
-        """Return the size of the transferred chunks in the unit of `chunk_sizes`.
+        """Return the total size of the chunks in this transfer, in the unit of `chunk_sizes`.
 
         Return 0 for an empty message.
         """
@@ -82,11 +84,13 @@ class TransferSchedule(FrozenRecord):
 
     @property
     def sending_rank_pairs(self) -> frozenset[RankPair]:
-        """All pairs (source rank, target rank) between which anything is sent."""
+        """All pairs (source rank, target rank) between which data or empty messages are sent."""
         return frozenset(transfer.rank_pair for transfer in self.transfers_of_all_rounds)
 
     def chunk_ranges(self, entry_count: int) -> tuple[VectorRange, ...]:
-        """Return the range of each chunk in a vector with this number of entries.
+        """Return the range of vector entries that each chunk covers.
+
+        The vector has `entry_count` entries.
 
         Raises:
             ProtocolError: the schedule was planned for a vector of another length.
@@ -98,9 +102,10 @@ class TransferSchedule(FrozenRecord):
         return tuple(VectorRange(start, stop) for start, stop in pairwise(accumulate(self.chunk_sizes, initial=0)))
 
     def max_message_bytes(self, vector_bytes: int, preferred_message_bytes: int, min_message_bytes: int) -> int:
-        """Return the size of the longest message, in bytes, when the schedule sums vectors of `vector_bytes` bytes.
+        """Return the size of the longest message in bytes.
 
-        A pipeline cuts each chunk into at least two pieces: a rank forwards one while it receives the next.
+        The schedule sums vectors of `vector_bytes` bytes. A pipeline cuts each chunk into at least two pieces: a rank
+        forwards one while it receives the next.
 
         Args:
             vector_bytes: bytes of the whole vector.
@@ -114,10 +119,11 @@ class TransferSchedule(FrozenRecord):
         return min(max_bytes, max(min_message_bytes, half_chunk_bytes))
 
     def max_pieces_in_flight(self, piece_bytes: int) -> int | None:
-        """Return how many pieces a rank may send before it has received the first piece's total (sum of all ranks).
+        """Return the maximum number of pieces that a rank may send ahead of the totals.
 
-        The transport's pieces may be shorter than `max_piece_bytes`; then `window_extra_bytes` are more pieces. None
-        means no limit.
+        A total is the sum of a piece over all ranks. The rank may send this number of pieces before it has received the
+        total of the first piece. The transport's pieces may be shorter than `max_piece_bytes`; then
+        `window_extra_bytes` are more pieces. None means no limit.
         """
         return None if self.window_pieces is None else self.window_pieces + -(-self.window_extra_bytes // piece_bytes)
 
@@ -147,18 +153,20 @@ class TransferSchedule(FrozenRecord):
 
     @property
     def relative_payload_sizes(self) -> tuple[Mapping[RankPair, int], ...]:
-        """Payload size for each pair of ranks: one mapping per round, or a single mapping if rounds overlap.
+        """Relative payload size for each pair of ranks.
 
-        The unit is entries, or chunks where all chunks are equal. Only ratios between the values are meaningful.
+        There is one mapping per round, or a single mapping if rounds overlap. The unit is entries, or chunks where all
+        chunks are equal. Only ratios between the values are meaningful.
         """
         chunk_sizes = self.chunk_sizes or (1,) * self.chunk_count
         concurrent = (tuple(self.transfers_of_all_rounds),) if self.is_pipelined else self.rounds
         return tuple(_sum_sizes_by_rank_pair(transfers, chunk_sizes) for transfers in concurrent)
 
     def critical_path_latency_s(self, rank_pair_latency_s: Mapping[RankPair, float]) -> float:
-        """Return the latency in seconds of the longest chain of transfers, in which each waits for the one before.
+        """Return the latency in seconds of the longest chain of dependent transfers.
 
-        `rank_pair_latency_s` is the latency of one message by pair of ranks. Moving the bytes is not counted.
+        Each transfer of the chain waits for the one before. `rank_pair_latency_s` is the latency of one message by pair
+        of ranks. Moving the bytes is not counted.
         """
         arrival_s: defaultdict[int, dict[int, float]] = defaultdict(dict)  # rank -> chunk -> time of its last arrival
         token_s: defaultdict[int, float] = defaultdict(float)  # rank -> arrival of its last token; it sends later
@@ -175,7 +183,7 @@ class TransferSchedule(FrozenRecord):
 
 
 def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Transfer) -> float:
-    """Return when a transfer's source rank has the chunks to send.
+    """Return the time in seconds at which the source rank of a transfer has all chunks to send.
 
     A token (empty message) waits for earlier rounds.
     """
@@ -186,7 +194,10 @@ def _data_ready_s(source_arrival_s_by_chunk: Mapping[int, float], transfer: Tran
 
 
 def _sum_sizes_by_rank_pair(transfers: Sequence[Transfer], chunk_sizes: Sequence[int]) -> Mapping[RankPair, int]:
-    """Return the payload size that `transfers` send for each pair of ranks, in the unit of `chunk_sizes`."""
+    """Return the total payload size that each pair of ranks transfers.
+
+    The sizes of all `transfers` are summed, in the unit of `chunk_sizes`.
+    """
     loads: defaultdict[RankPair, int] = defaultdict(int)
     for transfer in transfers:
         loads[transfer.rank_pair] += transfer.sum_chunk_sizes(chunk_sizes)
@@ -194,7 +205,11 @@ def _sum_sizes_by_rank_pair(transfers: Sequence[Transfer], chunk_sizes: Sequence
 
 
 class NetworkAndModelSizes(FrozenRecord):
-    """Racks, array sizes and link capacity from which a collective computes fields that the scenario leaves out."""
+    """Sizes of network and model from which a collective computes missing fields.
+
+    The sizes are the racks, the array sizes and the link capacity. Missing fields are those that the scenario leaves
+    out.
+    """
 
     racks: tuple[tuple[int, ...], ...]  # ranks of each rack (or region); every rank once
     array_sizes: tuple[int, ...]  # entries of the model's arrays, in the order of the parameter vector
@@ -208,7 +223,7 @@ class NetworkAndModelSizes(FrozenRecord):
 
 
 class Collective(ScenarioComponent, ABC):
-    """An all-reduce algorithm: afterwards all n ranks hold the sum of their vectors.
+    """All-reduce algorithm, after which all ranks hold the sum of their vectors.
 
     The closed form counts α, the latency of a message, once per message of the longest chain. A pipeline overlaps the
     part `latency_hidden_by_transfer_s` of this latency with data transfer.
@@ -227,7 +242,10 @@ class Collective(ScenarioComponent, ABC):
 
     @abstractmethod
     def plan_transfers(self, rank_count: int) -> TransferSchedule:
-        """Return all transfers of an all-reduce over `rank_count` ranks; none for a single rank."""
+        """Return the schedule of all transfers in an all-reduce over `rank_count` ranks.
+
+        The schedule for a single rank has no transfers.
+        """
 
     @abstractmethod
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
@@ -262,7 +280,10 @@ class Collective(ScenarioComponent, ABC):
         return 0.0
 
     def unsupported_rank_count_reason(self, rank_count: int) -> str | None:  # noqa: ARG002 - most take any number
-        """Return why the collective cannot run on `rank_count` ranks; None when it can."""
+        """Return the reason why the collective cannot run on `rank_count` ranks.
+
+        Return None if the collective can run.
+        """
         return None
 
     def find_model_conflict(self, model_array_entry_counts: Sequence[int]) -> tuple[str, str] | None:  # noqa: ARG002 - most look at none
@@ -273,9 +294,12 @@ class Collective(ScenarioComponent, ABC):
         return None
 
     def fill_in_unset_fields(self, network_and_model_sizes: NetworkAndModelSizes) -> Self:  # noqa: ARG002 - most are the same everywhere
-        """Return a copy in which unset fields (None or empty) have values that suit the given network and model."""
+        """Return a copy in which unset fields have values that suit the network and the model.
+
+        Unset fields are None or empty.
+        """
         return self
 
     def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple["Collective", ...]:
-        """Return the candidates among which the plan chooses the collective with the least predicted run time."""
+        """Return the collectives among which a plan chooses the one with the least predicted run time."""
         return (self.fill_in_unset_fields(network_and_model_sizes),)

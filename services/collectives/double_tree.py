@@ -1,4 +1,7 @@
-"""Double binary tree (Sanders, Speck & Träff, Parallel Computing 35, 2009): half of the vector along each tree."""
+"""Double binary tree: an all-reduce that sums one half of the vector along each of two trees.
+
+Reference: Sanders, Speck & Träff, Parallel Computing 35, 2009.
+"""
 
 from collections.abc import Iterator
 from typing import ClassVar, Literal, Self, TypeAlias
@@ -12,10 +15,11 @@ TreeEdge: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
 
 
 class DoubleBinaryTree(Collective):
-    """All-reduce along two binary trees, each of which reduces and broadcasts one half of the vector in pieces.
+    """All-reduce along two binary trees, each of which handles one half of the vector.
 
-    An inner node of one tree is a leaf of the other, so all links are busy. Pieces of both halves follow each other:
-    a link carries about 2S, however many ranks there are, over few hops.
+    Each tree reduces and broadcasts its half in pieces. S is the size of the vector. An inner node of one tree is a
+    leaf of the other, so all links are busy. Pieces of both halves follow each other: a link carries about 2S, however
+    many ranks there are, over few hops.
     """
 
     kind: Literal["double_tree"] = "double_tree"
@@ -53,10 +57,12 @@ class DoubleBinaryTree(Collective):
         )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: latency of all tree levels, and time to send the busiest rank's bytes.
+        """Return the run time of the all-reduce in seconds.
 
-        An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of the other tree.
-        From a depth of three on, the trees must fill first: four pieces per level, measured on the virtual transport.
+        The run time is the latency of all tree levels plus the time to send the bytes of the busiest rank. S is the
+        size of the vector. An inner rank sends 2S: S/2 to its parent, S/2 to each of two children, and S/2 as a leaf of
+        the other tree. From a depth of three on, the trees must fill first: four pieces per level, measured on the
+        virtual transport.
         """
         fill_bytes = _pieces_to_fill_pipeline(rank_count) * min(self.segment, vector_bytes / 2)
         busiest_bytes = _max_sent_volume_in_vectors(rank_count) * vector_bytes + fill_bytes
@@ -65,11 +71,11 @@ class DoubleBinaryTree(Collective):
     def latency_hidden_by_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, data_transfer_s: float, path_latency_s: float
     ) -> float:
-        """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
+        """Return the seconds during which message latency and data transfer overlap.
 
-        Over short distances, links are idle only while the trees fill. Over long distances, they are always idle
-        except for half of the bytes that they carry. Measured on the virtual transport for 2 to 16 ranks, run times
-        are 0.96 to 1.08 of this prediction, and 1.18 for three ranks.
+        The overlap is at most the shorter of the two times. Over short distances, links are idle only while the trees
+        fill. Over long distances, they are always idle except for half of the bytes that they carry. Measured on the
+        virtual transport for 2 to 16 ranks, run times are 0.96 to 1.08 of this prediction, and 1.18 for three ranks.
         """
         if rank_count == 1:
             return 0.0
@@ -87,12 +93,18 @@ def _tree_depth(rank_count: int) -> int:
 
 
 def _max_sent_volume_in_vectors(rank_count: int) -> float:
-    """Return how many times the busiest rank sends the whole vector: 2, or 1.5 for three ranks and 1 for two."""
+    """Return the data volume that the busiest rank sends, as a multiple of the vector size.
+
+    The volume is 2 vectors, but 1.5 for three ranks and 1 for two ranks.
+    """
     return min(rank_count, 4) / 2 if rank_count > 1 else 0.0
 
 
 def _pieces_to_fill_pipeline(rank_count: int) -> int:
-    """Return how many pieces of the vector a link carries until the pipeline is full: both trees send on all levels."""
+    """Return the number of pieces that a link carries until the pipeline is full.
+
+    Both trees send on all levels.
+    """
     return 4 * max(0, _tree_depth(rank_count) - 2)
 
 

@@ -1,4 +1,4 @@
-"""Folding: how a collective that needs a power of two as number of ranks runs on any number of ranks.
+"""Folding, which lets a collective for a power of two of ranks run on any number of ranks.
 
 The remaining ranks are folded: each sends its vector to a neighbour, waits, and receives the total.
 """
@@ -9,7 +9,7 @@ from services.collectives.base import Round, Transfer
 
 
 def ranks_after_folding(rank_count: int) -> tuple[int, ...]:
-    """Return the ranks, a power of two in number, that run a collective.
+    """Return the ranks that run a collective after folding; their number is a power of two.
 
     The others (folded) only send and get vectors. Folded ranks are the odd ones among the first ranks, one per rank
     beyond the power of two.
@@ -22,8 +22,9 @@ def ranks_after_folding(rank_count: int) -> tuple[int, ...]:
 def add_folding_rounds(
     rank_count: int, chunk_count: int, rounds: Iterable[Round], *, with_start_signals: bool
 ) -> tuple[Round, ...]:
-    """Return `rounds` between a round in which folded (surplus) ranks send vectors and one in which they get the total.
+    """Return the given rounds with an additional round before and after them for surplus ranks.
 
+    In the round before, the surplus ranks (folded ranks) send their vectors. In the round after, they get the total.
     Each folded rank sends to the even rank before it. With `with_start_signals`, ranks that receive no folded vector
     wait for an empty message before their first message, so that it does not share a link with a folded vector.
     """
@@ -40,6 +41,9 @@ def add_folding_rounds(
 
 
 def folding_time_s(rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-    """Return the seconds that folding adds: ranks beyond a power of two send their vector and receive the total."""
+    """Return the seconds that folding adds to the run time of a collective.
+
+    Ranks beyond a power of two send their vector and receive the total.
+    """
     is_power_of_two = rank_count == len(ranks_after_folding(rank_count))
     return 0.0 if is_power_of_two else 2 * (alpha_s + vector_bytes * beta_s_per_byte)

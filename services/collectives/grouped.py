@@ -1,4 +1,7 @@
-"""Groups of ranks for two-level collectives: declared groups, groups of a declared size, or the network's racks."""
+"""Groups of ranks for collectives with two levels.
+
+The groups are declared, have a declared size, or are the racks of the network.
+"""
 
 from abc import ABC
 from collections.abc import Iterator

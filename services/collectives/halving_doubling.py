@@ -1,7 +1,7 @@
-"""Recursive halving and doubling (R. Rabenseifner, ICCS 2004): reduce-scatter, then all-gather.
+"""Recursive halving and doubling: an all-reduce by reduce-scatter and all-gather.
 
-We differ where n is not a power of two: folded ranks send their whole vector instead of swapping halves. On full-duplex
-links that moves as many bytes in one message less.
+Reference: R. Rabenseifner, ICCS 2004. We differ where n is not a power of two: folded ranks send their whole vector
+instead of swapping halves. On full-duplex links that moves as many bytes in one message less.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class HalvingDoubling(PairwiseExchangeCollective):
         return TransferSchedule(chunk_count=chunk_count, rounds=all_rounds)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the seconds of an all-reduce.
+        """Return the run time of the all-reduce in seconds.
 
         Of all ranks, p = 2^k (the largest power of two) send (p-1)/p of the vector twice. Each other rank sends its
         whole vector once and receives the total once.
@@ -47,7 +47,10 @@ class HalvingDoubling(PairwiseExchangeCollective):
 
 
 def _make_halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
-    """Yield the rounds of the reduce-scatter: each rank sends the half of its chunks that its partner will own."""
+    """Yield the rounds of the reduce-scatter.
+
+    In each round, a rank sends the half of its chunks that its partner will own.
+    """
     distance = len(ranks) // 2
     while distance:
         yield tuple(
@@ -58,7 +61,10 @@ def _make_halving_rounds(ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def _make_doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
-    """Yield the rounds of the all-gather: each rank sends its partner all summed chunks that it already has."""
+    """Yield the rounds of the all-gather.
+
+    In each round, a rank sends its partner all summed chunks that it already has.
+    """
     distance = 1
     while distance < len(ranks):
         yield tuple(
@@ -69,6 +75,9 @@ def _make_doubling_rounds(ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def _find_block_of_chunk(chunk_number: int, chunks_per_block: int) -> tuple[int, int]:
-    """Return (start, end) of the aligned block of `chunks_per_block` chunks that contains the chunk `chunk_number`."""
+    """Return (start, end) of the aligned block of chunks that contains a given chunk.
+
+    A block has `chunks_per_block` chunks, and the given chunk has the number `chunk_number`.
+    """
     first = chunk_number // chunks_per_block * chunks_per_block
     return first, first + chunks_per_block

@@ -1,4 +1,7 @@
-"""Hierarchical all-reduce with two levels (as in Horovod): inside racks, between racks, and inside racks again."""
+"""Hierarchical all-reduce with two levels, as in Horovod.
+
+Data moves inside racks, between racks, and inside racks again.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
@@ -9,12 +12,13 @@ from services.collectives.ring import make_ring_rounds
 
 
 class HierarchicalAllReduce(RankGroupCollective):
-    """All-reduce: reduce-scatter inside each group, a ring between groups per vector slice, all-gather in each group.
+    """All-reduce in three phases: inside groups of ranks, between groups, inside groups again.
 
-    Each rank of a group owns the sum of one slice. The owners of a slice, one per group, form a ring. A group sends
-    2(G-1)/G of the vector to other groups, whatever its size. Inside a group, slices go directly to their owners, so α
-    counts once where a ring would count it g-1 times. The smallest group determines the number of slices; further ranks
-    of larger groups own none.
+    The phases are a reduce-scatter inside each group, a ring between groups for each slice of the vector, and an
+    all-gather inside each group. Each rank of a group owns the sum of one slice. The owners of a slice, one per group,
+    form a ring. A group sends 2(G-1)/G of the vector to other groups, whatever its size. Inside a group, slices go
+    directly to their owners, so α counts once where a ring would count it g-1 times. The smallest group determines the
+    number of slices; further ranks of larger groups own none.
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
@@ -38,10 +42,11 @@ class HierarchicalAllReduce(RankGroupCollective):
         )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: two exchanges inside the largest group, plus the rings between groups.
+        """Return the run time of the all-reduce in seconds.
 
-        All slices move at the same time over links of their own. With a rendezvous, one token precedes the first
-        transfer out of a group and one the first transfer back into it.
+        The run time is that of two exchanges inside the largest group, plus that of the rings between groups. All
+        slices move at the same time over links of their own. With a rendezvous, one token precedes the first transfer
+        out of a group and one the first transfer back into it.
         """
         sizes = [len(group) for group in self.rank_groups(rank_count)]
         slice_s = vector_bytes / min(sizes) * beta_s_per_byte
@@ -51,9 +56,10 @@ class HierarchicalAllReduce(RankGroupCollective):
 
 
 def _reduce_scatter_transfers(ranks: Sequence[int], slice_count: int, chunks_per_slice: int) -> Iterator[Transfer]:
-    """Yield the transfers after which the k-th rank of a group holds the group's sum of slice k of the vector.
+    """Yield the transfers of a reduce-scatter inside one group of ranks.
 
-    Each rank sends to the next rank of the group first, then to the rank after that, and so on.
+    Afterwards, the k-th rank of the group holds the group's sum of slice k of the vector. Each rank sends to the next
+    rank of the group first, then to the rank after that, and so on.
     """
     for turn in range(1, len(ranks)):
         for position, rank in enumerate(ranks):
@@ -63,5 +69,5 @@ def _reduce_scatter_transfers(ranks: Sequence[int], slice_count: int, chunks_per
 
 
 def _reverse_transfer(transfer: Transfer) -> Transfer:
-    """Return the reverse of `transfer`: its target sends the total of the same chunks back to its source."""
+    """Return the transfer in the opposite direction, which carries the total of the same chunks."""
     return transfer._replace(source=transfer.target, target=transfer.source, kind="copy")

@@ -1,4 +1,7 @@
-"""TensorFlow's HierarchicalCopyAllReduce: reduce along a fixed hierarchy to one rank, and broadcast back along it."""
+"""TensorFlow's HierarchicalCopyAllReduce, which sums along a fixed hierarchy of ranks.
+
+Vectors are reduced along the hierarchy to one rank, and the total is broadcast back along it.
+"""
 
 from typing import ClassVar, Literal
 
@@ -7,9 +10,10 @@ from services.collectives.grouped import RankGroupCollective
 
 
 class HierarchicalCopyAllReduce(RankGroupCollective):
-    """All-reduce: the first rank of each group sums the group, one of these ranks adds the sums.
+    """All-reduce in which the first rank of each group sums the vectors of the group.
 
-    Totals go back to all. TensorFlow made it for machines whose groups of devices have few links between them.
+    One of these first ranks adds the sums of all groups. Totals go back to all. TensorFlow made it for machines whose
+    groups of devices have few links between them.
     """
 
     kind: Literal["hierarchical_copy"] = "hierarchical_copy"
@@ -26,9 +30,10 @@ class HierarchicalCopyAllReduce(RankGroupCollective):
         return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the seconds of an all-reduce: per level, the busiest leader's link carries a vector per rank below.
+        """Return the run time of the all-reduce in seconds.
 
-        With a rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.
+        On each level, the link of the busiest leader carries one vector for each rank below the leader. With a
+        rendezvous, the first leader waits for tokens of the other leaders before it sends to its own group.
         """
         groups = self.rank_groups(rank_count)
         senders_by_level = [count - 1 for count in (max(map(len, groups)), len(groups)) if count > 1]

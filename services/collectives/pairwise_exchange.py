@@ -1,4 +1,4 @@
-"""Pairwise exchange: base of the collectives in which ranks swap data with one partner after another."""
+"""Base class of collectives in which ranks swap data with one partner after another."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,13 +16,16 @@ class PairwiseExchangeCollective(OptionalRendezvousCollective):
 
     @property
     def _messages_per_round(self) -> int:
-        """Consecutive messages per round: the data and, if ranks wait for tokens, an empty token before the data."""
+        """Number of consecutive messages per round.
+
+        A round has one data message and, if ranks wait for tokens, an empty message (token) before the data.
+        """
         return 1 + self.ranks_wait_for_tokens
 
     def _insert_ready_signals(self, rounds: Iterable[Round]) -> Iterator[Round]:
-        """Yield all rounds.
+        """Yield all rounds, each after a round of empty start messages where ranks wait for them.
 
-        If ranks wait for tokens (empty messages from ready receivers), tokens precede each.
+        If ranks wait for tokens (empty messages from ready receivers), tokens precede each round.
         """
         for transfers in rounds:
             if self.ranks_wait_for_tokens:

@@ -1,4 +1,7 @@
-"""Recursive doubling, or butterfly (Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005)."""
+"""Recursive doubling, also called butterfly: an all-reduce in which partners swap vectors.
+
+Reference: Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005.
+"""
 
 from typing import ClassVar, Literal
 
@@ -8,7 +11,7 @@ from services.collectives.pairwise_exchange import PairwiseExchangeCollective
 
 
 class RecursiveDoubling(PairwiseExchangeCollective):
-    """All-reduce in which partners swap whole vectors.
+    """All-reduce in which pairs of ranks swap whole vectors.
 
     The distance to the partner doubles from round to round. It has the fewest rounds and moves the most bytes: for
     small vectors. Where n is not a power of two, some ranks send their vectors to a neighbour first (folding).
@@ -31,10 +34,11 @@ class RecursiveDoubling(PairwiseExchangeCollective):
         )
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds: 2^k ranks swap the whole vector k times, with k = ⌊lg `rank_count`⌋.
+        """Return the run time of the all-reduce in seconds.
 
-        Each other rank sends its vector once and gets the total once. With a rendezvous, a token precedes each swap.
-        Without one, the first swap waits for a token where ranks fold.
+        2^k ranks swap the whole vector k times, with k = ⌊lg `rank_count`⌋. Each other rank sends its vector once and
+        gets the total once. With a rendezvous, a token precedes each swap. Without one, the first swap waits for a
+        token where ranks fold.
         """
         has_folded_ranks = rank_count != len(ranks_after_folding(rank_count))
         token_s = alpha_s * (has_folded_ranks and not self.ranks_wait_for_tokens)

@@ -1,4 +1,7 @@
-"""TensorFlow's ReductionToOneDevice: rank 0 sums the vectors of all ranks and sends the total to each of them."""
+"""TensorFlow's ReductionToOneDevice, an all-reduce through rank 0.
+
+Rank 0 sums the vectors of all ranks and sends the total to each of them.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -55,11 +58,12 @@ class ReduceToOne(Collective):
         return TransferSchedule(chunk_count=chunk_count, chunk_sizes=array_sizes, rounds=rounds)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the seconds of an all-reduce: until rank 0 has received all vectors and sent the last total (sum).
+        """Return the run time of the all-reduce in seconds.
 
-        Rank 0 sends the total of an array when all ranks have sent it the array, and all earlier totals have left. So
-        the run time is the largest sum, over all arrays, of two times: until the array has been received from all
-        ranks, and to send its total and all later ones to n-1 ranks.
+        The all-reduce ends when rank 0 has received all vectors and sent the last total (sum). Rank 0 sends the total
+        of an array when all ranks have sent it the array, and all earlier totals have left. So the run time is the
+        largest sum, over all arrays, of two times: until the array has been received from all ranks, and to send its
+        total and all later ones to n-1 ranks.
         """
         others, shares = rank_count - 1, self._vector_share_per_message()
         received = [others * share for share in accumulate(shares)]  # vectors through the link of rank 0
@@ -81,7 +85,10 @@ class ReduceToOne(Collective):
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for rank in range(1, rank_count))
 
     def _serial_reduce_rounds(self, rank_count: int, chunk_count: int) -> Iterator[Round]:
-        """Yield two rounds per rank: an empty message from rank 0 as permission, then all chunks to rank 0."""
+        """Yield two rounds per rank, in which the ranks send to rank 0 one after the other.
+
+        First, rank 0 sends an empty message as permission. Then the rank sends all chunks to rank 0.
+        """
         for rank in range(1, rank_count):
             yield (Transfer(0, rank, 0, chunk_count, "token"),)
             yield tuple(Transfer(rank, 0, chunk, chunk + 1, "reduce") for chunk in range(chunk_count))

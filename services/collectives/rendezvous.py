@@ -1,7 +1,7 @@
-"""Rendezvous as in MPI: ranks wait for empty messages (tokens), so that two long messages never share a link.
+"""Rendezvous as in MPI: a rank sends a long message only after an empty message (token).
 
-A send counts as done when the sending host has accepted the message. For a long message that is well before it has
-arrived.
+So two long messages never share a link. A send counts as done when the sending host has accepted the message. For a
+long message that is well before it has arrived.
 """
 
 from abc import ABC
@@ -40,15 +40,19 @@ class OptionalRendezvousCollective(Collective, ABC):
 
     @property
     def ranks_wait_for_tokens(self) -> bool:
-        """Whether ranks wait for empty messages (tokens); also true while the field `rendezvous` has no value."""
+        """Whether ranks wait for empty messages (tokens) before they send.
+
+        The value is also true while the field `rendezvous` has no value.
+        """
         return self.rendezvous is not False
 
     def _insert_arrival_acks(self, rounds: Sequence[Round]) -> Iterator[Round]:
-        """Yield each round, followed by a round of confirmations to the senders that send to another rank next.
+        """Yield each round, followed by a round of confirmations of arrival.
 
-        A confirmation is an empty message (token): it reports that a message has arrived. Without tokens, the sender's
-        second message takes half of its link from the first one: broadcast along a binomial tree took a fifth longer
-        than its closed form, since the rank that has to forward most is served first.
+        The confirmations go to the senders that send to another rank next. A confirmation is an empty message (token):
+        it reports that a message has arrived. Without tokens, the sender's second message takes half of its link from
+        the first one: broadcast along a binomial tree took a fifth longer than its closed form, since the rank that has
+        to forward most is served first.
         """
         for number, transfers in enumerate(rounds, 1):
             yield transfers
@@ -62,7 +66,10 @@ class OptionalRendezvousCollective(Collective, ABC):
 
 
 def _needs_arrival_ack(transfer: Transfer, later_rounds: Sequence[Round]) -> bool:
-    """Return whether the source of a transfer next sends to another rank, before it gets a message from the target."""
+    """Return whether the source of a transfer needs a confirmation of arrival.
+
+    It needs one if it next sends to another rank, before it gets a message from the target.
+    """
     for transfers in later_rounds:
         targets = {later.target for later in transfers if later.source == transfer.source}
         if targets:

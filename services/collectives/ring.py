@@ -1,4 +1,7 @@
-"""Ring all-reduce (Patarasuk & Yuan, J. Parallel Distrib. Comput. 69, 2009): every chunk passes the ring twice."""
+"""Ring all-reduce, in which every chunk of the vector passes the ring twice.
+
+Reference: Patarasuk & Yuan, J. Parallel Distrib. Comput. 69, 2009.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
@@ -59,9 +62,9 @@ class Ring(Collective):
         )
 
     def list_auto_candidates(self, network_and_model_sizes: NetworkAndModelSizes) -> tuple[Collective, ...]:
-        """Return recursive doubling for vectors of up to `small` bytes, else this ring.
+        """Return recursive doubling for small vectors, else this ring.
 
-        The plan records the choice.
+        A vector is small if it has at most `small` bytes. The plan records the choice.
         """
         is_small = self.small is not None and network_and_model_sizes.vector_bytes <= self.small
         return ((RecursiveDoubling() if is_small else self).fill_in_unset_fields(network_and_model_sizes),)
@@ -71,19 +74,20 @@ class Ring(Collective):
         return TransferSchedule(chunk_count=rank_count, rounds=tuple(make_ring_rounds(rank_order)), is_pipelined=True)
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the run time in seconds of 2(n-1) rounds for n ranks.
+        """Return the run time of the all-reduce in seconds.
 
-        Every rank sends 1/n of the vector per round.
+        An all-reduce over n ranks has 2(n-1) rounds. Every rank sends 1/n of the vector per round.
         """
         return 2 * (rank_count - 1) * (alpha_s + vector_bytes / rank_count * beta_s_per_byte)
 
     def latency_hidden_by_transfer_s(
         self, rank_count: int, vector_bytes: float, piece_bytes: int, data_transfer_s: float, path_latency_s: float
     ) -> float:
-        """Return by how many seconds latency and data transfer overlap: at most the shorter of the two.
+        """Return the seconds during which message latency and data transfer overlap.
 
-        It is (1 - 1/m)·min(latency, (1 - s/c)·transfer) with m = 2(n-1) hops, and pieces of s in chunks of c bytes.
-        Over short distances, links are idle for one latency only. Over long ones, they are busy for one piece per hop.
+        The overlap is at most the shorter of the two times. It is (1 - 1/m)·min(latency, (1 - s/c)·transfer) with m =
+        2(n-1) hops, and pieces of s in chunks of c bytes. Over short distances, links are idle for one latency only.
+        Over long ones, they are busy for one piece per hop.
         """
         if rank_count == 1:
             return 0.0
@@ -104,7 +108,10 @@ def make_ring_rounds(rank_order: Sequence[int], first_chunk_number: int = 0) -> 
 def _make_ring_round(
     rank_order: Sequence[int], first_chunk_number: int, chunk_minus_position: int, transfer_kind: TransferKind
 ) -> Round:
-    """Return a round: the rank at position p of n sends chunk (p + `chunk_minus_position`) mod n to the next rank."""
+    """Return one round of a ring, in which each rank sends one chunk to the next rank.
+
+    The rank at position p of n sends chunk (p + `chunk_minus_position`) mod n.
+    """
     ranks = len(rank_order)
     chunks = [first_chunk_number + (position + chunk_minus_position) % ranks for position in range(ranks)]
     return tuple(

@@ -1,4 +1,7 @@
-"""Binomial tree: reduce to rank 0, then broadcast (Thakur, Rabenseifner & Gropp, IJHPCA 19, 2005)."""
+"""Binomial tree: reduce to rank 0, then broadcast.
+
+Reference: Thakur, Rabenseifner & Gropp, IJHPCA 19, 2005.
+"""
 
 from typing import ClassVar, Literal
 
@@ -27,9 +30,10 @@ class BinomialTree(OptionalRendezvousCollective):
         return TransferSchedule(rounds=tuple(self._insert_arrival_acks((*reductions, *copies))))
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the seconds of a tree all-reduce over n ranks: ⌈lg n⌉ rounds of reduce, and as many of broadcast.
+        """Return the run time of the all-reduce in seconds.
 
-        Rank 0 waits for a confirmation between its sends.
+        An all-reduce over n ranks has ⌈lg n⌉ rounds of reduce, and as many of broadcast. Rank 0 waits for a
+        confirmation between its sends.
 
         Where n is not a power of two, the textbook counts one more α in each direction: there, no rank sends before its
         round. Here a rank without children sends at once, and so does rank 0 without a rendezvous.

@@ -1,4 +1,7 @@
-"""Base class of compressors: number formats for vectors on the wire. A compressor never communicates."""
+"""Base class of compressors, which define number formats for vectors on the wire.
+
+A compressor never communicates.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -29,7 +32,7 @@ class CompressedPayload:
 
 
 class Compressor(ScenarioComponent):
-    """Converts a vector into fewer bytes and back.
+    """Base class of number formats that convert a vector into fewer bytes and back.
 
     Each compressor's docstring states its compression ratio, and the error of the vector after decompression.
     """
@@ -50,11 +53,17 @@ class Compressor(ScenarioComponent):
 
     @abstractmethod
     def decompress(self, payload: CompressedPayload) -> Vector:
-        """Return the vector that `payload` encodes; the vector may share the payload's memory."""
+        """Return the vector that `payload` encodes.
+
+        The vector may share the payload's memory.
+        """
 
     @abstractmethod
     def payload_dtypes_and_sizes(self, entry_count: int, dtype: str) -> tuple[ArrayFormat, ...]:
-        """Return type and length of each array in the payload of a vector with `entry_count` entries of `dtype`."""
+        """Return the type and length of each array in the payload of a compressed vector.
+
+        The vector has `entry_count` entries of type `dtype`.
+        """
 
     def compressed_size_bytes(self, entry_count: int, dtype: str) -> int:
         """Return the compressed size in bytes of a vector with `entry_count` entries of `dtype`."""
@@ -62,7 +71,7 @@ class Compressor(ScenarioComponent):
 
 
 def payload_to_bytes(payload: CompressedPayload, to_host_array: Callable[[Array], HostArray] = np.asarray) -> HostArray:
-    """Return a payload's bytes in host memory, shape (nbytes,).
+    """Return the bytes of a payload as an array in host memory, with shape (nbytes,).
 
     A single array in host memory is not copied.
     """

@@ -9,7 +9,7 @@ MAX_FP16 = 65504.0  # largest finite binary16; larger numbers would become infin
 
 
 class Fp16(Compressor):
-    """Half precision: two bytes per entry, ratio 2 for fp32 vectors.
+    """Half precision: two bytes per entry, a compression ratio of 2 for fp32 vectors.
 
     Decompressed vectors are fp32. The relative error is at most 2⁻¹¹ for magnitudes in [2⁻¹⁴, 65504]. Below, the
     absolute error is at most 2⁻²⁵. Larger magnitudes are clipped to 65504.

@@ -7,7 +7,7 @@ from services.schema.arrays import Vector
 
 
 class IdentityCompressor(Compressor):
-    """Sends the vector unchanged: ratio 1, no error."""
+    """Compressor that sends the vector unchanged: compression ratio 1, no error."""
 
     kind: Literal["identity"] = "identity"
 

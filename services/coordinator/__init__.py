@@ -1,4 +1,4 @@
-"""The coordinator of a run: starts and stops the training of all nodes, and evaluates the parameters.
+"""Coordinator of a run, which starts and stops the training of all nodes and evaluates the parameters.
 
 `machine` and `switch_machine` decide, `runtime` executes their decisions, `service` serves the gRPC calls of the nodes.
 """

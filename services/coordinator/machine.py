@@ -1,6 +1,7 @@
-"""State machine of a training run in the coordinator: joined nodes, epochs, early stop and strategy switch.
+"""State machine by which the coordinator controls a training run.
 
-Each event of the run is a method call that returns the actions to take. This module uses no clock, socket or model.
+The state machine keeps track of joined nodes, epochs, early stop and strategy switch. Each event of the run is a method
+call that returns the actions to take. This module uses no clock, socket or model.
 """
 
 from collections.abc import Collection
@@ -25,14 +26,20 @@ class StartTrainingAction:
 
 @dataclass(frozen=True)
 class EvaluateParametersAction:
-    """Action: evaluate the parameters that a worker reported, then call `RunStateMachine.handle_evaluation`."""
+    """Action of the coordinator: evaluate the parameters that a worker has reported.
+
+    Afterwards, `RunStateMachine.handle_evaluation` is called.
+    """
 
     epoch: EpochReport
 
 
 @dataclass(frozen=True)
 class LogTrainLossAction:
-    """Action: log the mean training loss of all workers over one pass through the data."""
+    """Action of the coordinator: log the mean training loss over one pass through the data.
+
+    The mean is taken over all workers.
+    """
 
     epoch: EpochReport
     mean_loss: float
@@ -40,7 +47,10 @@ class LogTrainLossAction:
 
 @dataclass(frozen=True)
 class ReplyToEpochReportAction:
-    """Action: reply to a worker's epoch report; a reply with a stop reason stops the worker."""
+    """Action of the coordinator: reply to a worker's epoch report.
+
+    A reply with a stop reason stops the worker.
+    """
 
     node_name: str
     epoch_number: int
@@ -49,7 +59,10 @@ class ReplyToEpochReportAction:
 
 @dataclass(frozen=True)
 class RequestStrategySwitchAction:
-    """Action: request from a worker, in the reply to its epoch report, a strategy switch before the next step."""
+    """Action of the coordinator: request a strategy switch from a worker.
+
+    The request is part of the reply to the worker's epoch report. The switch takes place before the next step.
+    """
 
     node_name: str
     epoch_number: int
@@ -57,19 +70,25 @@ class RequestStrategySwitchAction:
 
 @dataclass(frozen=True)
 class AnnounceRunStopAction:
-    """Action: send the stop reason to all nodes that wait for the end of the run."""
+    """Action of the coordinator: send the stop reason to all nodes that wait for the end of the run."""
 
     stop_reason: str
 
 
 @dataclass(frozen=True)
 class FinishRunAction:
-    """Action: log the end of the run, because all nodes have left it."""
+    """Action of the coordinator: log the end of the run.
+
+    All nodes have left the run.
+    """
 
 
 @dataclass(frozen=True)
 class EndSwitchWaitAction:
-    """Action: end the waiting of nodes for a strategy switch, because all workers have left the run."""
+    """Action of the coordinator: end the wait of nodes for a strategy switch.
+
+    All workers have left the run.
+    """
 
 
 RunAction: TypeAlias = (
@@ -87,11 +106,12 @@ RunAction: TypeAlias = (
 
 @dataclass
 class RunStateMachine:
-    """State machine of one training run in the coordinator: joined nodes, epochs, early stop and strategy switch.
+    """State machine of one training run in the coordinator.
 
-    In synchronous training all workers wait for the evaluation of an epoch, so that all stop after the same step. In
-    asynchronous training only the evaluation worker (the worker whose parameters are evaluated) waits for it. The other
-    workers receive the request to stop as soon as the stop is decided.
+    It keeps track of joined nodes, epochs, early stop and strategy switch. In synchronous training all workers wait for
+    the evaluation of an epoch, so that all stop after the same step. In asynchronous training only the evaluation
+    worker (the worker whose parameters are evaluated) waits for it. The other workers receive the request to stop as
+    soon as the stop is decided.
     """
 
     node_names: frozenset[str]
@@ -118,7 +138,9 @@ class RunStateMachine:
     _finished_passes: int = 0
 
     def handle_join(self, node_name: str, plan_sha256: str) -> list[RunAction]:
-        """Record that a node is ready to start training; a repeated call changes nothing.
+        """Record that a node is ready to start training.
+
+        A repeated call changes nothing.
 
         Raises:
             AuthenticationError: the node does not belong to this run, or was started with another plan.
@@ -217,18 +239,27 @@ class RunStateMachine:
 
     @property
     def _computing_worker_names(self) -> tuple[str, ...]:
-        """Names of the workers that compute gradients, without workers that a strategy switch turned into servers."""
+        """Names of the workers that compute gradients.
+
+        Workers that a strategy switch turned into servers are left out.
+        """
         if self.strategy_switch is None or not self.strategy_switch.is_committed:
             return self.worker_names
         weights = self.strategy_switch.switch.batch_shares_after_switch(len(self.worker_names))
         return tuple(worker for worker, weight in zip(self.worker_names, weights, strict=True) if weight)
 
     def _have_all_workers_reported(self, reporting_workers: Collection[str]) -> bool:
-        """Return whether every worker that computes gradients is among `reporting_workers`, a list of names."""
+        """Return whether every worker that computes gradients has reported.
+
+        `reporting_workers` contains the names of the workers that have reported.
+        """
         return set(self._computing_worker_names) <= set(reporting_workers)
 
     def _does_switch_rule_use(self, loss_source: LossSource) -> bool:
-        """Return whether the rule for a strategy switch uses the loss `loss_source`: `validation` or `train`."""
+        """Return whether the rule for a strategy switch uses the given kind of loss.
+
+        `loss_source` is `validation` or `train`.
+        """
         return self.strategy_switch is not None and self.strategy_switch.switch.rule.watched_loss_source == loss_source
 
     def _make_epoch_reply(
@@ -267,7 +298,9 @@ class RunStateMachine:
         return actions
 
     def handle_strategy_switch_report(self, node_report: SwitchStageReport) -> list[RunAction]:
-        """Record that a node has stopped for a strategy switch, or has loaded the model that was sent to it.
+        """Record a node's progress in a strategy switch.
+
+        The node has stopped for the switch, or has loaded the model that was sent to it.
 
         Raises:
             ProtocolError: the run has no switch, or the node is ahead of other nodes.
@@ -290,7 +323,9 @@ class RunStateMachine:
         return [*self.strategy_switch.abort(abort_reason)] if self.strategy_switch else []
 
     def handle_leave(self, node_name: str) -> list[RunAction]:
-        """Record that a node has left the run after its work; a repeated call changes nothing.
+        """Record that a node has left the run after its work.
+
+        A repeated call changes nothing.
 
         Raises:
             ProtocolError: the node does not belong to this run.
@@ -313,7 +348,7 @@ class RunStateMachine:
 
 
 def _get_worker_loss_sums(epoch_reports: Collection[EpochReport]) -> tuple[tuple[float, int], ...]:
-    """Return (sum of losses, number of samples) of each worker's epoch report."""
+    """Return the sum of losses and the number of samples in each worker's epoch report."""
     return tuple((report.loss_sum, report.loss_samples) for report in epoch_reports)
 
 

@@ -1,4 +1,7 @@
-"""Runtime of the coordinator: executes the state machine's actions, evaluates the model and writes the run's log."""
+"""Runtime of the coordinator, which executes the actions of the state machine.
+
+The runtime also evaluates the model and writes the log of the run.
+"""
 
 import asyncio
 import hashlib
@@ -68,7 +71,10 @@ class CoordinatorRuntime:
     _open_epoch: int | None = None  # number of the epoch whose start is logged and whose stop is not
 
     async def join(self, node_name: str, plan_sha256: str) -> float:
-        """Register a node that is ready, wait until the run starts, and return the start time in virtual seconds."""
+        """Register a ready node, and return the start time of the run in virtual seconds.
+
+        The call waits until the run starts.
+        """
         actions = self.machine.handle_join(node_name, plan_sha256)
         self.log.log_event("membership", {"node": node_name, "event": "joined"})
         await self._run_machine_actions(actions)
@@ -76,7 +82,10 @@ class CoordinatorRuntime:
         return self._run_start_s
 
     def report_step_start(self, step: int) -> None:
-        """Record that a worker begins a step, and start the scenario's link events of this and earlier steps."""
+        """Record that a worker begins a step, and start the link events that are due.
+
+        Link events of the scenario are due if they are declared for this step or an earlier one.
+        """
         for event in self.plan.events:
             start = self._link_event_start_future(event.number)
             if event.is_link_event and event.step is not None and event.step <= step and not start.done():
@@ -84,7 +93,7 @@ class CoordinatorRuntime:
                 self.log.log_event("event_due", {"number": event.number, "step": step})
 
     async def await_link_event_start(self, event_number: int) -> float:
-        """Wait until a link event that is declared for a step begins.
+        """Wait until a link event begins that the scenario declares for a training step.
 
         Return its start time in virtual seconds.
         """
@@ -93,7 +102,10 @@ class CoordinatorRuntime:
         )  # the cancellation of one call must not cancel the calls of other nodes
 
     async def open_start_gate(self) -> None:
-        """Record that the network is set up; training may start as soon as all nodes have joined."""
+        """Record that the network is set up.
+
+        Training may start as soon as all nodes have joined.
+        """
         await self._run_machine_actions(self.machine.handle_start_gate_open())
 
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
@@ -106,7 +118,10 @@ class CoordinatorRuntime:
         return await reply
 
     async def await_strategy_switch_start(self) -> bool:
-        """Wait until a strategy switch starts; return false if the run ends without one."""
+        """Wait until a strategy switch starts, and return whether one has started.
+
+        Return false if the run ends without a switch.
+        """
         await self._strategy_switch_call.wait()
         return not self._is_switch_wait_cancelled
 
@@ -184,7 +199,10 @@ class CoordinatorRuntime:
         self._run_started.set()
 
     async def _evaluate_parameters(self, epoch_report: EpochReport) -> None:
-        """Evaluate the model parameters in an epoch report, and pass the metrics to the state machine of the run."""
+        """Evaluate the model parameters in an epoch report.
+
+        The metrics are passed to the state machine of the run.
+        """
         self._last_evaluated = epoch_report
         self._log_mlperf_epoch_stop(epoch_report.samples)
         params = np.frombuffer(epoch_report.parameters, self.plan.dtype)
@@ -235,7 +253,10 @@ class CoordinatorRuntime:
             reply.set_result(epoch_decision)
 
     def _log_switch_rule_decision(self, eval_point: LossEvaluation, decision: SwitchRuleDecision) -> None:
-        """Log every decision of the rule for a strategy switch, so that the log shows why no switch began."""
+        """Log every decision of the rule for a strategy switch.
+
+        So the log shows why no switch began.
+        """
         self.log.log_event("switch_rule", decision._asdict(), epoch_num=eval_point.number, step=eval_point.step)
 
     def _start_strategy_switch(self) -> None:
@@ -244,7 +265,10 @@ class CoordinatorRuntime:
         self._strategy_switch_timeout = asyncio.get_running_loop().create_task(self._abort_switch_on_timeout())
 
     async def _abort_switch_on_timeout(self) -> None:
-        """Abort the strategy switch after a time limit: a node that never reports must not block the other nodes."""
+        """Abort the strategy switch after a time limit.
+
+        A node that never reports must not block the other nodes.
+        """
         await self.clock.sleep_until(self._strategy_switch_start_s + self.plan.timeouts.step)
         await self._run_machine_actions(
             self.machine.abort_strategy_switch(f"a node did not report its state within {self.plan.timeouts.step:g} s")
@@ -272,7 +296,10 @@ class CoordinatorRuntime:
         self._log_switch_decision(stage, switch_announcement)
 
     def _log_switch_decision(self, log_event_key: str, switch_announcement: AnnounceDecisionAction) -> None:
-        """Log a stage of the strategy switch, with the model's digests and the seconds since the first node stopped."""
+        """Log a stage of the strategy switch.
+
+        The log entry contains the model's digests and the seconds since the first node stopped.
+        """
         decision, seconds = switch_announcement.decision, round(self.clock.now() - self._strategy_switch_start_s, 6)
         if decision.action == "abort":
             self.log.log_event(log_event_key, {"reason": decision.abort_reason, "seconds": seconds})
@@ -321,7 +348,10 @@ class CoordinatorRuntime:
         self.run_finished.set()
 
     def _epochs_for_samples(self, sample_count: int) -> int:
-        """Return the number of epochs that use `sample_count` training samples, rounded; at least 1."""
+        """Return the number of epochs that use `sample_count` training samples.
+
+        The number is rounded and at least 1.
+        """
         return max(1, round(sample_count / self.plan.train_samples))
 
 

@@ -1,4 +1,4 @@
-"""gRPC service of the coordinator: passes each gRPC call of a node on to `CoordinatorRuntime`."""
+"""gRPC service of the coordinator: passes each call of a node to a `CoordinatorRuntime`."""
 
 from dataclasses import asdict
 from typing import Any
@@ -98,7 +98,7 @@ class CoordinatorService(ControlServicer):  # type: ignore[misc]  # generated co
 
 
 def _read_strategy_switch_report(request: wire.StrategySwitchState) -> SwitchStageReport:
-    """Return a node's state in a strategy switch from its gRPC request.
+    """Return the state that a node reports in a strategy switch, read from its gRPC request.
 
     Raises:
         ProtocolError: the stage of the switch does not exist.

@@ -1,4 +1,6 @@
-"""State machine of a strategy switch during training: when it starts, and whether all nodes have the same model.
+"""State machine of a strategy switch during training.
+
+It decides when the switch starts, and whether all nodes have the same model.
 
 Stages:
 
@@ -28,7 +30,10 @@ Participant: TypeAlias = tuple[str, bool]
 
 @dataclass(frozen=True)
 class LogRuleDecisionAction:
-    """Action: log what the rule for a strategy switch decided after an evaluation of the model."""
+    """Action: log the decision of the switch rule after an evaluation of the model.
+
+    The switch rule decides, from the losses, whether the training strategy switches.
+    """
 
     point: LossEvaluation
     decision: SwitchRuleDecision
@@ -41,7 +46,10 @@ class StartSwitchAction:
 
 @dataclass(frozen=True)
 class AnnounceDecisionAction:
-    """Action: answer earlier and later reports of the stage `stage` with a decision on the strategy switch."""
+    """Action: answer the reports of nodes with a decision on the strategy switch.
+
+    The decision answers all reports of the stage `stage`, those that have arrived and those that arrive later.
+    """
 
     stage: ReportStage
     decision: StrategySwitchDecision
@@ -54,7 +62,10 @@ SwitchAction: TypeAlias = LogRuleDecisionAction | StartSwitchAction | AnnounceDe
 
 @dataclass
 class StrategySwitchStateMachine:
-    """State machine of one strategy switch during training, which all nodes commit or all nodes abort."""
+    """State machine of one strategy switch, which either all nodes or no nodes carry out.
+
+    All nodes commit the switch, or all nodes abort it.
+    """
 
     switch: TrainingPhaseSwitch
     worker_names: tuple[str, ...]  # node names by rank
@@ -67,7 +78,7 @@ class StrategySwitchStateMachine:
     )
 
     def handle_loss_evaluation(self, loss_evaluation: LossEvaluation, *, may_switch: bool) -> list[SwitchAction]:
-        """Apply the switch rule to an evaluation.
+        """Apply the rule for strategy switches to the losses of an evaluation.
 
         Start the switch if the rule fires and `may_switch` is set.
         """
@@ -76,7 +87,7 @@ class StrategySwitchStateMachine:
         return [action, *self._start_strategy_switch()] if decision.fires and may_switch else [action]
 
     def handle_node_report(self, node_report: SwitchStageReport) -> list[SwitchAction]:
-        """Record that a node has stopped, or has loaded the model.
+        """Record that a node has stopped for a strategy switch, or has loaded the model.
 
         Repeated or late reports are ignored.
 
@@ -97,7 +108,10 @@ class StrategySwitchStateMachine:
         return [*self._start_strategy_switch(), *self._decide_if_all_reported(node_report.stage)]
 
     def abort(self, abort_reason: str) -> list[SwitchAction]:
-        """Abort the strategy switch unless it is over: all nodes continue with the strategy before the switch."""
+        """Abort the strategy switch unless it is over.
+
+        After an abort, all nodes continue with the strategy before the switch.
+        """
         if self.stage == "over":
             return []
         self.stage, decision = "over", StrategySwitchDecision("abort", abort_reason)
@@ -110,7 +124,7 @@ class StrategySwitchStateMachine:
         return [StartSwitchAction()]
 
     def _decide_if_all_reported(self, report_stage: ReportStage) -> list[SwitchAction]:
-        """Return the announcement of the decision.
+        """Return the announcement of the coordinator's decision on a strategy switch.
 
         Return an empty list while some nodes have not reported the given stage.
         """
@@ -145,7 +159,10 @@ class StrategySwitchStateMachine:
         return self.switch.first.server_algorithm() is not None
 
     def _model_inconsistencies(self, node_reports: Mapping[Participant, SwitchStageReport]) -> Iterator[str]:
-        """Yield each difference between the workers' copies of the model, or between the servers' versions."""
+        """Yield each difference between the nodes' copies of the model.
+
+        Compared are the copies of the workers, or the versions of the servers.
+        """
         workers, servers = self._select_worker_reports(node_reports), self._select_server_reports(node_reports)
         is_synchronous = self.switch.first.describe_worker_exchange().is_synchronous
         models = {(state.next_step, state.params_digests, state.state_digests) for state in workers}
@@ -158,9 +175,10 @@ class StrategySwitchStateMachine:
             yield "workers and servers have different parameters"
 
     def _model_digests(self, node_reports: Mapping[Participant, SwitchStageReport]) -> tuple[Digests, Digests]:
-        """Return the digests of the parameters and of the optimiser's state before the strategy switch, one per shard.
+        """Return the digests of the model before the strategy switch.
 
-        They come from the servers if servers own the model, otherwise from the worker with rank 0.
+        The first digests are those of the parameters, the second those of the optimiser's state, each with one digest
+        per shard. They come from the servers if servers own the model, otherwise from the worker with rank 0.
         """
         if not self._do_servers_own_model:
             first_worker, *_ = self._select_worker_reports(node_reports)
@@ -171,7 +189,10 @@ class StrategySwitchStateMachine:
     def _nodes_lacking_model_parts(
         self, reports: Mapping[Participant, SwitchStageReport], param_digests: Digests, optimiser_digests: Digests
     ) -> Iterator[str]:
-        """Yield the names of the nodes that lack parameters or optimiser state for the strategy after the switch."""
+        """Yield the names of the nodes that lack a part of the model for the next strategy.
+
+        The parts are parameters and optimiser state; the next strategy is the strategy after the switch.
+        """
         transfer = self.switch.model_transfer_plan
         receivers = {
             "servers": self._select_server_reports(reports),
@@ -186,11 +207,11 @@ class StrategySwitchStateMachine:
                 yield report.node_name
 
     def _make_switch_decision(self, load_or_commit: Literal["load", "commit"]) -> StrategySwitchDecision:
-        """Return the decision (load or commit) with the second strategy's first step: the fastest worker's next step.
+        """Return the decision to load the model or to commit the strategy switch.
 
-        Asynchronous workers skip the steps in between, and do not see their shares of these batches: a step number
-        identifies the batch and the messages of all workers. Budgets count the samples in updates, so other samples are
-        used instead.
+        The decision contains the first step of the second strategy: the next step of the fastest worker. Asynchronous
+        workers skip the steps in between, and do not see their shares of these batches: a step number identifies the
+        batch and the messages of all workers. Budgets count the samples in updates, so other samples are used instead.
         """
         reports = self._reports["stopped"]
         workers = self._select_worker_reports(reports)

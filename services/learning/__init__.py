@@ -1,1 +1,4 @@
-"""Parts of a training workload: models, datasets, optimisers, data order, layout of the parameter vector."""
+"""Parts of a training workload, such as models, datasets and optimisers.
+
+Further parts are the data order and the layout of the parameter vector.
+"""

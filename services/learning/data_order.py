@@ -23,9 +23,9 @@ RankWeights: TypeAlias = tuple[float, ...]  # one per rank, in any unit: only th
 
 
 class DataOrder(FrozenRecord):
-    """Order of the training samples: each epoch is a new permutation of all samples, cut into global batches.
+    """Order of the training samples in each epoch.
 
-    The last batch of an epoch may be smaller.
+    Each epoch is a new permutation of all samples, cut into global batches. The last batch of an epoch may be smaller.
     """
 
     samples: int = Field(gt=0)  # training samples of an epoch
@@ -64,7 +64,10 @@ class DataOrder(FrozenRecord):
 
 @lru_cache(maxsize=4)  # the current epoch, and those of faster or slower workers in the same process
 def epoch_permutation(sample_count: int, seed: int, epoch: int) -> SampleIndices:
-    """Return the order of all samples in `epoch`; read-only, since all callers share the array."""
+    """Return the order of all samples in the epoch `epoch`.
+
+    The array is read-only, since all callers share it.
+    """
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(sample_count)
     order.setflags(write=False)
     return order
@@ -72,10 +75,10 @@ def epoch_permutation(sample_count: int, seed: int, epoch: int) -> SampleIndices
 
 @lru_cache(maxsize=64)  # full and last batches, for the weights in use
 def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
-    """Split `total` into integers proportional to `weights`, by largest remainder (Hamilton).
+    """Split the integer `total` into integers proportional to `weights`.
 
-    Lower ranks win ties. Every part is its exact quota rounded down or up. Quotas are fractions, so that the parts add
-    up to `total` exactly.
+    The method is that of the largest remainder (Hamilton). Lower ranks win ties. Every part is its exact quota rounded
+    down or up. Quotas are fractions, so that the parts add up to `total` exactly.
     """
     exact_weights = [Fraction(weight) for weight in weights]
     quotas = [total * weight / sum(exact_weights) for weight in exact_weights]
@@ -85,9 +88,10 @@ def split_proportionally(total: int, weights: RankWeights) -> tuple[int, ...]:
 
 
 def compute_quality_metrics(learning_task: LearningTask, outputs: Array, targets: Array) -> dict[str, float]:
-    """Return quality metrics of a model's outputs, shape (n, outputs), by metric name.
+    """Return quality metrics of a model's outputs, by metric name.
 
-    n is at least 1. Classification has `accuracy`; regression has `mae`, `mse` and `r2`.
+    The outputs have the shape (n, outputs). n is at least 1. Classification has `accuracy`; regression has `mae`, `mse`
+    and `r2`.
     """
     return _METRICS_BY_LOSS[learning_task.loss](outputs, targets)
 

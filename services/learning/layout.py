@@ -12,7 +12,10 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class ParameterLayout(FrozenRecord):
-    """Names and shapes of a model's arrays, which follow each other in the parameter vector, each in C order."""
+    """Names and shapes of a model's arrays, in their order in the parameter vector.
+
+    Each array is stored in C order, directly after the previous array.
+    """
 
     arrays: tuple[tuple[str, Shape], ...]
 
@@ -33,14 +36,14 @@ class ParameterLayout(FrozenRecord):
 
 
 class VectorRange(NamedTuple):
-    """Contiguous range of a vector: the entries `start`, …, `stop` - 1."""
+    """Contiguous range of a vector: the entries from `start` to `stop` - 1."""
 
     start: int
     stop: int
 
     @property
     def size(self) -> int:
-        """Number of entries in the range."""
+        """Number of entries in this range of a vector."""
         return self.stop - self.start
 
     def view(self, vector: Vector) -> Vector:

@@ -19,16 +19,20 @@ from services.schema.component import ScenarioComponent
 
 @dataclass(frozen=True)
 class OptimiserState:
-    """State that an optimiser keeps between two updates: number of updates, and vectors such as the velocity."""
+    """State that an optimiser keeps between two updates of the parameters.
+
+    It consists of the number of updates, and of vectors such as the velocity.
+    """
 
     update_count: int  # updates so far
     slots: tuple[Vector, ...]  # vectors as long as the parameters, such as the velocity; each optimiser defines its own
 
 
 class Optimiser(ScenarioComponent):
-    """An update rule for the parameters θ, given the gradient g.
+    """Base class of optimisers: update rules for the parameters of a model.
 
-    Methods do not modify their arguments. Parameters, gradient and slots are vectors of the same length.
+    The parameters are θ, their gradient is g. Methods do not modify their arguments. Parameters, gradient and slots are
+    vectors of the same length.
     """
 
     rate: float = Field(gt=0, description="learning rate η")
@@ -43,12 +47,18 @@ class Optimiser(ScenarioComponent):
         """Return the parameters and the state after one update with the gradient `grad`."""
 
     def add_weight_decay(self, params: Vector, grad: Vector) -> Vector:
-        """Return g + λ·θ: the gradient g of the loss, plus the gradient of the L2 penalty on the parameters θ."""
+        """Return the gradient with weight decay (L2 penalty) added.
+
+        The result is g + λ·θ: the gradient g of the loss, plus the gradient of the L2 penalty on the parameters θ.
+        """
         return grad + self.weight_decay * params if self.weight_decay else grad
 
 
 class Sgd(Optimiser):
-    """Stochastic gradient descent: θ ← θ - η·g. It keeps no vectors between updates."""
+    """Stochastic gradient descent: θ ← θ - η·g.
+
+    θ are the parameters, η is the learning rate and g the gradient. No vectors are kept between updates.
+    """
 
     kind: Literal["sgd"] = "sgd"
 
@@ -60,9 +70,10 @@ class Sgd(Optimiser):
 
 
 class Momentum(Optimiser):
-    """SGD with momentum: velocity v ← μ·v + g, parameters θ ← θ - η·v.
+    """Stochastic gradient descent with momentum.
 
-    With `nesterov`, θ ← θ - η·(g + μ·v). μ is the momentum, g the gradient and η the learning rate. v starts at zero.
+    Velocity v ← μ·v + g, parameters θ ← θ - η·v. With `nesterov`, θ ← θ - η·(g + μ·v). μ is the momentum, g the
+    gradient and η the learning rate. v starts at zero.
 
     I. Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in PyTorch's
     form: the learning rate multiplies the velocity when it is applied, not the gradient when it is added.
@@ -83,8 +94,9 @@ class Momentum(Optimiser):
 
 
 class Adam(Optimiser):
-    """Adam: m ← β₁·m + (1-β₁)·g, v ← β₂·v + (1-β₂)·g², θ ← θ - η·m̂ / (√v̂ + ε). m and v start at zero.
+    """Optimiser Adam, which scales steps by running means of gradients and of their squares.
 
+    The means m ← β₁·m + (1-β₁)·g and v ← β₂·v + (1-β₂)·g² start at zero. The update is θ ← θ - η·m̂ / (√v̂ + ε), where
     m̂ = m/(1-β₁ᵗ) and v̂ = v/(1-β₂ᵗ) at the t-th update. D. P. Kingma, J. Ba, "Adam", ICLR 2015, Algorithm 1.
     """
 

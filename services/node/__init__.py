@@ -1,1 +1,4 @@
-"""Nodes of a trial: construction, node process, simulation in virtual time, scenario events, message costs."""
+"""Nodes of a trial: construction, node process, and simulation in virtual time.
+
+Other modules apply scenario events in a node and measure the cost of messages.
+"""

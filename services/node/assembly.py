@@ -1,4 +1,7 @@
-"""Construction of a coordinator, worker or server from the plan of a trial and what the engine provides."""
+"""Construction of a coordinator, worker or server of a trial.
+
+A node is built from the trial plan and from the services that the engine provides.
+"""
 
 import asyncio
 import platform
@@ -44,7 +47,10 @@ from services.worker.strategy_switch import WorkerStrategySwitch
 
 @dataclass(frozen=True)
 class NodeServices:
-    """Environment of a node, which the engine provides: transport, client of the coordinator, clock and log."""
+    """Services that the engine provides to a node, such as transport, clock and log.
+
+    A further service is the client of the coordinator.
+    """
 
     transport: Transport
     control: CoordinatorClient
@@ -96,7 +102,10 @@ async def run_worker(plan: Plan, worker_plan: NodePlan, node_services: NodeServi
 
 
 def _message_receiver_names(worker: WorkerRuntime) -> tuple[str, ...]:
-    """Return the names of the nodes to which a worker sends messages, before and after a strategy switch."""
+    """Return the names of the nodes to which a worker sends messages.
+
+    They include the receivers before and after a strategy switch.
+    """
     strategy_switch = worker.strategy_switch
     algorithms = [worker.current_algorithm, *([strategy_switch.algorithm_after] if strategy_switch else ())]
     return tuple(dict.fromkeys(name for algorithm in algorithms for name in algorithm.receiver_names))
@@ -229,10 +238,10 @@ def _make_worker(
 def _make_transport_factory(
     plan: Plan, node: NodePlan, node_services: NodeServices, worker_slowdowns: WorkerSlowdowns
 ) -> Callable[[], Transport]:
-    """Return a function that makes a transport, either for a worker or for the server in the worker's process.
+    """Return a function that makes a transport for a worker or for a server.
 
-    Pauses of the worker delay its messages to other nodes. Messages between the worker and the server in its process
-    stay inside the process.
+    The server is the one in the process of the worker. Pauses of the worker delay its messages to other nodes. Messages
+    between the worker and the server in its process stay inside the process.
     """
     transport: Transport = node_services.transport
     pauses = [event.change for event in plan.events if isinstance(event.change, WorkerPause)]
@@ -255,11 +264,14 @@ def _make_compute_pacer(
 
 
 def _make_first_server(plan: Plan, node: NodePlan, transport: Transport, node_services: NodeServices) -> ServerRuntime:
-    """Return the server of a node's shard, with initial parameters, for the first training phase with servers."""
+    """Return the server of a node's shard for the first training phase with servers.
+
+    The server starts with the initial parameters.
+    """
     phase = plan.strategy.training_phases().first_phase_with_servers
     algorithm = phase.server_algorithm() if phase else None
     if phase is None or algorithm is None or node.name not in plan.shard_owners:
-        raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard to {node.name}")
+        raise ProtocolError(f"strategy {plan.strategy.kind} assigns no shard of the parameter vector to {node.name}")
     task = plan.dataset.load(plan.dtype).task
     shard = plan.shards[plan.shard_owners.index(node.name)]
     params = shard.view(plan.model.init_parameters(task, plan.seed, plan.dtype))

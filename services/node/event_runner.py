@@ -1,4 +1,6 @@
-"""Scenario events in one node: applies slowdowns, pauses and link changes in time, and logs their lateness.
+"""Scenario events in one node: slowdowns, pauses and changes of links.
+
+The node applies them in time and logs their lateness.
 
 - A worker applies its own slowdowns and pauses. An event that waits for a step begins when this worker begins the step.
   The planned times stretch the compute exactly, without a timer, so the logged lateness is that of the log line.
@@ -60,9 +62,10 @@ class ScenarioEventRunner:
                     raise result
 
     async def begin_events_of_step(self, step: int) -> None:
-        """Begin the scenario's events that are declared for this step: slowdowns, pauses and link changes.
+        """Begin the scenario's events that are declared for the step `step`.
 
-        Events of skipped steps begin as well: after a switch all workers continue after the step of the fastest worker.
+        Events are slowdowns, pauses and link changes. Events of skipped steps begin as well: after a switch all workers
+        continue after the step of the fastest worker.
         """
         last_step, self._current_step = self._current_step, step
         due_events = [event for event in self.plan.events if event.step is not None and last_step < event.step <= step]
@@ -80,7 +83,7 @@ class ScenarioEventRunner:
         self._tasks.add(task)
 
     def _slow_or_pause_worker(self, slowdown_or_pause: PlannedEvent, start_s: float) -> Coroutine[None, None, None]:
-        """Apply a slowdown or pause to this worker.
+        """Apply a slowdown or a pause to the worker of this node.
 
         Return the coroutine that logs the begin and end of the event.
         """

@@ -1,7 +1,8 @@
-"""Measurement between two node processes: cost of a message on this host, and rate of the link between the nodes.
+"""Measurement of the cost of a message between two node processes.
 
-The requester sends requests, the responder replies, over a transport of nodes. The engine starts both processes,
-shapes the link between them if a rate is declared, and then opens the start gate.
+The cost is that on this host; the rate of the link between the nodes is measured as well. The requester sends requests,
+the responder replies, over a transport of nodes. The engine starts both processes, shapes the link between them if a
+rate is declared, and then opens the start gate.
 """
 
 import asyncio
@@ -38,7 +39,10 @@ SUM_REPEATS = 20
 
 
 class MessageTimesAndRates(FrozenRecord):
-    """Measured costs of a message between two nodes: wall seconds, and CPU seconds of both nodes together."""
+    """Measured cost of a message between two nodes, in wall and CPU seconds.
+
+    The CPU seconds are those of both nodes together.
+    """
 
     round_trip_s: float  # median of messages without payload
     message_cpu_s: float  # CPU time to send and receive one message
@@ -61,12 +65,15 @@ class MessageProbeNodeSettings:
 
     @property
     def peer_name(self) -> str:
-        """Name of the node with which this node exchanges messages to measure their cost."""
+        """Name of the other node in the measurement of the cost of messages."""
         return RESPONDER if self.node_name == REQUESTER else REQUESTER
 
 
 def measure_message_timing(probe_task: MessageProbeNodeSettings) -> MessageTimesAndRates | None:
-    """Measure the cost of messages as one of two nodes; the node that only replies returns None."""
+    """Measure the cost of messages as one of two nodes.
+
+    Return None in the node that only replies.
+    """
     with asyncio.Runner(loop_factory=make_precise_event_loop) as runner:
         return runner.run(_run_message_probe_node(probe_task))
 
@@ -119,7 +126,10 @@ async def _probe_message_cost(transport: SocketTransport, probe_task: MessagePro
 
 
 async def _measure_message_rtts(transport: SocketTransport, round_trip_numbers: range) -> tuple[list[float], float]:
-    """Return round-trip times in seconds, and the CPU seconds that both nodes together need for a message."""
+    """Return round-trip times of messages in seconds, and the CPU seconds per message.
+
+    The CPU seconds are those of both nodes together.
+    """
     round_trips_s, cpu_before_s = [], _read_own_cpu_s()
     for step in round_trip_numbers:
         started_s = time.perf_counter()
@@ -130,7 +140,10 @@ async def _measure_message_rtts(transport: SocketTransport, round_trip_numbers: 
 
 
 async def _answer_probes(transport: SocketTransport, probe_task: MessageProbeNodeSettings) -> None:
-    """Reply to each request with the CPU seconds that this process used so far, then receive the large transfers."""
+    """Reply to all requests of the measurement, then receive the large transfers.
+
+    A reply contains the CPU seconds that this process has used so far.
+    """
     cpu_before_s = 0.0
     for step in range(WARM_UP_ROUND_TRIPS + ROUND_TRIPS):
         if step == WARM_UP_ROUND_TRIPS:
@@ -157,7 +170,7 @@ async def _wait_for_start_signal() -> None:
 
 
 async def _measure_two_way_sum_bps(transport: SocketTransport, peer_name: str, piece_count: int) -> float:
-    """Send and receive at the same time.
+    """Send and receive vectors at the same time, to measure the rate in both directions.
 
     Return the payload rate of both directions together, in bit/s.
     """

@@ -96,7 +96,7 @@ async def _run_node(plan: Plan, node: NodePlan, tls_identity: NodeIdentity, link
 async def _run_coordinator(
     plan: Plan, clock: WallClock, log: RunLog, grpc_server: grpc.aio.Server, health_servicer: health.HealthServicer
 ) -> None:
-    """Run the coordinator until all nodes have left."""
+    """Run the coordinator until all other nodes have left the trial."""
     runtime = make_coordinator(plan, clock, log)
     add_ControlServicer_to_server(CoordinatorService(runtime), grpc_server)
     gate_opened = asyncio.Event()
@@ -109,7 +109,9 @@ async def _run_coordinator(
 
 
 async def _await_with_timeout(clock: WallClock, timeout_s: float, event: asyncio.Event, timeout_message: str) -> None:
-    """Wait for an event, at most `timeout_s` virtual seconds, so that the coordinator ends if the engine has died.
+    """Wait for an event for a limited time.
+
+    The wait takes at most `timeout_s` virtual seconds, so that the coordinator ends if the engine has died.
 
     Raises:
         DeadlineExceeded: the event did not happen in time; the error starts with `timeout_message`.
@@ -156,9 +158,10 @@ async def _run_worker_or_server(
 def _make_link_shaping(
     plan: Plan, node: NodePlan, clock: WallClock, link_conditions: ActiveLinkEvents | None, link_state_file: Path | None
 ) -> TransportShaping | None:
-    """Return the link shaping that a node's transport does; None if the kernel shapes all links.
+    """Return the settings with which a node's transport shapes the links of the node.
 
-    Without containers the transport shapes everything: rates, shared links and delays. Rates are virtual, as the clock.
+    Return None if the kernel shapes all links. Without containers the transport shapes everything: rates, shared links
+    and delays. Rates are virtual, as the clock.
     """
     if link_conditions is not None:
         cells = AtomicFloatFile(link_state_file) if link_state_file else None

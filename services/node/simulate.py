@@ -1,4 +1,7 @@
-"""Simulation of a trial: all nodes run in one process and in virtual time, over a virtual network."""
+"""Simulation of a trial in virtual time, with all nodes in one process.
+
+The nodes communicate over a virtual network.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -29,7 +32,7 @@ NODE_RUNNERS: dict[str, Callable[[Plan, NodePlan, NodeServices], Coroutine[None,
 
 @dataclass(frozen=True)
 class InProcessCoordinatorClient(CoordinatorClient):
-    """Client of a coordinator that runs in the same process: calls the coordinator's methods directly."""
+    """Client of a coordinator in the same process, which calls its methods directly."""
 
     runtime: CoordinatorRuntime
     node_name: str
@@ -71,7 +74,10 @@ def simulate_trial(plan: Plan, make_log_writer: Callable[[str], Callable[[str], 
 
 
 def simulate_trial_to_folder(plan: Plan, log_folder: Path) -> None:
-    """Run a trial in virtual time, and write the log of each node to `<log_folder>/<node>.log`, line by line."""
+    """Run a trial in virtual time, and write the log of each node to a file.
+
+    The file is `<log_folder>/<node>.log`, written line by line.
+    """
     files = {node.name: (log_folder / f"{node.name}.log").open("w", buffering=1) for node in plan.nodes}
     try:
         simulate_trial(plan, lambda node_name: files[node_name].write)

@@ -1,1 +1,4 @@
-"""Policies of parameter servers: synchronisation, update rules, staleness weights, delay compensation, placement."""
+"""Policies of parameter servers, such as synchronisation and update rules.
+
+Further policies are staleness weights, delay compensation and placement.
+"""

@@ -1,9 +1,10 @@
-"""Delay compensation: corrects stale gradients to account for updates made after the worker read the parameters.
+"""Delay compensation: correction of gradients computed from old parameters.
 
-DC-ASGD: S. Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017. The gradient
-gets the first term of its Taylor series, g + λ·g⊙g⊙(w - w_bak). w are the server's parameters, w_bak are the parameters
-that the worker has read, and g⊙g approximates the diagonal of the Hessian. The correction is element-wise, so each
-range of the vector can be compensated alone.
+The correction accounts for the updates made after the worker read the parameters. DC-ASGD: S. Zheng et al.,
+"Asynchronous stochastic gradient descent with delay compensation", ICML 2017. The gradient gets the first term of its
+Taylor series, g + λ·g⊙g⊙(w - w_bak). w are the server's parameters, w_bak are the parameters that the worker has read,
+and g⊙g approximates the diagonal of the Hessian. The correction is element-wise, so each range of the vector can be
+compensated alone.
 """
 
 from abc import abstractmethod
@@ -18,7 +19,7 @@ CompensationState: TypeAlias = Any  # what a compensation keeps between two grad
 
 
 class DelayCompensation(ScenarioComponent):
-    """Base class of methods that correct a stale gradient.
+    """Base class of delay compensation: methods that correct a stale gradient.
 
     All vectors have the same length, shape (n,).
     """
@@ -31,7 +32,9 @@ class DelayCompensation(ScenarioComponent):
     def compensate(
         self, gradient: Vector, params: Vector, stale_params: Vector, state: CompensationState
     ) -> tuple[Vector, CompensationState]:
-        """Return the estimated gradient at the server's current parameters, and the compensation's next state.
+        """Return a stale gradient corrected for delay, and the compensation's next state.
+
+        The result estimates the gradient at the server's current parameters.
 
         Args:
             gradient: computed by the worker from older parameters.
@@ -87,9 +90,10 @@ class DcAsgd(DelayCompensation):
 
 
 class AdaptiveDcAsgd(DelayCompensation):
-    """DC-ASGD-a of the paper: λ = λ₀/√(s + ε) with constants λ₀ and ε, and a running mean s of squared gradients.
+    """Delay compensation DC-ASGD-a with an adaptive factor λ (Zheng et al., 2017).
 
-    The state is s ← m·s + (1-m)·g⊙g, zero at first.
+    λ = λ₀/√(s + ε) with constants λ₀ and ε, and a running mean s of squared gradients. The mean is s ← m·s + (1-m)·g⊙g,
+    zero at first.
     """
 
     kind: Literal["dc_asgd_adaptive"] = "dc_asgd_adaptive"

@@ -1,4 +1,7 @@
-"""Expected time until k of n workers have finished, if the compute time of each worker is random."""
+"""Expected time until k of n workers have finished computing.
+
+The compute time of each worker is random.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -17,10 +20,11 @@ CHAIN_COUNT = 400  # independent sequences of rounds
 
 
 def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: float) -> float:
-    """Return the expected seconds until `kth` of n workers have finished: E[X_(k:n)] of independent times.
+    """Return the expected seconds until k of n workers have finished.
 
-    ∫ P(fewer than k of n times are at most x) dx by the trapezoidal rule, up to the point beyond which the rest is
-    negligible. The error is about 10⁻³ for distributions with steps and 10⁻⁶ for smooth ones.
+    k is `kth`. The result is E[X_(k:n)] of independent times. ∫ P(fewer than k of n times are at most x) dx by the
+    trapezoidal rule, up to the point beyond which the rest is negligible. The error is about 10⁻³ for distributions
+    with steps and 10⁻⁶ for smooth ones.
 
     Args:
         time_cdfs: the distribution of each time.
@@ -35,9 +39,10 @@ def expected_kth_finish_s(time_cdfs: Sequence[Cdf], kth: int, time_scale_s: floa
 def simulate_mean_round_s(
     time_cdfs: Sequence[Cdf], awaited_count: int, time_scale_s: float, pause_between_rounds_s: float
 ) -> float:
-    """Return the mean seconds of a training round that ends when `awaited_count` of n workers have computed.
+    """Return the mean duration of a training round in seconds, by simulation.
 
-    Workers that are still busy with the previous round start late.
+    A round ends when `awaited_count` of n workers have computed. Workers that are still busy with the previous round
+    start late.
 
     A worker for which a round has not waited first finishes its computation, and only then takes part in a round. No
     order statistic covers this renewal process, so it is simulated (Monte Carlo): each worker's delay is carried from
@@ -73,7 +78,10 @@ def simulate_mean_round_s(
 
 
 def _make_time_grid_s(time_cdfs: Sequence[Cdf], awaited_count: int, time_scale_s: float) -> TimesS:
-    """Return equidistant times from 0 to a time at which almost surely `awaited_count` workers have finished."""
+    """Return equidistant times for a numerical integration, in seconds.
+
+    They reach from 0 to a time at which almost surely `awaited_count` workers have finished.
+    """
     end_s = time_scale_s
     while _probability_of_fewer_finished(time_cdfs, awaited_count, np.array([end_s]))[0] > NEGLIGIBLE_PROBABILITY:
         end_s *= 2

@@ -17,7 +17,7 @@ NodeT = TypeVar("NodeT")  # a node's name or number
 
 
 class ShardProportions(NamedTuple):
-    """Relative shard sizes of all servers and workers.
+    """Relative sizes of the parameter shards of all servers and workers.
 
     Only ratios count; a node with size 0 owns no shard.
     """
@@ -27,7 +27,7 @@ class ShardProportions(NamedTuple):
 
 
 class Placement(ScenarioComponent):
-    """Assignment of shards to nodes.
+    """Base class of placements, which assign the shards of the parameter vector to nodes.
 
     Shards are numbered in the order of their owners: servers first, then workers. The number of declared servers is
     that of the scenario; a placement may add fewer nodes for them.
@@ -39,25 +39,34 @@ class Placement(ScenarioComponent):
 
     @abstractmethod
     def compute_shard_proportions(self, worker_count: int, server_count: int) -> ShardProportions:
-        """Return the relative size of the shard that each server and each worker owns."""
+        """Return the relative sizes of the shards that servers and workers own."""
 
     def node_count_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:  # noqa: ARG002 - most take any number
-        """Return why shards can't be placed on this many workers and servers; None if they can."""
+        """Return why shards can't be placed on a certain number of workers and servers.
+
+        Return None if they can be placed.
+        """
         return None
 
     def explain_switch_conflict(self, worker_count: int, scenario_server_count: int) -> str | None:
-        """Return why this placement can't be used after a switch from a strategy without servers.
+        """Return why this placement of shards can't be used after a strategy switch.
 
-        Return None if it can.
+        The strategy before the switch has no servers. Return None if the placement can be used.
         """
         return self.node_count_conflict(worker_count, scenario_server_count)
 
     def count_gradient_workers(self, worker_count: int) -> int:
-        """Return the number of workers that compute gradients; these have the lowest ranks."""
+        """Return the number of workers that compute gradients.
+
+        These workers have the lowest ranks.
+        """
         return worker_count
 
     def shard_owners(self, worker_nodes: Sequence[NodeT], server_nodes: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
+        """Return the node that owns each shard, by shard number.
+
+        Both arguments list nodes by rank.
+        """
         proportions = self.compute_shard_proportions(len(worker_nodes), len(server_nodes))
         nodes = zip((*server_nodes, *worker_nodes), (*proportions.servers, *proportions.workers), strict=True)
         return tuple(node for node, proportion in nodes if proportion)
@@ -65,7 +74,7 @@ class Placement(ScenarioComponent):
     def shard_ranges(
         self, worker_count: int, scenario_server_count: int, parameter_count: int
     ) -> tuple[VectorRange, ...]:
-        """Return the range of each shard in a parameter vector.
+        """Return the range of the parameter vector that each shard covers.
 
         Shards of equal share differ by at most one entry.
         """
@@ -86,10 +95,10 @@ class DedicatedPlacement(Placement):
 
 
 class ColocatedPlacement(Placement):
-    """Equal shards on the workers; each worker's process also runs the server of one shard.
+    """Equal shards of the parameter vector on the workers.
 
-    Messages from a worker to its own shard stay inside the process and are not counted. Per step a node sends 2(n-1)/n
-    of the vector, as in a ring.
+    Each worker's process also runs the server of one shard. Messages from a worker to its own shard stay inside the
+    process and are not counted. Per step a node sends 2(n-1)/n of the vector, as in a ring.
     """
 
     kind: Literal["colocated"] = "colocated"
@@ -107,12 +116,13 @@ class ColocatedPlacement(Placement):
 
 
 class SpareNodePlacement(Placement):
-    """Shards on k spare nodes and on n workers, of such sizes that every link carries the same number of bytes.
+    """Shards on spare nodes and on workers, sized for equal traffic on all links.
 
-    A spare node has no accelerator and computes no gradients. Y. Jiang et al., "A unified architecture for accelerating
-    distributed DNN training in heterogeneous GPU/CPU clusters" (BytePS), OSDI 2020: a spare node owns
-    2(n-1)/(n²+kn-2k) of the vector, a worker (n-k)/(n²+kn-2k). We differ: the servers also run the optimiser, and the
-    push and the reply of a shard do not overlap.
+    The shards of k spare nodes and n workers have such sizes that every link carries the same number of bytes. A spare
+    node has no accelerator and computes no gradients. Y. Jiang et al., "A unified architecture for accelerating
+    distributed DNN training in heterogeneous GPU/CPU clusters" (BytePS), OSDI 2020: a spare node owns 2(n-1)/(n²+kn-2k)
+    of the vector, a worker (n-k)/(n²+kn-2k). We differ: the servers also run the optimiser, and the push and the reply
+    of a shard do not overlap.
     """
 
     kind: Literal["spare"] = "spare"
@@ -132,11 +142,12 @@ class SpareNodePlacement(Placement):
 
 
 class PromotedWorkerPlacement(Placement):
-    """Equal shards on the workers of highest rank, which compute no gradients after a strategy switch.
+    """Equal shards on those workers that become servers at a strategy switch.
 
-    N. Provatas et al., "Strategy-Switch", IEEE Access 13, 2025, as implemented in public code. That code promotes the
-    nodes with the shortest round trips. We promote the last ranks, so that a scenario determines which they are. The
-    batch stays the same: the remaining workers share it.
+    These are the workers of highest rank; they compute no gradients after the switch. N. Provatas et al.,
+    "Strategy-Switch", IEEE Access 13, 2025, as implemented in public code. That code promotes the nodes with the
+    shortest round trips. We promote the last ranks, so that a scenario determines which they are. The batch stays the
+    same: the remaining workers share it.
     """
 
     kind: Literal["promoted"] = "promoted"

@@ -1,4 +1,7 @@
-"""Server algorithm: the policies by which the servers of a training phase update shards and reply to workers."""
+"""Server algorithm: the policies of the servers in a training phase.
+
+The policies determine how servers update shards and reply to workers.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +22,10 @@ UpdateRuleFactory: TypeAlias = Callable[[AnyOptimiser, HostArray, int], UpdateRu
 
 @dataclass(frozen=True)
 class ServerAlgorithm:
-    """Policies of the servers in a training phase: placement of shards, synchronisation, staleness and updates.
+    """Policies of the servers in a training phase, such as placement and synchronisation.
 
-    A server owns one shard: a range of the parameter vector.
+    The policies are placement of shards, synchronisation, staleness and updates. A server owns one shard: a range of
+    the parameter vector.
     """
 
     servers: int  # as declared; the placement decides how many nodes are added for them
@@ -37,15 +41,24 @@ class ServerAlgorithm:
         return self.placement.dedicated_server_count(self.servers)
 
     def shard_owners(self, worker_nodes: Sequence[NodeT], server_nodes: Sequence[NodeT]) -> tuple[NodeT, ...]:
-        """Return the node that owns each shard, by shard number; both arguments list nodes by rank."""
+        """Return the node that owns each shard, by shard number.
+
+        Both arguments list nodes by rank.
+        """
         return self.placement.shard_owners(worker_nodes, server_nodes)
 
     def shard_ranges(self, worker_count: int, parameter_count: int) -> tuple[VectorRange, ...]:
-        """Return each shard's range in a parameter vector of `parameter_count` entries."""
+        """Return the range of the parameter vector that each shard covers.
+
+        The vector has `parameter_count` entries.
+        """
         return self.placement.shard_ranges(worker_count, self.servers, parameter_count)
 
     def count_gradient_workers(self, worker_count: int) -> int:
-        """Return the number of workers that compute gradients; these have the lowest ranks."""
+        """Return the number of workers that compute gradients.
+
+        These workers have the lowest ranks.
+        """
         return self.placement.count_gradient_workers(worker_count)
 
     def gradients_per_update(self, worker_count: int) -> int:

@@ -17,21 +17,28 @@ from services.schema.component import ScenarioComponent
 
 
 class StalenessWeighting(ScenarioComponent):
-    """Base class of gradient weights that depend on staleness: in (0, 1], and never larger for a staler gradient."""
+    """Base class of staleness weightings: gradient weights that depend on staleness.
+
+    Weights are in (0, 1], and never larger for a staler gradient.
+    """
 
     @abstractmethod
     def weight(self, staleness: int) -> float:
-        """Return the weight of a gradient whose staleness, in updates, is `staleness`."""
+        """Return the weight of a gradient with a staleness of `staleness` updates."""
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most weightings only reduce the weight
-        """Return whether a gradient with this staleness is used in an update; otherwise it is dropped."""
+        """Return whether an update may use a gradient with a staleness of `staleness` updates.
+
+        Otherwise the gradient is dropped.
+        """
         return True
 
     @property
     def divides_lr_by_worker_count(self) -> bool:
-        """Whether the weights reduce the learning rate of asynchronous training to about 1/n for n workers.
+        """Whether the weights divide the learning rate by about the number of workers.
 
-        The mean staleness of n workers that never wait is n - 1.
+        In asynchronous training with n workers, the weights reduce the learning rate to about 1/n. The mean staleness
+        of n workers that never wait is n - 1.
         """
         return False
 
@@ -46,7 +53,7 @@ class UniformWeighting(StalenessWeighting):
 
 
 class InverseWeighting(StalenessWeighting):
-    """Weight 1 / max(τ, 1) for a gradient with staleness τ.
+    """Weight 1 / max(τ, 1) for a gradient with a staleness of τ updates.
 
     W. Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
     """
@@ -62,7 +69,7 @@ class InverseWeighting(StalenessWeighting):
 
 
 class DynSgdWeighting(StalenessWeighting):
-    """Weight 1 / (1 + τ) for a gradient with staleness τ.
+    """Weight 1 / (1 + τ) for a gradient with a staleness of τ updates.
 
     J. Jiang et al., "Heterogeneity-aware distributed parameter servers", SIGMOD 2017. We differ: updates are not
     revised when later gradients of the same version arrive.
@@ -79,9 +86,9 @@ class DynSgdWeighting(StalenessWeighting):
 
 
 class ExponentialWeighting(StalenessWeighting):
-    """Weight exp(-λτ) for a gradient with staleness τ and decay λ.
+    """Weight exp(-λτ) for a gradient with a staleness of τ updates, with decay rate λ.
 
-    At least exp(-700), so that it never underflows.
+    The weight is at least exp(-700), so that it never underflows.
     """
 
     kind: Literal["exponential"] = "exponential"
@@ -92,7 +99,10 @@ class ExponentialWeighting(StalenessWeighting):
 
 
 class CutOffWeighting(StalenessWeighting):
-    """Weight 1 up to a maximum staleness; staler gradients are dropped."""
+    """Weight 1 up to a maximum staleness.
+
+    Gradients of greater staleness are dropped.
+    """
 
     kind: Literal["cut_off"] = "cut_off"
     oldest: NonNegativeInt = Field(description="maximum staleness, in updates; a staler gradient is dropped")

@@ -1,6 +1,7 @@
-"""Update rules: how a parameter server computes new parameters from the vectors that workers push.
+"""Update rules, by which a parameter server computes new parameters.
 
-Servers and replays of their logs use the same rules. Vectors are as long as the server's shard and lie in host memory.
+New parameters are computed from the vectors that workers push. Servers and replays of their logs use the same rules.
+Vectors are as long as the server's shard and lie in host memory.
 """
 
 from abc import ABC, abstractmethod
@@ -25,9 +26,10 @@ class WorkerContribution(NamedTuple):
 
 
 class UpdateRule(ABC):
-    """Base class of update rules: a server's parameters, and how the vectors that workers push update them.
+    """Base class of update rules, by which a server updates its parameters.
 
-    An update replaces `params` by a new array and never changes the array in place: replies may still be sending it.
+    An update rule keeps the parameters and updates them with the vectors that workers push. An update replaces `params`
+    by a new array and never changes the array in place: replies may still be sending it.
     """
 
     params: HostArray
@@ -35,21 +37,33 @@ class UpdateRule(ABC):
 
     @property
     def needs_stale_params(self) -> bool:
-        """Whether the server must keep a copy of the parameters with which each worker computes its gradient."""
+        """Whether the server must keep the parameters from which each worker computes.
+
+        It keeps a copy of the parameters with which each worker computes its gradient.
+        """
         return False
 
     @abstractmethod
     def update_shard_params(self, contributions: Sequence[WorkerContribution]) -> None:
-        """Update the shard's parameters from vectors that one or more workers have pushed, in rank order."""
+        """Update the parameters of the shard with vectors that workers have pushed.
+
+        The vectors come from one or more workers and are in rank order.
+        """
 
     @abstractmethod
     def make_push_reply_vector(self, worker_rank: int) -> HostArray:
-        """Return the vector that the server now sends as its reply to the worker with this rank."""
+        """Return the vector with which the server replies to a worker now.
+
+        The worker has the rank `worker_rank`.
+        """
 
 
 @dataclass
 class GradientUpdateRule(UpdateRule):
-    """Update by one optimiser step with the mean gradient, after delay compensation and staleness weights."""
+    """Update rule that makes one optimiser step with the mean of the pushed gradients.
+
+    Before the mean, delay compensation and staleness weights are applied.
+    """
 
     params: HostArray
     optimiser: AnyOptimiser
@@ -82,7 +96,10 @@ class GradientUpdateRule(UpdateRule):
         return self.params
 
     def _compensate_staleness(self, worker_contribution: WorkerContribution) -> HostArray:
-        """Return the gradient of one worker after delay compensation, and keep the compensation's next state."""
+        """Return a worker's gradient after delay compensation.
+
+        The next state of the compensation is kept.
+        """
         vector, read_params = worker_contribution.vector, worker_contribution.stale_params
         compensated, self._compensation_state = self.compensation.compensate(
             vector, self.params, read_params, self._compensation_state
@@ -91,7 +108,10 @@ class GradientUpdateRule(UpdateRule):
         return gradient
 
     def _compute_lr_scale(self, gradients_in_update: int) -> float:
-        """Return the share of the learning rate that applies to an update from `gradients_in_update` gradients."""
+        """Return the factor on the learning rate of an update.
+
+        The factor is the share of the learning rate that applies to an update from `gradients_in_update` gradients.
+        """
         return 1.0 if self.planned_gradients is None else gradients_in_update / self.planned_gradients
 
     def _scaled_optimiser(self, rate_factor: float) -> AnyOptimiser:
@@ -101,10 +121,11 @@ class GradientUpdateRule(UpdateRule):
 
 @dataclass
 class ElasticAveragingRule(UpdateRule):
-    """Elastic averaging: the server's parameters c move towards each worker's parameters x by α(x - c).
+    """Elastic averaging: the server's parameters move towards each worker's parameters.
 
-    α: moving rate. The reply to a worker is the centre (the server's parameters) from which the difference was taken.
-    With it the worker computes the same move.
+    The server's parameters c move by α(x - c) towards a worker's parameters x. α: moving rate. The reply to a worker is
+    the centre (the server's parameters) from which the difference was taken. The worker moves its parameters by the
+    same amount.
     """
 
     params: HostArray
@@ -123,15 +144,19 @@ class ElasticAveragingRule(UpdateRule):
 
 
 def elastic_averaging_move(moving_rate: float, params: Vector, centre_params: Vector) -> Vector:
-    """Return α·(x - c), by which parameters x of a worker and c of the server approach each other.
+    """Return the vector by which the parameters of worker and server approach each other.
 
-    α: `moving_rate`. Worker and server compute the same bits.
+    The vector is α·(x - c), for parameters x of a worker and c of the server. α: `moving_rate`. Worker and server
+    compute the same bits.
     """
     return moving_rate * (params - centre_params)
 
 
 def weighted_sum(vectors: Sequence[HostArray], weights: Sequence[float]) -> HostArray:
-    """Return the weighted sum of vectors of shape (n,), added in the given order."""
+    """Return the weighted sum of vectors.
+
+    The vectors have the shape (n,) and are added in the given order.
+    """
     total: HostArray = vectors[0] * vectors[0].dtype.type(weights[0])
     for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total += vector * vector.dtype.type(weight)

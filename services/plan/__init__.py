@@ -1,7 +1,7 @@
-"""Planning of a trial: nodes, addresses, shard ranges, expected bytes, predicted times.
+"""Planning of a trial: nodes, network addresses, shards and predicted times.
 
-`make_plan` returns the `Plan` of one trial. It contains all decisions that are possible before a trial starts; later
-code only reads them.
+The plan also contains the expected numbers of bytes. `make_plan` returns the `Plan` of one trial. It contains all
+decisions that are possible before a trial starts; later code only reads them.
 """
 
 from services.plan.make_plan import make_plan, random_event_horizon_s

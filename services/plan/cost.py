@@ -1,4 +1,7 @@
-"""Message sizes and cost model of a planned cluster; step times are predicted from the cost model."""
+"""Message sizes and cost model of a planned cluster.
+
+Step times are predicted from the cost model.
+"""
 
 from collections.abc import Sequence
 
@@ -14,9 +17,10 @@ DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
 def choose_message_size_limits(engine: EngineName, transport: TransportName, vector_bytes: int) -> MessageSizeLimits:
-    """Return the limits on the size of the messages into which a vector of `vector_bytes` is cut.
+    """Return the limits on the size of the messages that carry a long vector.
 
-    Messages are short where no kernel shapes the links, so that streams share links evenly.
+    A vector of `vector_bytes` is cut into messages of such sizes. Messages are short where no kernel shapes the links,
+    so that streams share links evenly.
     """
     fluid_bytes = choose_message_bytes(vector_bytes)
     lengths = {"grpc": GRPC_MESSAGE_SIZE_LIMITS, "tcp": TCP_MESSAGE_SIZE_LIMITS}[transport]

@@ -1,4 +1,4 @@
-"""Planning of a trial: makes all decisions that are possible before the trial starts."""
+"""Planning of a trial: all decisions that are possible before the trial starts."""
 
 from math import isfinite
 
@@ -30,9 +30,10 @@ def make_plan(
     dilation: float = 1.0,
     alpha_s: float = 0.0,
 ) -> Plan:
-    """Return the plan of one trial; the same arguments give the same plan.
+    """Return the plan of one trial.
 
-    The function is long because a plan has many fields, and each is decided here, once.
+    The same arguments give the same plan. The function is long because a plan has many fields, and each is decided
+    here, once.
 
     Args:
         trial: the trial of a scenario.
@@ -117,7 +118,10 @@ def make_plan(
 
 
 def random_event_horizon_s(trial: TrialSpec) -> float:
-    """Return the virtual time in seconds at which random events end, from a trial's predicted time without events."""
+    """Return the virtual time in seconds at which the random events of a trial end.
+
+    It is computed from the predicted time of the trial without events.
+    """
     scenario = trial.scenario.model_copy(update={"events": ()})
     plan = make_plan(trial.model_copy(update={"scenario": scenario}), "", "simulated", DummyAddresses())
     return plan.predicted_s * EVENT_HORIZON_FACTOR
@@ -126,7 +130,10 @@ def random_event_horizon_s(trial: TrialSpec) -> float:
 def _plan_post_switch_phase(
     strategy_phases: PhasesAndSwitch, trial: TrialSpec, cost_model: CostModel, trial_step_count: int
 ) -> PostSwitchPhasePlan | None:
-    """Return the plan of the training phase after a strategy switch; None without a switch."""
+    """Return the plan of the training phase after a strategy switch.
+
+    Return None if there is no switch.
+    """
     switch = strategy_phases.switch
     if switch is None:
         return None
@@ -153,7 +160,7 @@ def _plan_post_switch_phase(
 
 
 def _count_saturating_workers(strategy_phases: PhasesAndSwitch, cost_model: CostModel) -> float | None:
-    """Return the number of asynchronous workers that saturate the servers' links.
+    """Return the number of asynchronous workers that saturate the links of the servers.
 
     Return None if no number does. Where workers own shards, more workers are more servers, and no number of them
     saturates all links.
@@ -170,7 +177,10 @@ def _count_saturating_workers(strategy_phases: PhasesAndSwitch, cost_model: Cost
 
 
 def _predict_latency_s(phase_strategy: SinglePhaseStrategy, cost_model: CostModel) -> float:
-    """Return the predicted virtual seconds of a gradient exchange over links of unlimited rate."""
+    """Return the predicted time of a gradient exchange over links of unlimited rate.
+
+    The time is in virtual seconds.
+    """
     zeros = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
     network = cost_model.network.model_copy(update={"shared_links": ()})
     ideal = cost_model.model_copy(update={"uplink_s_per_byte": zeros, "downlink_s_per_byte": zeros, "network": network})
@@ -184,9 +194,10 @@ def _predict_training_s(
     global_batch_size: int,
     worker_count: int,
 ) -> float:
-    """Return the predicted virtual seconds of training for `steps` steps.
+    """Return the predicted training time in virtual seconds.
 
-    Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
+    Training lasts `step_count` steps. Where losses decide when a strategy switches, the prediction is the time of the
+    slower phase for the whole budget.
     """
     shares = split_proportionally(global_batch_size, (1,) * worker_count)
     if phase_after_switch is None:
@@ -205,14 +216,17 @@ def _predict_training_s(
 
 
 def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]:
-    """Return, by node name, the payload bytes per step that the server shard on each worker sends to other workers."""
+    """Return the bytes that each worker's server shard sends to other workers per step.
+
+    The bytes are those of payloads, by node name.
+    """
     return {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.replies)}
 
 
 def _sent_bytes_by_node(sent_bytes_by_role: BytesPerStep, server_count: int) -> dict[str, float]:
     """Return the payload bytes that each node sends per step, by node name.
 
-    Return 0 for servers that are not used.
+    The value is 0 for servers that are not used.
     """
     worker_bytes = {f"worker-{rank}": size_bytes for rank, size_bytes in enumerate(sent_bytes_by_role.workers)}
     server_bytes = sent_bytes_by_role.servers or (0,) * server_count

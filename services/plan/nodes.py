@@ -1,4 +1,7 @@
-"""Planning of the nodes and the network of a trial from the declared cluster."""
+"""Planning of the nodes and the network of a trial.
+
+They are planned from the cluster that the scenario declares.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -41,9 +44,10 @@ def _plan_server(scenario: Scenario, rank: int, addresses: NodeAddresses) -> Nod
 
 
 def _plan_worker(scenario: Scenario, rank: int, addresses: NodeAddresses) -> NodePlan:
-    """Return the plan of one worker: addresses, device, compute speed and link rates.
+    """Return the plan of one worker, such as its addresses and compute speed.
 
-    Compute slots are staggered, so that workers with emulated compute speed do not all use the host's cores at once.
+    The plan also contains the compute device and the link rates. Compute slots are staggered, so that workers with
+    emulated compute speed do not all use the host's cores at once.
     """
     worker = scenario.worker_spec(rank)
     return NodePlan(
@@ -84,10 +88,11 @@ def get_auto_collective_sizes(
     vector_entry_bytes: int,
     cost_model: CostModel,
 ) -> NetworkAndModelSizes:
-    """Return the facts about network and model from which a collective chooses its `auto` values.
+    """Return the sizes of network and model from which a collective algorithm is set up.
 
-    These facts are the groups of workers that are near each other, the array sizes of the model, the size of an entry
-    of the parameter vector, and the bytes that a worker sends during the longest round trip.
+    A collective chooses its `auto` values from them. The sizes are the groups of workers that are near each other, the
+    array sizes of the model, the size of an entry of the parameter vector, and the bytes that a worker sends during the
+    longest round trip.
     """
     ranks = {node.name: node.rank for node in node_plans if node.role == "worker"}
     groups = scenario.cluster.network.colocated_node_groups(_workers_and_servers(node_plans))
@@ -105,7 +110,10 @@ def _workers_and_servers(nodes: Sequence[NodePlan]) -> list[NodePlan]:
 
 
 def _max_bandwidth_delay_bytes(cost_model: CostModel) -> int:
-    """Return the largest number of bytes that a worker's uplink carries during a round trip to another node."""
+    """Return the largest amount of data in flight on a worker's uplink, in bytes.
+
+    It is the largest number of bytes that the uplink carries during a round trip to another node.
+    """
     paths = [path for path in cost_model.network.paths if path.source in cost_model.workers]
     sent_bytes = (2 * path.delay_s / max(cost_model.uplink_s_per_byte[path.source], MIN_S_PER_BYTE) for path in paths)
     return int(max(sent_bytes, default=0.0))

@@ -1,4 +1,7 @@
-"""The plan of one trial: a record of all decisions, which nodes, engines and checks read."""
+"""Plan of one trial: a record of all decisions made before the trial starts.
+
+Nodes, engines and checks read the plan.
+"""
 
 import hashlib
 from typing import Literal
@@ -113,7 +116,7 @@ class Plan(FrozenRecord):
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the type of a parameter."""
+        """Name of the type of a parameter, as in NumPy."""
         return DTYPE_BY_PRECISION[self.precision]
 
     @property
@@ -123,17 +126,26 @@ class Plan(FrozenRecord):
 
     @property
     def longest_message_bytes(self) -> int:
-        """Size in bytes of the longest message, for engines in which the transport shapes links, not the kernel."""
+        """Size of the longest message in bytes.
+
+        It matters for engines in which the transport, not the kernel, shapes the links.
+        """
         return choose_message_bytes(self.vector_bytes)
 
     @property
     def message_timeout_s(self) -> float:
-        """Longest wait for a message in virtual seconds: step timeout x number of steps between two exchanges."""
+        """Longest time for which a node waits for a message, in virtual seconds.
+
+        It is the step timeout multiplied by the number of steps between two exchanges.
+        """
         return self.timeouts.step * self.exchange_period
 
     @property
     def estimated_training_wall_s(self) -> float:
-        """Estimated real seconds of training on this host, without the time for evaluations and for starting nodes."""
+        """Estimated duration of training on this host, in real seconds.
+
+        The time for evaluations and for starting nodes is not included.
+        """
         return 0.0 if self.engine == "simulated" else self.predicted_s * self.dilation
 
     @property
@@ -145,12 +157,18 @@ class Plan(FrozenRecord):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 digest of the plan; all nodes of a trial must have the same one."""
+        """SHA-256 digest of the trial plan.
+
+        All nodes of a trial must have the same digest.
+        """
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def worker_server_push_pairs(self) -> tuple[Flow, ...]:
-        """Names of each worker and shard owner (worker, owner) between which pushes cross the network."""
+        """Pairs of worker and shard owner between which pushes cross the network.
+
+        Each pair (worker, owner) consists of the names of both nodes.
+        """
         weights = self.second_phase.worker_weights if self.second_phase else (1,) * self.workers
         pushing = [node.name for node, weight in zip(self.node_plans_of_role("worker"), weights, strict=True) if weight]
         return tuple((worker, owner) for owner in self.shard_owners for worker in pushing if worker != owner)

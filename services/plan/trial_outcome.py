@@ -1,4 +1,7 @@
-"""Outcome of a trial: the records in status.json, which an engine writes and the analysis reads."""
+"""Outcome of a trial: the records in the file status.json.
+
+An engine writes the records, and the analysis reads them.
+"""
 
 from typing import Any
 
@@ -10,7 +13,10 @@ from services.schema.component import FrozenRecord
 
 
 class MeasuredLinkValue(FrozenRecord):
-    """Declared rate or delay of a link, and the value measured before the run, both in the cluster's virtual time."""
+    """Declared and measured value of a link's rate or delay.
+
+    The value is measured before the run; both values are in the cluster's virtual time.
+    """
 
     declared: float
     achieved: float
@@ -18,9 +24,10 @@ class MeasuredLinkValue(FrozenRecord):
 
 
 class LinkShapingRecord(FrozenRecord):
-    """Record of the shaping, probes and monitoring of one node's link, or of the shared links in the network switch.
+    """Record of the shaping, probes and monitoring of emulated links.
 
-    Rates and times are virtual. A *limit* is a rate limit of a pair or a group of nodes, such as a rack's uplink.
+    The links are one node's link, or the shared links in the network switch. Rates and times are virtual. A *limit* is
+    a rate limit of a pair or a group of nodes, such as a rack's uplink.
     """
 
     rung: str  # mechanism that enforces rates: tc-htb, transport, fluid, none
@@ -45,7 +52,10 @@ class LinkShapingRecord(FrozenRecord):
 
 
 class CpuThrottleCounts(FrozenRecord):
-    """How often the kernel stopped a node during the trial because the node's CPU quota was used up."""
+    """Counts of how often the kernel stopped a node because its CPU quota was used up.
+
+    They count from the start to the end of the trial.
+    """
 
     periods: int  # scheduling periods in which the node had something to run
     throttled_periods: int

@@ -1,4 +1,5 @@
-"""The server of a shard: updates one range of the parameter vector with the vectors that workers push.
+"""Server of a shard, which updates one range of the parameter vector.
 
-`machine` decides about updates and replies, `runtime` executes them, `strategy_switch` switches the strategy.
+It updates the range with the vectors that workers push. `machine` decides about updates and replies, `runtime` executes
+them, `strategy_switch` switches the strategy.
 """

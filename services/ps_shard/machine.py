@@ -1,6 +1,6 @@
-"""State machine of a parameter server: decides when to update its shard and to which workers to reply.
+"""State machine of a parameter server, which decides on updates and replies.
 
-It sends no messages and has no parameters.
+It decides when to update its shard and to which workers to reply. It sends no messages and has no parameters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,10 @@ from services.schema.errors import ProtocolError
 
 @dataclass(frozen=True)
 class WorkerPush:
-    """A vector that a worker has pushed: a gradient, or parameters in elastic averaging."""
+    """Vector that a worker has pushed to a server.
+
+    It is a gradient, or parameters in elastic averaging.
+    """
 
     worker: int  # rank
     step: int  # of the worker, from 0
@@ -27,13 +30,19 @@ class WorkerPush:
 
 @dataclass(frozen=True)
 class ApplyUpdateAction:
-    """Action: update the parameters with pushed vectors, in rank order, for bitwise reproducible sums."""
+    """Action: update the parameters of the shard with the vectors that workers have pushed.
+
+    The vectors are added in rank order, for bitwise reproducible sums.
+    """
 
     pushes: tuple[WorkerPush, ...]
     version: int  # of the parameters after the update
 
     def count_updates_behind(self, worker_push: WorkerPush) -> int:
-        """Return the staleness of a push: the updates made since its worker read the parameters."""
+        """Return the staleness of a pushed vector, in updates.
+
+        It is the number of updates made since the worker read the parameters.
+        """
         return self.version - 1 - worker_push.version
 
 
@@ -47,7 +56,10 @@ class DropStalePushAction:
 
 @dataclass(frozen=True)
 class SendReplyAction:
-    """Action: send a worker the current parameters, as the reply to the vector that it pushed in `step`."""
+    """Action: send a worker the current parameters, as the reply to its push.
+
+    `step` is the step of the push.
+    """
 
     worker: int  # rank
     step: int
@@ -60,7 +72,10 @@ ShardAction: TypeAlias = ApplyUpdateAction | DropStalePushAction | SendReplyActi
 
 
 class WorkerStepTiming(NamedTuple):
-    """Duration of a worker's last step, waiting time excluded, and start time of its current step or wait."""
+    """Duration of a worker's last step, and start time of its current step or wait.
+
+    The duration excludes waiting time.
+    """
 
     step_s: float
     started_s: float
@@ -68,7 +83,7 @@ class WorkerStepTiming(NamedTuple):
 
 @dataclass
 class ShardStateMachine:
-    """State machine of a parameter server: when it updates its shard and replies to workers.
+    """State machine of a parameter server, which updates a shard and replies to workers.
 
     A worker's clock is the number of steps that it has pushed. Invariant: every push is part of exactly one update or
     is dropped, and gets exactly one reply. Times are arguments, in seconds since any moment. Only dynamic synchronisers
@@ -102,14 +117,16 @@ class ShardStateMachine:
         self._step_timings = dict.fromkeys(self._worker_clocks, WorkerStepTiming(0.0, 0.0))
 
     def resume_serving(self, next_step_by_worker: Mapping[int, int], now_s: float = 0.0) -> None:
-        """Start or continue to serve workers at the time `now_s`, each one from its own next step.
+        """Start or continue to serve workers.
+
+        Workers are served from the time `now_s` on, each worker from its own next step.
 
         Raises:
             ProtocolError: a worker still waits for a reply.
         """
         if self._gathered_pushes or self._pushes_awaiting_reply:
             pushes = [*self._gathered_pushes, *self._pushes_awaiting_reply.values()]
-            raise ProtocolError(f"can't resume serving while these pushes wait for an update or a reply: {pushes}")
+            raise ProtocolError(f"the server can't resume while these pushes wait for an update or a reply: {pushes}")
         self._worker_clocks, self._computing_workers = dict(next_step_by_worker), set(next_step_by_worker)
         self._step_timings = {
             worker: self._step_timings[worker]._replace(started_s=now_s) for worker in next_step_by_worker
@@ -119,7 +136,9 @@ class ShardStateMachine:
         self._is_asynchronous = False
 
     def handle_push(self, push: WorkerPush, now_s: float = 0.0) -> list[ShardAction]:
-        """Record a worker's push that arrives at `now_s`; return the actions of the server, in order.
+        """Record a vector that a worker has pushed, and return the actions of the server.
+
+        The push arrives at `now_s`; the actions are in order.
 
         Raises:
             ProtocolError: the worker has left or waits for a reply, or this is not its next step.
@@ -139,7 +158,7 @@ class ShardStateMachine:
         return [*self._accept_or_drop_push(push), *self._take_ready_updates(asynchronous), *self._due_replies(now_s)]
 
     def handle_leave(self, worker_rank: int, now_s: float = 0.0) -> list[ShardAction]:
-        """Record that a worker leaves.
+        """Record that a worker leaves the training run.
 
         Return the actions for other workers, which no longer wait for its pushes.
 
@@ -148,7 +167,7 @@ class ShardStateMachine:
         """
         if worker_rank not in self._computing_workers:
             computing = sorted(self._computing_workers)
-            raise ProtocolError(f"worker {worker_rank} can't leave; workers that may leave: {computing}")
+            raise ProtocolError(f"worker {worker_rank} can't leave the run now; workers that may leave: {computing}")
         self._computing_workers.remove(worker_rank)
         del self._worker_clocks[worker_rank]
         return [*self._take_ready_updates(), *self._due_replies(now_s)]
@@ -168,10 +187,11 @@ class ShardStateMachine:
         yield DropStalePushAction(push, self.version)
 
     def _take_ready_updates(self, push_to_apply_alone: WorkerPush | None = None) -> Iterator[ApplyUpdateAction]:
-        """Yield the due updates: one from a push that is applied alone, one from the gathered pushes of enough workers.
+        """Yield the updates of the shard that are due now.
 
-        When all workers have left, the remaining pushes make the last update. The replies to all workers must agree:
-        once one worker has to wait, all workers wait for each other.
+        One update is due from a push that is applied alone, and one from the gathered pushes if enough workers have
+        pushed. When all workers have left, the remaining pushes make the last update. The replies to all workers must
+        agree: once one worker has to wait, all workers wait for each other.
         """
         self._is_asynchronous = self._is_asynchronous and bool(self.straggler_ranks)
         if push_to_apply_alone in self._gathered_pushes:
@@ -202,13 +222,19 @@ class ShardStateMachine:
 
     @property
     def straggler_ranks(self) -> frozenset[int]:
-        """Ranks of the stragglers: workers that were too slow in several consecutive windows of steps."""
+        """Ranks of the stragglers, which are workers that were too slow for some time.
+
+        A straggler was too slow in several consecutive windows of steps.
+        """
         if (watch := self.synchroniser.describe_worker_sync().straggler_criterion) is None:
             return frozenset()
         return frozenset(worker for worker in self._worker_clocks if self._slow_windows.get(worker, 0) >= watch.windows)
 
     def _track_worker_slowness(self, push: WorkerPush) -> None:
-        """At a push, count in how many consecutive windows of steps its worker was slow compared with all workers."""
+        """Update the count of consecutive windows of steps in which a worker was slow.
+
+        The count is updated at a push of the worker. A worker is slow compared with all workers.
+        """
         watch = self.synchroniser.describe_worker_sync().straggler_criterion
         if watch is None or not (push.compute_s and push.samples):
             return
@@ -236,7 +262,10 @@ class ShardStateMachine:
                 yield SendReplyAction(worker, push.step, pending_samples, waited_s, self._is_asynchronous)
 
     def _may_start_step(self, worker_rank: int, step: int, now_s: float) -> bool:
-        """Return whether a worker may start its next step at the time `now_s`."""
+        """Return whether a worker may start its next step now.
+
+        The current time is `now_s`.
+        """
         slowest_clock = min(self._worker_clocks.values())
         if self.synchroniser.may_start_step(step, slowest_clock) or step <= self._granted_steps.get(worker_rank, -1):
             return True
@@ -252,14 +281,18 @@ class ShardStateMachine:
         return extra_steps > 0
 
     def _predicted_step_finish_s(self, worker_rank: int) -> float:
-        """Return the time at which a worker finishes its step if the step takes as long as the previous step."""
+        """Return the predicted time at which a worker finishes its current step.
+
+        The step is assumed to take as long as the worker's previous step.
+        """
         timing = self._step_timings[worker_rank]
         return timing.started_s + timing.step_s
 
     def _count_unapplied_samples(self, push_being_answered: WorkerPush) -> int:
-        """Return the number of samples in pushes that wait for an update, and in steps that workers are computing.
+        """Return the number of samples that are not yet part of an update.
 
-        A worker that has not pushed yet is assumed to compute as many samples as the worker that gets the reply.
+        They are in pushes that wait for an update, and in steps that workers are computing. A worker that has not
+        pushed yet is assumed to compute as many samples as the worker that gets the reply.
         """
         gathered_samples = sum(push.samples for push in self._gathered_pushes)
         return gathered_samples + sum(

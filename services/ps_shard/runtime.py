@@ -1,4 +1,7 @@
-"""Runtime of the server of one shard: receives pushed vectors, updates the shard and sends replies."""
+"""Runtime of a shard's server, which updates the shard with pushed vectors.
+
+It receives the vectors that workers push, updates the shard and sends replies.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -54,9 +57,9 @@ class ServerRuntime:
             self._last_replies = dict.fromkeys(range(len(self.worker_names)), self.update_rule.params)
 
     async def serve_workers(self) -> bool:
-        """Serve until every worker has left or stopped.
+        """Serve the workers until every worker has left the run or stopped for a switch.
 
-        Return whether any has stopped for a strategy switch.
+        Return whether any worker has stopped for a strategy switch.
         """
         self.machine.resume_serving(self.next_steps, self.clock.now())
         async with asyncio.TaskGroup() as group:
@@ -67,13 +70,16 @@ class ServerRuntime:
 
     @property
     def final_shard_state(self) -> FinalNodeReport:
-        """Final state that this server sends to the coordinator: parameters of the shard, version and samples."""
+        """Final state of the shard, which the server sends to the coordinator.
+
+        It consists of the parameters, the version and the number of samples.
+        """
         return FinalNodeReport(self.update_rule.params.tobytes(), self.machine.version, self.machine.samples)
 
     async def _handle_pushes_of_worker(self, worker_rank: int, reply_task_group: asyncio.TaskGroup) -> bool:
-        """Handle the pushes of one worker until it leaves or stops.
+        """Handle the pushes of one worker until the worker leaves or stops.
 
-        Return whether it stopped for a strategy switch.
+        Return whether the worker stopped for a strategy switch.
         """
         while isinstance(push := await self._receive_push(worker_rank, self.next_steps[worker_rank]), WorkerPush):
             self._run_shard_actions(self.machine.handle_push(push, self.clock.now()), reply_task_group)
@@ -85,9 +91,9 @@ class ServerRuntime:
         return push == MessageKind.STRATEGY_SWITCH
 
     async def _receive_push(self, worker_rank: int, step: int) -> WorkerPush | int:
-        """Return a worker's push of `step`.
+        """Return the vector that a worker has pushed for the step `step`.
 
-        If the worker leaves or stops for a switch, the kind of its message.
+        If the worker leaves or stops for a switch, return the kind of its message.
         """
         worker_name, end_stages = self.worker_names[worker_rank], (MessageKind.LEAVE, MessageKind.STRATEGY_SWITCH)
         tags = (MessageTag(step, MessageKind.PUSH), *(MessageTag(step, stage) for stage in end_stages))
@@ -109,9 +115,10 @@ class ServerRuntime:
             self._run_shard_action(action, reply_task_group)
 
     def _action_sort_key(self, action: ShardAction) -> int:
-        """Return the sort key of a server's action: updates first, then replies in an order that differs by server.
+        """Return the sort key of an action of the server: updates first, then replies.
 
-        If all servers replied to the same worker first, their messages would queue at its link while other links idle.
+        The order of the replies differs by server. If all servers replied to the same worker first, their messages
+        would queue at its link while other links idle.
         """
         return (
             (action.worker - self.shard_number - 1) % len(self.worker_names)

@@ -42,24 +42,25 @@ class StrategySwitchingServer:
     ] = ()  # training task of the worker in the same process, if there is one
 
     async def serve_and_switch_strategy(self) -> None:
-        """Serve the workers and take part in strategy switches until every worker has left."""
+        """Serve the workers until every worker has left, through all strategy switches."""
         is_committed = False
         while await self._serve_until_strategy_switch(is_committed=is_committed):
             is_committed |= await self._switch_strategy()
 
     async def _serve_until_strategy_switch(self, *, is_committed: bool) -> bool:
-        """Serve the workers, or wait if the current strategy has no servers.
+        """Serve the workers until a strategy switch or the end of training.
 
-        Return whether a switch follows.
+        If the current strategy has no servers, only wait. Return whether a switch follows.
         """
         if (self.switch.second if is_committed else self.switch.first).server_algorithm():
             return await self.server.serve_workers()
         return await self._await_strategy_switch()
 
     async def _await_strategy_switch(self) -> bool:
-        """Wait until the coordinator starts a strategy switch; return false if there will be none.
+        """Wait until the coordinator starts a strategy switch.
 
-        There will be none when the worker in the same process has finished its training.
+        Return false if there will be no switch. There will be no switch when the worker in the same process has
+        finished its training.
         """
         switch_task = asyncio.create_task(self.control.await_strategy_switch_start())
         try:
@@ -70,9 +71,9 @@ class StrategySwitchingServer:
 
     @property
     def _current_optimiser_state(self) -> OptimiserState:
-        """Optimiser's state in this server's update rule.
+        """State of the optimiser in the update rule of this server.
 
-        Raises `ProtocolError` if the rule has none.
+        Raises `ProtocolError` if the rule has no optimiser state.
         """
         update_rule = self.server.update_rule
         if update_rule.state is None:
@@ -129,7 +130,10 @@ class StrategySwitchingServer:
         return next_decision, params, optimiser_state
 
     async def _receive_shard(self, decision: StrategySwitchDecision) -> tuple[HostArray, OptimiserState]:
-        """Receive this server's shard from a worker; return the parameters and the optimiser's state."""
+        """Receive this server's shard from a worker, for a strategy switch.
+
+        Return the parameters and the optimiser's state.
+        """
         server = self.server
         slot_count = len(self._current_optimiser_state.slots) if self.switch.model_transfer_plan.includes_slots else 0
         vectors = [np.empty_like(server.update_rule.params) for _ in range(1 + slot_count)]
@@ -138,7 +142,7 @@ class StrategySwitchingServer:
         return vectors[0], OptimiserState(decision.updates, tuple(vectors[1:]))
 
     async def _send_shard_to_workers(self, params: HostArray, optimiser_state: OptimiserState) -> None:
-        """Send this server's shard to every worker.
+        """Send this server's shard to every worker, for a strategy switch.
 
         The message tags contain the worker's own next step. Messages after an abort have the worker's own next step.
         They would look old if the tags here had a later step.
@@ -152,7 +156,7 @@ class StrategySwitchingServer:
     def _start_new_server(
         self, decision: StrategySwitchDecision, params: HostArray, optimiser_state: OptimiserState
     ) -> None:
-        """Start the server of the strategy after the switch.
+        """Start the server for the strategy after the switch.
 
         If that strategy has no servers, keep the old server.
         """

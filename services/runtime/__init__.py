@@ -1,1 +1,4 @@
-"""Interfaces and services of a running node: clock, compute device, transport, coordinator, log, pacing, identity."""
+"""Interfaces and services of a running node, such as clock, transport and log.
+
+Others are the compute device, the client of the coordinator, pacing of compute, and identity.
+"""

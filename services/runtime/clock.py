@@ -1,8 +1,8 @@
-"""Clocks of a node, in virtual seconds: one follows the host's clock, the other simulates time.
+"""Clocks of a node, which measure virtual seconds.
 
-A node states all times in virtual seconds. On real hosts these are wall seconds divided by the dilation of the run
-(`WallClock`). In a simulation they are the time of an event loop that never waits (`VirtualClock`). Only this module
-distinguishes the two.
+One follows the host's clock, the other simulates time. A node states all times in virtual seconds. On real hosts these
+are wall seconds divided by the dilation of the run (`WallClock`). In a simulation they are the time of an event loop
+that never waits (`VirtualClock`). Only this module distinguishes the two.
 """
 
 import asyncio
@@ -22,11 +22,14 @@ class Clock(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """Return the current time in virtual seconds; only differences between two times have a meaning."""
+        """Return the current time in virtual seconds.
+
+        Only differences between two times have a meaning.
+        """
 
     @abstractmethod
     def timestamp_ms(self) -> float:
-        """Return the time in ms for log lines.
+        """Return the time of this clock in milliseconds, for log lines.
 
         A difference of two times is time of the emulated cluster (virtual).
         """
@@ -37,17 +40,26 @@ class Clock(ABC):
 
     @abstractmethod
     async def run_compute_function(self, function: Callable[[], Result]) -> Result:
-        """Call the compute function without blocking the node's messages, and return its result."""
+        """Run a compute function while the node can still exchange messages.
+
+        Return the result of the function.
+        """
 
     async def sleep_until(self, deadline_s: float) -> None:
-        """Sleep until the virtual time `deadline_s`; return at once if this time has passed."""
+        """Sleep until the virtual time `deadline_s`.
+
+        Return at once if this time has passed.
+        """
         remaining_s = deadline_s - self.now()
         if remaining_s > 0:
             await asyncio.sleep(self.to_wall_s(remaining_s))
 
 
 class WallClock(Clock):
-    """The host's monotonic clock, slowed down by the dilation: the factor between real and virtual seconds."""
+    """Clock of virtual seconds that follows the host's monotonic clock.
+
+    The clock is slowed down by the time dilation: the factor between real and virtual seconds.
+    """
 
     def __init__(self, dilation: float = 1.0) -> None:
         self._dilation = dilation
@@ -67,7 +79,10 @@ class WallClock(Clock):
 
 
 class VirtualClock(Clock):
-    """Clock of a simulated trial (`VirtualTimeLoop`): the call of a compute function takes no virtual time."""
+    """Clock of a simulated trial.
+
+    Its time is that of a `VirtualTimeLoop`; the call of a compute function takes no virtual time.
+    """
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -83,7 +98,10 @@ class VirtualClock(Clock):
 
 
 class _VirtualTimeSelector(selectors.SelectSelector):
-    """I/O selector that never waits: it advances virtual time by the requested waiting time."""
+    """I/O selector that never waits, for an event loop in virtual time.
+
+    It advances virtual time by the requested waiting time.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +115,9 @@ class _VirtualTimeSelector(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Deterministic event loop in virtual time: it runs all tasks that are ready, then jumps to the next timer.
+    """Deterministic event loop in virtual time.
+
+    It runs all tasks that are ready, then jumps to the next timer.
 
     Raises:
         RuntimeError: no task is ready and no timer is set. A lost message is therefore an error, not a hang.

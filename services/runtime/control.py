@@ -1,4 +1,7 @@
-"""Calls from a node to the coordinator, and the records that nodes and coordinator send to each other."""
+"""Calls from a node to the coordinator, and the records that the calls transfer.
+
+Nodes and coordinator send the records to each other.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -25,7 +28,10 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class FinalNodeReport:
-    """Final state that a node sends to the coordinator: for a server, the parameters of its shard."""
+    """Final state that a node sends to the coordinator.
+
+    For a server, it contains the parameters of its shard.
+    """
 
     parameters: bytes = b""  # a server's shard of the parameters; empty from a worker
     version: int = 0
@@ -34,7 +40,10 @@ class FinalNodeReport:
 
 @dataclass(frozen=True)
 class StopOrSwitchDecision:
-    """Decision of the coordinator after an epoch: the worker continues, stops or switches its strategy."""
+    """Decision of the coordinator after an epoch: continue, stop or switch strategy.
+
+    The decision applies to the worker that has reported the epoch.
+    """
 
     stop_reason: str = ""  # empty when the worker goes on
     must_switch_strategy: bool = False  # another strategy takes over before the worker's next step
@@ -92,18 +101,21 @@ class CoordinatorClient(ABC):
 
     @abstractmethod
     async def report_step_start(self, step: int) -> None:
-        """Report that a worker begins, or has skipped, a step for which the scenario declares a link event."""
+        """Report that a worker begins a step for which the scenario declares a link event.
+
+        The report is also sent if the worker has skipped the step.
+        """
 
     @abstractmethod
     async def await_link_event_start(self, event_number: int) -> float:
-        """Wait until a link event that is declared for a step begins.
+        """Wait until a link event that is declared for a training step begins.
 
-        Return its start time in virtual seconds.
+        Return the event's start time in virtual seconds.
         """
 
     @abstractmethod
     async def report_epoch(self, epoch_report: EpochReport) -> StopOrSwitchDecision:
-        """Report a finished epoch.
+        """Report a finished epoch to the coordinator.
 
         The reply is the coordinator's decision to continue, stop or switch strategy.
         """
@@ -117,9 +129,9 @@ class CoordinatorClient(ABC):
 
     @abstractmethod
     async def report_strategy_switch(self, node_report: SwitchStageReport) -> StrategySwitchDecision:
-        """Report a node's state in a strategy switch.
+        """Report the state of a node in a strategy switch to the coordinator.
 
-        Return the decision once all nodes have reported theirs.
+        Return the coordinator's decision once all nodes have reported their state.
         """
 
     @abstractmethod

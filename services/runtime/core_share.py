@@ -1,4 +1,7 @@
-"""Measurement of the share of a CPU core that this process gets: a matrix product, timed in wall and CPU seconds."""
+"""Measurement of the share of a CPU core that this process gets.
+
+The measurement is a matrix product, timed in wall and CPU seconds.
+"""
 
 import time
 from typing import NamedTuple
@@ -12,17 +15,21 @@ PRODUCTS_PER_ROUND, MATRIX_SIZE = 200, 192  # some 30 ms of one core, three peri
 
 
 class CpuCoreShare(NamedTuple):
-    """Share of a CPU core that a process gets, and its wall time for a fixed amount of matrix products."""
+    """Share of a CPU core that a process gets, and wall time of a fixed computation.
+
+    The computation is a fixed amount of matrix products.
+    """
 
     kernel_s: float  # wall seconds, of the fastest round
     speed_ratio: float  # CPU seconds per wall second, of the best round
 
 
 def measure_cpu_core_share() -> CpuCoreShare:
-    """Measure the share of a CPU core that the calling thread gets; this takes about 0.1 s.
+    """Measure the share of a CPU core that the calling thread gets.
 
-    The best of several rounds counts: other load on the core makes rounds slower, and no round can exceed a CPU quota
-    for long. The first round can, with what is left of the quota's current period, and is not counted.
+    The measurement takes about 0.1 s. The best of several rounds counts: other load on the core makes rounds slower,
+    and no round can exceed a CPU quota for long. The first round can, with what is left of the quota's current period,
+    and is not counted.
     """
     matrix = np.random.default_rng(0).standard_normal((MATRIX_SIZE, MATRIX_SIZE)).astype(np.float32)
     rounds = [_time_matrix_products(matrix) for _ in range(1 + TIMED_ROUNDS)][1:]
@@ -31,7 +38,7 @@ def measure_cpu_core_share() -> CpuCoreShare:
 
 
 def _time_matrix_products(matrix: HostArray) -> tuple[float, float]:
-    """Compute a fixed number of matrix products.
+    """Compute a fixed number of matrix products, and measure the time.
 
     Return wall seconds, and CPU seconds per wall second.
     """

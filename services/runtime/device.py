@@ -1,4 +1,7 @@
-"""Compute devices: NumPy on the CPU or CuPy on a GPU. Only this module imports CuPy."""
+"""Compute devices: NumPy on the CPU or CuPy on a GPU.
+
+Only this module imports CuPy.
+"""
 
 import platform
 from abc import ABC, abstractmethod
@@ -19,7 +22,10 @@ GPU_INSTALL_HINT = "install the extra `gpu` (pip install 'ensayo[gpu]') on a hos
 
 @dataclass(frozen=True)
 class ComputeDevice(ABC):
-    """Base class of compute devices: where arrays are stored, and which library computes with them."""
+    """Base class of compute devices, which store arrays and compute with them.
+
+    A device determines where arrays are stored, and which library computes with them.
+    """
 
     name: ClassVar[str]  # "cpu" or "cuda"
     description: str  # model of the processor
@@ -35,7 +41,10 @@ class ComputeDevice(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until the device has finished all submitted work, so that a clock read afterwards includes the work."""
+        """Wait until the compute device has finished all submitted work.
+
+        A clock that is read afterwards includes the work.
+        """
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class CudaDevice(ComputeDevice):
 
 
 def select_compute_device(requested_device_kind: DeviceSelection) -> ComputeDevice:
-    """Return the chosen compute device.
+    """Return the compute device that the user has chosen.
 
     `auto` chooses a usable GPU, otherwise the CPU, and records the reason.
 

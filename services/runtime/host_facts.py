@@ -1,4 +1,7 @@
-"""Facts about the machine that a node runs on: network interface, bytes sent on it, memory allocator."""
+"""Facts about the machine on which a node runs, such as its network interface.
+
+Other facts are the bytes sent on the interface, and the memory allocator.
+"""
 
 import fcntl
 import os
@@ -12,9 +15,9 @@ _INTERFACES_FOLDER = Path("/sys/class/net")
 
 
 def find_network_interface(ipv4_address: str) -> str | None:
-    """Return the name of the network interface with this IPv4 address.
+    """Return the name of the network interface that has an IPv4 address.
 
-    Return None if no interface has it (loopback).
+    Return None if no interface has the address (loopback).
     """
     for path in sorted(_INTERFACES_FOLDER.iterdir()) if _INTERFACES_FOLDER.exists() else ():
         if path.name != "lo" and _ipv4_address(path.name) == ipv4_address:
@@ -23,9 +26,9 @@ def find_network_interface(ipv4_address: str) -> str | None:
 
 
 def read_bytes_sent(interface_name: str | None) -> int | None:
-    """Return the bytes that the kernel has sent on an interface, headers and retransmissions included.
+    """Return the number of bytes that the kernel has sent on a network interface.
 
-    None when the interface is not known.
+    The bytes include headers and retransmissions. Return None when the interface is not known.
     """
     if interface_name is None:
         return None

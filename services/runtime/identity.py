@@ -1,4 +1,7 @@
-"""Identity of a node: certificate of the run's own authority, and signed proofs of identity for data streams."""
+"""Identity of a node: its certificate, and signed proofs of its identity.
+
+The certificate comes from the run's own authority; the proofs are for data streams.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +25,9 @@ CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """Name, certificate and private key of a node, and the certificate of the run's authority.
+    """Identity of a node: name, certificate and private key.
 
-    All in PEM format.
+    The certificate of the run's authority is included. Certificates and key are in PEM format.
     """
 
     name: str
@@ -38,7 +41,10 @@ class NodeIdentity:
         return cls(node_name, *((secrets_folder / file).read_bytes() for file in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)))
 
     def make_identity_proof(self, receiver_name: str) -> bytes:
-        """Return a signed proof of this node's identity, with which it opens a stream to one receiver."""
+        """Return a signed proof of this node's identity, for a stream to one receiver.
+
+        The node opens the stream with the proof.
+        """
         key, issued_at = load_pem_private_key(self.private_key, None), time()
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise AuthenticationError(f"the private key of {self.name} is not an elliptic-curve key")
@@ -48,7 +54,9 @@ class NodeIdentity:
         return bytes(proof.SerializeToString())
 
     def verify_identity_proof(self, serialised_proof: bytes | None) -> str:
-        """Verify the proof of identity that a sender opens a stream with, and return the sender's name.
+        """Verify a sender's proof of identity, and return the sender's name.
+
+        The sender opens a stream with the proof.
 
         Raises:
             AuthenticationError: the proof is missing, too old, from another run or for another receiver.

@@ -1,8 +1,8 @@
-"""Pacing of a worker's compute: as fast as the host, or exactly as fast as the device that the worker emulates.
+"""Pacing of a worker's compute, at the speed of the host or of an emulated device.
 
-A worker that emulates a device does the real compute in its own time slot within the step. Then it waits for the
-absolute deadline of the step phase. So the step takes as long as on the declared device, however busy the host is.
-Missed deadlines are recorded.
+The speed is as fast as the host, or exactly as fast as the device that the worker emulates. A worker that emulates a
+device does the real compute in its own time slot within the step. Then it waits for the absolute deadline of the step
+phase. So the step takes as long as on the declared device, however busy the host is. Missed deadlines are recorded.
 """
 
 from abc import ABC, abstractmethod
@@ -32,13 +32,19 @@ MAX_LATE_WALL_S, MAX_LATE_PHASE_SHARE, MAX_LATE_STEP_SHARE = 0.001, 0.05, 0.01
 
 
 def is_phase_deadline_missed(clock: Clock, lateness_s: float, phase_duration_s: float, step_duration_s: float) -> bool:
-    """Return whether a step phase that ended `lateness_s` virtual seconds late counts as a missed deadline."""
+    """Return whether the end of a step phase counts as a missed deadline.
+
+    The phase has ended `lateness_s` virtual seconds late.
+    """
     max_late_s = MAX_LATE_WALL_S / clock.to_wall_s(1.0)
     return lateness_s > max(max_late_s, MAX_LATE_PHASE_SHARE * phase_duration_s, MAX_LATE_STEP_SHARE * step_duration_s)
 
 
 class TimedComputeResult(NamedTuple, Generic[Result]):
-    """Result of a worker's compute in one step, with its measured times in virtual seconds."""
+    """Result of a worker's compute in one step, with the times that it took.
+
+    The times are measured in virtual seconds.
+    """
 
     result: Result
     late_s: float | None = None  # after the declared device; None: no device was declared
@@ -47,7 +53,10 @@ class TimedComputeResult(NamedTuple, Generic[Result]):
 
 
 class EmulatedDeviceFinishTimes(NamedTuple):
-    """Times at which an emulated device finishes the forward pass and each gradient bucket, in virtual seconds."""
+    """Finish times of the forward pass and of each gradient bucket on an emulated device.
+
+    The times are in virtual seconds.
+    """
 
     forward_s: float
     buckets_s: tuple[float, ...]  # when the gradient of each bucket is ready, the last layers' first
@@ -60,16 +69,22 @@ class ComputeSpeedPacer(ABC):
     async def run_paced(
         self, step_number: int, sample_count: int, function: Callable[[], Result]
     ) -> TimedComputeResult[Result]:
-        """Run `function`, the compute of `sample_count` samples in this step, at the worker's speed."""
+        """Run a worker's compute function for one step, at the speed of the worker.
+
+        The function `function` computes `sample_count` samples.
+        """
 
     @abstractmethod
     async def premeasure_compute_time(self, function: Callable[[], Result]) -> None:
-        """Run the compute function once before training starts, to measure how long a step's compute takes."""
+        """Run the compute function once before training, to measure its duration.
+
+        It is the compute of one step.
+        """
 
 
 @dataclass(frozen=True)
 class HostSpeedPacer(ComputeSpeedPacer):
-    """Runs a worker's compute at the speed of this host.
+    """Pacer that runs a worker's compute at the speed of this host.
 
     Declared slowdowns stretch the measured time.
     """
@@ -93,13 +108,19 @@ class HostSpeedPacer(ComputeSpeedPacer):
 
 
 def unit_duration_factor(step: int) -> float:  # noqa: ARG001 - every step is like any other
-    """Return 1.0: the duration of a step does not vary on a device of constant speed."""
+    """Return 1.0, the factor on step times of a device of constant speed.
+
+    The duration of a step does not vary on such a device.
+    """
     return 1.0
 
 
 @dataclass
 class DeclaredSpeedPacer(ComputeSpeedPacer):
-    """Runs a worker's compute exactly at the speed of the device that the scenario declares."""
+    """Pacer that runs a worker's compute at the speed that the scenario declares.
+
+    The speed is exactly that of the declared device.
+    """
 
     clock: Clock
     throughput: float  # samples per virtual second, in a step without variation and slowdowns
@@ -131,7 +152,9 @@ class DeclaredSpeedPacer(ComputeSpeedPacer):
     def predict_bucket_deadlines(
         self, step_start_s: float, compute_s: float, backward_shares: tuple[float, ...] = SINGLE_BUCKET
     ) -> EmulatedDeviceFinishTimes:
-        """Return when the emulated device would finish the forward pass and each gradient bucket of a step.
+        """Return the times at which the emulated device finishes the parts of a step.
+
+        The parts are the forward pass and each gradient bucket.
 
         Args:
             step_start_s: when the step starts.

@@ -1,7 +1,8 @@
-"""Log of a node: MLPerf-style lines, the only output that the node writes to its standard output.
+"""Log of a node: lines in the MLPerf format on standard output.
 
-One line is `:::MLLOG ` and a JSON object with namespace, time_ms, event_type, key, value and metadata. The lines follow
-the format of MLCommons' logging library, so that its tools can read them; they are not MLPerf results.
+The node writes nothing else to its standard output. One line is `:::MLLOG ` and a JSON object with namespace, time_ms,
+event_type, key, value and metadata. The lines follow the format of MLCommons' logging library, so that its tools can
+read them; they are not MLPerf results.
 """
 
 import json
@@ -57,7 +58,10 @@ class RunLog:
 
 @dataclass
 class LogEventBatch:
-    """Batch of events with one log key, logged as rows of a table: one line per step would cost too much time."""
+    """Batch of events with the same log key, written as one line of the log.
+
+    The events are rows of a table. One line per step would cost too much time.
+    """
 
     log: RunLog
     key: str
@@ -67,7 +71,7 @@ class LogEventBatch:
     _last_flush_s: float | None = None
 
     def add_event(self, event_row: Sequence[Any]) -> None:
-        """Keep one event as a row.
+        """Add one event to the batch, as a row.
 
         Log all kept rows if `interval_s` has passed since the last log line.
         """
@@ -80,7 +84,7 @@ class LogEventBatch:
             self._last_flush_s = now_s
 
     def flush(self) -> None:
-        """Write all kept rows as one line of the log."""
+        """Write all rows of the batch as one line of the log."""
         if self._rows:
             self.log.log_event(self.key, {"columns": list(self.columns), "rows": self._rows})
             self._rows = []
@@ -95,7 +99,10 @@ class StepTimer:
 
     @contextmanager
     def measure_phase(self, step_phase: str) -> Iterator[None]:
-        """Measure the duration of the `with` block, and add it to a phase (such as `exchange`) of the step."""
+        """Measure the duration of the `with` block, as part of a phase of the step.
+
+        The duration is added to the phase, such as `exchange`.
+        """
         start_s = self.clock.now()
         try:
             yield

@@ -1,8 +1,9 @@
-"""Scheduling settings of the kernel with which a sleeping thread wakes up sooner; no privilege is needed.
+"""Scheduling settings of the kernel with which sleeping threads wake up sooner.
 
-A node's threads mostly sleep. A thread that wakes up while all cores are busy waits until another thread's time slice
-ends. With slices of 0.1 ms instead of some 3 ms, four processes with emulated compute speed on two cores
-missed 1 deadline of 1728 instead of 5, and were late by 0.6-1.0 ms instead of 0.9-1.5 ms at the 99th percentile.
+No privilege is needed. A node's threads mostly sleep. A thread that wakes up while all cores are busy waits until
+another thread's time slice ends. With slices of 0.1 ms instead of some 3 ms, four processes with emulated compute speed
+on two cores missed 1 deadline of 1728 instead of 5, and were late by 0.6-1.0 ms instead of 0.9-1.5 ms at the 99th
+percentile.
 """
 
 import ctypes
@@ -31,7 +32,7 @@ def reduce_wakeup_latency() -> None:
 
 
 def read_time_slice_ns() -> int | None:
-    """Return this thread's time slice in nanoseconds.
+    """Return the scheduler's time slice for this thread, in nanoseconds.
 
     Return None where the kernel does not report it (before Linux 6.12).
     """

@@ -1,4 +1,7 @@
-"""Slowdowns and pauses of a worker: intervals of time in which its compute takes longer, or stops."""
+"""Slowdowns and pauses of a worker's compute.
+
+They are intervals of time in which the compute takes longer, or stops.
+"""
 
 from dataclasses import dataclass, field
 from math import inf, prod
@@ -26,16 +29,20 @@ class WorkerSlowdowns:
     intervals: list[SlowdownInterval] = field(default_factory=list)
 
     def add_slowdown(self, start_s: float, duration_s: float | None, time_multiplier: float) -> None:
-        """Multiply compute times by `time_multiplier` from `start_s` for `duration_s`.
+        """Add a slowdown: an interval in which compute times are multiplied by a factor.
 
-        None: to the end of the run.
+        The interval starts at `start_s` and lasts `duration_s`; the factor is `time_multiplier`. A duration of None
+        means to the end of the run.
         """
         self.intervals.append(
             SlowdownInterval(start_s, inf if duration_s is None else start_s + duration_s, time_multiplier)
         )
 
     def end_of_compute_s(self, start_s: float, compute_s: float) -> float:
-        """Return the end time of a computation that starts at `start_s` and lasts `compute_s` without slowdowns."""
+        """Return the end time of a computation, with slowdowns and pauses included.
+
+        The computation starts at `start_s` and would last `compute_s` without slowdowns.
+        """
         now_s = start_s
         for change_s in self._slowdown_change_times_s(start_s):
             factor = self._slowdown_factor_at(now_s)
@@ -46,7 +53,10 @@ class WorkerSlowdowns:
         return now_s + compute_s * self._slowdown_factor_at(now_s)
 
     def end_of_pause_s(self, now_s: float) -> float:
-        """Return when a worker may continue: the first time, from `now_s` on, at which no pause is active."""
+        """Return the first time, from a given time on, at which no pause is active.
+
+        The given time is `now_s`; at the returned time the worker may continue.
+        """
         while self._slowdown_factor_at(now_s) == inf:
             pauses = (pause for pause in self.intervals if pause.factor == inf and pause.start_s <= now_s < pause.end_s)
             now_s = max(pause.end_s for pause in pauses)

@@ -1,4 +1,4 @@
-"""Tools to measure received data: the rate at which bytes arrive, and a function that reads and discards bytes."""
+"""Tools to measure the rate at which bytes arrive, and to discard received bytes."""
 
 import socket
 from collections.abc import Iterable

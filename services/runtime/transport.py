@@ -1,4 +1,7 @@
-"""Transport interface: strategies exchange tagged messages with other nodes, which are identified by name."""
+"""Transport interface, with which nodes exchange tagged messages.
+
+Strategies use it; other nodes are identified by name.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -26,7 +29,10 @@ class MessageKind(IntEnum):
 
 
 class MessageTag(NamedTuple):
-    """Identifier of a message among all messages of one sender; each tag is used once per run."""
+    """Identifier of a message among all messages of one sender.
+
+    Each tag is used once per run.
+    """
 
     step: int
     kind: int  # a MessageKind
@@ -35,9 +41,9 @@ class MessageTag(NamedTuple):
 
 
 class Message(NamedTuple):
-    """Message between two nodes: a payload of at most the transport's `max_piece_bytes`, and its metadata.
+    """Message between two nodes: a payload and its metadata.
 
-    Times are in virtual seconds.
+    The payload has at most the transport's `max_piece_bytes`. Times are in virtual seconds.
     """
 
     tag: MessageTag
@@ -53,7 +59,7 @@ class Message(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Length of the payload in bytes."""
+        """Length of the message's payload in bytes."""
         return memoryview(self.data).nbytes
 
 
@@ -101,9 +107,9 @@ class Transport(ABC):
 
     @abstractmethod
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Open the connections to these nodes before the run is timed.
+        """Open the connections to other nodes, before the timed part of the run.
 
-        Return when the nodes can be reached.
+        The nodes are `node_names`. Return when the nodes can be reached.
         """
 
     @abstractmethod
@@ -115,7 +121,9 @@ class Transport(ABC):
 
     @abstractmethod
     async def receive(self, source: str, *tags: MessageTag, buffer: memoryview | None = None) -> Message:
-        """Wait for a message with one of the tags from the node `source` and return the first that arrives.
+        """Wait for a message from one node, and return the message.
+
+        The message has one of the tags; the first such message that arrives is returned.
 
         Args:
             source: name of the sending node.
@@ -130,9 +138,9 @@ class Transport(ABC):
         """
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
-        """Start to send a message without waiting for it; for callers outside of an asyncio task.
+        """Start to send a message, and return without waiting.
 
-        One task per message would cost more than the message.
+        The method is for callers outside of an asyncio task. One task per message would cost more than the message.
 
         Returns:
             None when the link has taken the message already; else a future that is done when the link has taken it,
@@ -146,7 +154,9 @@ class Transport(ABC):
     def start_receive(
         self, source: str, tag: MessageTag, callback: ReceiveCallback, buffer: memoryview | None = None
     ) -> PendingMessage | None:
-        """Start to receive a message, and call `callback` once with the message or the error.
+        """Start to receive a message, and return without waiting.
+
+        `callback` is called once, with the message or the error.
 
         Returns:
             None when `callback` has already been called.

@@ -1,4 +1,7 @@
-"""Transfer of vectors as messages: split into pieces that fit a transport, and reassembled at the receiver."""
+"""Transfer of vectors as messages.
+
+A vector is split into pieces that fit a transport, and reassembled at the receiver.
+"""
 
 from collections.abc import Iterator
 
@@ -9,15 +12,19 @@ from services.schema.arrays import HostArray
 
 
 def split_vector(vector: HostArray, max_piece_bytes: int) -> Iterator[HostArray]:
-    """Yield views of at most `max_piece_bytes` that cover `vector`, shape (n,), in order."""
+    """Yield the pieces of a vector, in order, as views.
+
+    The pieces have at most `max_piece_bytes` and cover `vector`, shape (n,).
+    """
     length = max(1, max_piece_bytes // vector.itemsize)
     return (vector[start : start + length] for start in range(0, vector.size, length))
 
 
 def make_vector_messages(message_template: Message, vector: HostArray, max_piece_bytes: int) -> Iterator[Message]:
-    """Yield one message per piece of `vector`, with its piece number from 0 on.
+    """Yield one message for each piece of a vector.
 
-    The rest is as in `message_template`. An empty vector is sent as one message without payload.
+    The pieces of `vector` are numbered from 0 on. The rest of a message is as in `message_template`. An empty vector is
+    sent as one message without payload.
     """
     if vector.size == 0:
         yield message_template
@@ -32,7 +39,10 @@ async def send_vector(transport: Transport, target: str, message_template: Messa
 
 
 async def receive_remaining_pieces(transport: Transport, source: str, first_piece: Message, vector: HostArray) -> None:
-    """Receive the pieces of a vector after its first piece, `first_piece`, and write all pieces into `vector`."""
+    """Receive the pieces of a vector after its first piece, and write them into an array.
+
+    The first piece is `first_piece`; all pieces, the first one included, are written into `vector`.
+    """
     for number, piece in enumerate(split_vector(vector, transport.max_piece_bytes)):
         buffer, tag = piece.data.cast("B"), first_piece.tag._replace(piece=number)
         message = first_piece if number == 0 else await transport.receive(source, tag, buffer=buffer)

@@ -1,1 +1,4 @@
-"""Records of a scenario file (workload, strategies, sweep, quality target, published results), and its trials."""
+"""Records of a scenario file, such as workload and strategies, and the scenario's trials.
+
+Further records are the sweep, the quality target and published results.
+"""

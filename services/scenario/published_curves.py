@@ -1,4 +1,7 @@
-"""Published speedups that a scenario tries to reproduce; reports show them beside the measured speedups."""
+"""Published speedups that a scenario tries to reproduce.
+
+Reports show them beside the measured speedups.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -10,7 +13,10 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class PublishedSpeedups(FrozenRecord):
-    """Published speedups of training with n workers over training with a single worker: measured and predicted."""
+    """Published speedups of training with n workers over training with a single worker.
+
+    They are measured and predicted speedups.
+    """
 
     workers: PositiveInt
     measured: PositiveFloat | None = Field(None, description="speedup over one worker that the source measured")

@@ -64,7 +64,10 @@ class Timeouts(FrozenRecord):
 
 
 class FidelityLimits(FrozenRecord):
-    """Acceptance limits: deviations from the declared cluster beyond which a trial counts as degraded or invalid."""
+    """Limits on how far an emulated cluster may deviate from the declared cluster.
+
+    Beyond these limits, a trial counts as degraded or invalid.
+    """
 
     missed_deadlines: Share = Field(
         0.01,
@@ -94,9 +97,10 @@ class FidelityLimits(FrozenRecord):
     )
 
     def message_time_tolerance_s(self, declared_message_s: float, time_dilation: float) -> float:
-        """Return the allowed difference between measured and declared time of one message, in virtual seconds.
+        """Return the allowed error of the time of one message, in virtual seconds.
 
-        The tolerance is the rate error of the link plus that of a round trip, for the timers of this host.
+        The error is the difference between the measured and the declared time. The tolerance is the rate error of the
+        link plus that of a round trip, for the timers of this host.
         """
         return self.rate_error * declared_message_s + self.round_trip / time_dilation
 
@@ -134,7 +138,9 @@ class Scenario(FrozenRecord):
 
     @classmethod
     def decode(cls, document: ScenarioDocument) -> Self:
-        """Return the scenario described by a document: nested dicts and lists, as parsed from YAML or JSON.
+        """Return the scenario that a document of nested dicts and lists describes.
+
+        The document is as parsed from YAML or JSON.
 
         Raises:
             pydantic.ValidationError: the document is not a valid scenario; values are not converted to other types.
@@ -166,10 +172,11 @@ class Scenario(FrozenRecord):
         return tuple(self.trial(choice) for choice in self.all_trial_identities())
 
     def all_trial_identities(self) -> Iterator["TrialIdentity"]:
-        """Yield strategy label, swept values and repeat of every trial, in the order in which trials run.
+        """Yield the identity of every trial, in the order in which trials run.
 
-        The baseline comes first, then the strategies in their order. For each of them all combinations of swept values
-        follow, the number of workers changing fastest; and for each combination its repeats.
+        An identity consists of strategy label, swept values and repeat. The baseline comes first, then the strategies
+        in their order. For each of them all combinations of swept values follow, the number of workers changing
+        fastest; and for each combination its repeats.
         """
         index = count()
         for label in ((None,) if self.baseline else ()) + tuple(self.strategies):
@@ -187,13 +194,17 @@ class Scenario(FrozenRecord):
         return TrialSpec.from_single_trial_scenario(identity, Scenario.decode(swept.single_trial_document(identity)))
 
     def document_with_swept_values(self, trial_identity: "TrialIdentity") -> ScenarioDocument:
-        """Return this scenario as nested dicts and lists, with each swept key set to its value in the given trial."""
+        """Return this scenario as nested dicts and lists, with the swept values of one trial.
+
+        Each swept key is set to its value in the given trial.
+        """
         return apply_sweep_point(self.sweep, trial_identity.sweep_point, self.encode())
 
     def single_trial_document(self, identity: "TrialIdentity") -> ScenarioDocument:
-        """Return this scenario as nested dicts and lists with a single trial: one strategy, one seed, no sweep.
+        """Return this scenario, reduced to a single trial, as nested dicts and lists.
 
-        Nodes that the strategy does not use are left out, and so are published curves.
+        The trial has one strategy and one seed, and the scenario has no sweep. Nodes that the strategy does not use are
+        left out, and so are published curves.
         """
         document = self.encode()
         if identity.label is None:
@@ -215,9 +226,9 @@ class Scenario(FrozenRecord):
         }
 
     def _sweep_axes_of_strategy(self, strategy_label: str | None) -> Sweep:
-        """Return the sweep axes of a strategy (None: the one-worker baseline).
+        """Return the sweep axes of a strategy.
 
-        The axis of worker counts comes last.
+        A strategy of None stands for the baseline with one worker. The axis of worker counts comes last.
         """
         axes = {name: axis for name, axis in self.sweep.items() if axis.affects_strategy(name, strategy_label)}
         return dict(sorted(axes.items(), key=lambda item: WORKERS_KEY_PATH in item[1].swept_key_paths(item[0])))
@@ -258,7 +269,10 @@ class Scenario(FrozenRecord):
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
 
     def _find_unswept_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield the conflicts between keys that can be checked only if each key has a single value, without a sweep."""
+        """Yield the conflicts between keys of a scenario without a sweep.
+
+        These conflicts can be checked only if each key has a single value.
+        """
         workers = self.cluster.workers
         for label, strategy in self.strategies.items():
             conflicts = strategy.find_scenario_conflicts(self._collect_scenario_sizes())
@@ -293,7 +307,10 @@ class Scenario(FrozenRecord):
                     yield KeyConflict(("events", k, key), message)
 
     def _missing_throughput_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict for every random event, which needs a predicted duration, if a worker lacks a throughput."""
+        """Yield a conflict for every random event if a worker has no declared throughput.
+
+        Random events need a predicted duration of the trial, which needs the throughput of every worker.
+        """
         unpaced = self.workers_without_throughput
         for k, event in enumerate(self.events):
             if unpaced and event.at.random is not None:
@@ -336,9 +353,9 @@ class TrialSpec(FrozenRecord):
 
     @classmethod
     def from_single_trial_scenario(cls, trial_identity: TrialIdentity, single_trial_scenario: Scenario) -> Self:
-        """Return the trial with this identity.
+        """Return the trial that a scenario with a single trial describes.
 
-        The given scenario has only its strategy, swept values and seed.
+        The trial has the identity `trial_identity`. The scenario has only the trial's strategy, swept values and seed.
         """
         ((label, strategy),) = single_trial_scenario.strategies.items()
         workers = single_trial_scenario.cluster.workers
@@ -363,10 +380,16 @@ class TrialSpec(FrozenRecord):
 
 
 def swept_value_label(swept_value: Any) -> str | int | float:
-    """Return a swept value as a label of a trial: unchanged if it is text or a number, otherwise as JSON."""
+    """Return a swept value as a label of a trial.
+
+    A text or a number is unchanged; other values are returned as JSON.
+    """
     return swept_value if isinstance(swept_value, str | int | float) else json.dumps(swept_value)
 
 
 def folder_name_part(swept_value: str | float) -> str:
-    """Return a swept value as a part of a folder name: at most 24 characters of a-z, 0-9, dot and hyphen."""
+    """Return a swept value in a form that can be part of a folder name.
+
+    The result has at most 24 characters of a-z, 0-9, dot and hyphen.
+    """
     return re.sub(r"[^a-z0-9.]+", "-", str(swept_value).lower()).strip("-")[:24]

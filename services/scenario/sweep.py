@@ -52,12 +52,18 @@ class SweepAxis(FrozenRecord):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON Schema of both forms in which a sweep axis can be written: a section, or a plain list."""
+        """Return the JSON Schema of a sweep axis.
+
+        A sweep axis can be written in two forms: as a section, or as a plain list.
+        """
         return {"anyOf": [handler(core), {"type": "array", "minItems": 1}]}
 
     @property
     def swept_values_or_names(self) -> list[JsonValue]:
-        """Values of this sweep axis; if it has named cases instead, their names."""
+        """Values of this sweep axis, or the names of its cases.
+
+        Names are returned if the axis has named cases instead of values.
+        """
         return self.values or list(self.cases)
 
     def swept_key_paths(self, own_axis_name: str) -> tuple[str, ...]:
@@ -67,7 +73,10 @@ class SweepAxis(FrozenRecord):
         return tuple(self.paths) or (KEY_PATH_ALIASES.get(own_axis_name, own_axis_name),)
 
     def values_by_key_path(self, own_axis_name: str, axis_value: Any) -> Mapping[str, Any]:
-        """Return what one value or named case of this sweep axis sets: dotted path of a scenario key -> value."""
+        """Return the scenario keys that one value of this sweep axis sets, with their values.
+
+        The result maps the dotted path of a scenario key to its value. The axis can have named cases instead of values.
+        """
         return self.cases[axis_value] if self.cases else dict.fromkeys(self.swept_key_paths(own_axis_name), axis_value)
 
     def list_swept_values(self, own_axis_name: str, key_path: str) -> list[Any]:

@@ -11,7 +11,10 @@ MetricName: TypeAlias = Literal["accuracy", "r2", "mae", "mse", "loss"]
 
 
 class QualityMetricDefinition(NamedTuple):
-    """Properties of an evaluation metric: loss functions, bound in a target (`at_least` or `at_most`), best value."""
+    """Properties of an evaluation metric, such as its best value.
+
+    Other properties are the loss functions and the bound in a quality target (`at_least` or `at_most`).
+    """
 
     loss_functions: tuple[str, ...]  # of the tasks to which the metric applies
     bound_key: Literal["at_least", "at_most"]  # key of a quality target that holds the bound
@@ -35,7 +38,10 @@ QUALITY_METRICS: Mapping[str, QualityMetricDefinition] = {
 
 
 class QualityTarget(FrozenRecord):
-    """Quality at which training counts as done, measured on the evaluation set at the end of each epoch."""
+    """Quality of the model at which training counts as done.
+
+    It is measured on the evaluation set at the end of each epoch.
+    """
 
     metric: MetricName = Field(description="metric: accuracy (classification); r2, mae, mse (regression); loss (both)")
     at_least: float | None = Field(None, description="bound of accuracy or r2, which grow with quality")
@@ -60,7 +66,10 @@ class QualityTarget(FrozenRecord):
         return float(getattr(self, QUALITY_METRICS[self.metric].bound_key))
 
     def is_reached(self, values_by_metric: Mapping[str, float]) -> bool:
-        """Return whether the results of an evaluation (metric name -> value) reach this quality target."""
+        """Return whether the results of an evaluation reach this quality target.
+
+        The results map the name of a metric to its value.
+        """
         return self.is_reached_by(values_by_metric[self.metric])
 
     def is_reached_by(self, metric_value: float) -> bool:

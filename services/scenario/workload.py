@@ -18,7 +18,7 @@ Precision: TypeAlias = Literal["fp32", "fp64"]
 
 
 class Workload(FrozenRecord):
-    """The training task: dataset, model, optimiser, batch size and budget."""
+    """Training workload: dataset, model, optimiser, batch size and training budget."""
 
     dataset: AnyDataset
     model: AnyModel
@@ -77,7 +77,7 @@ class LearningTaskAndTrainSize(NamedTuple):
 
 @cache
 def learning_task_of(dataset: Dataset) -> LearningTaskAndTrainSize:
-    """Return the learning task and the training set size of a dataset.
+    """Return the learning task of a dataset and the size of its training set.
 
     The dataset is loaded at the first call.
     """

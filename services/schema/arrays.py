@@ -1,4 +1,7 @@
-"""Array types of NumPy and CuPy, and a function that returns the module of an array."""
+"""Array types of NumPy and CuPy, and a function that finds the library of an array.
+
+The function returns the module `numpy` or `cupy`.
+"""
 
 import sys
 from typing import Any, TypeAlias
@@ -11,8 +14,8 @@ HostArray: TypeAlias = npt.NDArray[Any]  # a NumPy array, in the host's memory
 
 
 def array_namespace(array: Array) -> Any:
-    """Return the module of the array, `numpy` or `cupy`.
+    """Return the module, `numpy` or `cupy`, to which an array belongs.
 
-    Code that calls functions of this module runs on both.
+    Code that calls functions of the returned module runs with both libraries.
     """
     return sys.modules[type(array).__module__.partition(".")[0]]

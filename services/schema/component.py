@@ -4,7 +4,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class FrozenRecord(BaseModel):
-    """An immutable record. Unknown keys, NaN and infinity are validation errors."""
+    """Base class of immutable records, which reject unknown keys.
+
+    Unknown keys, NaN and infinity are validation errors.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -7,14 +7,17 @@ KeyPath = tuple[str | int, ...]  # keys and list positions, outermost first
 
 
 class KeyConflict(NamedTuple):
-    """A contradiction between fields of a record: the key to change, what is wrong, and what is allowed."""
+    """Contradiction between fields of a record, reported at the key to change.
+
+    The report says what is wrong, and what is allowed.
+    """
 
     key_path: KeyPath  # of the key to change, relative to the record that found the conflict
     message: str  # what is wrong, and what is allowed
 
 
 class ScenarioKeyConflictError(ValueError):
-    """Error that contains all conflicts of one record.
+    """Error that contains all conflicts between the fields of one record.
 
     Pydantic stores it as the cause of a validation error.
     """
@@ -31,5 +34,8 @@ def raise_conflicts(conflicts: Iterable[KeyConflict]) -> None:
 
 
 def prepend_parent_key(parent_key: str | int, conflicts: Iterable[KeyConflict]) -> Iterator[KeyConflict]:
-    """Yield the conflicts of a nested record, with the key of that record added in front of each key path."""
+    """Yield the conflicts of a nested record, with full key paths.
+
+    The key of the nested record is added in front of each key path.
+    """
     return (KeyConflict((parent_key, *key_path), message) for key_path, message in conflicts)

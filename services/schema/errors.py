@@ -24,19 +24,31 @@ class NetworkError(EnsayoError):
 
 
 class PeerUnreachable(NetworkError):
-    """The peer refused or closed the connection; the message was not delivered."""
+    """Error because another node has refused or closed the connection.
+
+    The message was not delivered.
+    """
 
 
 class DeadlineExceeded(NetworkError):
-    """The peer did not reply before the deadline; whether the message arrived is unknown."""
+    """Error because another node did not reply before the deadline.
+
+    Whether the message arrived is unknown.
+    """
 
 
 class AuthenticationError(NetworkError):
-    """The peer does not accept this node's identity, or this node does not accept the peer's."""
+    """Error because one of two nodes does not accept the identity of the other node.
+
+    Either the peer does not accept this node's identity, or this node does not accept the peer's.
+    """
 
 
 class ProtocolError(EnsayoError):
-    """A message arrived that the protocol does not allow in this state: a bug, not a condition to recover from."""
+    """Error because a message arrived that the protocol does not allow at this time.
+
+    The message is not allowed in the current state. The error is a bug, not a condition to recover from.
+    """
 
 
 def first_error_in_group(error: BaseException) -> BaseException:

@@ -26,7 +26,7 @@ class Quantity(float):
     example: ClassVar[str]  # for error messages and the JSON Schema
 
     def __new__(cls, value: str | float) -> Self:
-        """Parse a string with a unit, or take a number in the base unit.
+        """Create a quantity from a string with a unit, or from a number in the base unit.
 
         Raises:
             ValueError: the string is not a positive quantity; the message shows an example.
@@ -67,18 +67,27 @@ class Quantity(float):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the pydantic schema: validation takes a string with a unit, JSON output is such a string."""
+        """Return the pydantic schema of a quantity.
+
+        Validation takes a string with a unit. JSON output is such a string.
+        """
         written = core_schema.plain_serializer_function_ser_schema(lambda value: str(value), when_used="json")  # noqa: PLW0108 - pydantic cannot inspect `str`
         return core_schema.no_info_plain_validator_function(cls._validate, serialization=written)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the JSON Schema: a string with a pattern, so that editors underline a wrong unit."""
+        """Return the JSON Schema of a quantity: a string with a pattern.
+
+        The pattern makes editors underline a wrong unit.
+        """
         return {"type": "string", "pattern": cls.text_regex(), "examples": [cls.example]}
 
 
 class Rate(Quantity):
-    """A data rate in bits per second; prefixes are decimal."""
+    """A data rate in bits per second.
+
+    Prefixes of the unit are decimal: 1 kbit is 1000 bits.
+    """
 
     units: ClassVar = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
     example = "100mbit"
@@ -92,7 +101,10 @@ class Duration(Quantity):
 
 
 class Bytes(Quantity):
-    """A size in bytes; MB is decimal, MiB is binary."""
+    """A size in bytes.
+
+    MB is a decimal unit (10^6 bytes), MiB a binary unit (2^20 bytes).
+    """
 
     units: ClassVar = {"B": 1.0, "kB": 1e3, "KiB": 2.0**10, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
     example = "512MiB"

@@ -76,7 +76,7 @@ class ShaperRequestHandler:
         process = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S603
         if process.returncode:
             raise RuntimeError(((process.stderr + process.stdout).strip().splitlines() or ["no message"])[-1])
-        return {"said": process.stdout}
+        return {"output": process.stdout}
 
     def set_queue_delays(self, delays: dict[str, Any]) -> Response:
         """Send delay settings to the delay line (process that delays packets), and wait until they are applied.
@@ -88,7 +88,9 @@ class ShaperRequestHandler:
         return {}
 
     def read_queue_delays(self, queues: list[str]) -> Response:
-        """Respond with the delay settings of the given packet queues; unknown queues are left out.
+        """Respond with the delay settings of the given packet queues.
+
+        Unknown queues are left out.
 
         Raises:
             RuntimeError: the delay line has ended.
@@ -128,15 +130,18 @@ class ShaperRequestHandler:
         return {}
 
     def send_probe_datagrams(self, targets: dict[str, float], since: float, until: float) -> Response:
-        """Send datagrams from time `since` to `until` (monotonic clock).
+        """Send probe datagrams between two times of the monotonic clock.
 
-        `targets` maps addresses to maximum bit/s.
+        The datagrams are sent from the time `since` to the time `until`. `targets` maps addresses to maximum bit/s.
         """
         probe.send_flood(targets, since, until)
         return {}
 
     def measure_received_rates(self, since: float, until: float) -> Response:
-        """Wait until the time `until`, and respond with the rates received since the time `since`."""
+        """Respond with the data rates received between the times `since` and `until`.
+
+        The call waits until the time `until`.
+        """
         time.sleep(max(0.0, until - time.monotonic()))
         if self._receiver is None:
             raise RuntimeError("the probe receiver is not running; send the request `listen` first")
@@ -147,7 +152,10 @@ class ShaperRequestHandler:
 
 
 def _exit_when_delay_line_exits(delay_line: "subprocess.Popen[str]") -> None:
-    """Exit this process when the process that delays packets exits: no packet would reach the node."""
+    """Exit this process when the delay line (the process that delays packets) exits.
+
+    Without the delay line, no packet would reach the node.
+    """
     exit_code = delay_line.wait()
     sys.stderr.write(f"the delay line has ended with exit code {exit_code}\n")
     sys.stderr.flush()
@@ -155,7 +163,7 @@ def _exit_when_delay_line_exits(delay_line: "subprocess.Popen[str]") -> None:
 
 
 def main() -> int:
-    """Handle requests from standard input until it ends.
+    """Handle the requests on standard input until the input ends.
 
     All started programs end with this process.
     """

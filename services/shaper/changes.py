@@ -1,7 +1,8 @@
-"""Schedule of the changes of one link: changes are applied one after another, in the order of their times.
+"""Schedule of the changes of one link.
 
-A change has a number. A second request with the same number replaces the first one, if it comes before the time of the
-change: the engine has learned of another event that comes earlier.
+Changes are applied one after another, in the order of their times. A change has a number. A second request with the
+same number replaces the first one, if it comes before the time of the change: the engine has learned of another event
+that comes earlier.
 """
 
 import subprocess
@@ -21,9 +22,10 @@ NOT_APPLIED: Response = {"applied": None}
 
 
 class ScheduledLinkChange:
-    """Scheduled change of a link: programs that start early and act when they get input, and new packet delays.
+    """Scheduled change of a link: programs to run and new packet delays.
 
-    A change is applied once or cancelled; `result` has the response.
+    The programs start early and act when they get input. A change is applied once or cancelled; `result` has the
+    response.
     """
 
     def __init__(self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]) -> None:
@@ -32,7 +34,10 @@ class ScheduledLinkChange:
         self._delays = delays
 
     def apply_at_scheduled_time(self, send_delay_settings: Callable[[dict[str, Any]], object]) -> None:
-        """Wait until this link change is due, apply it, and wait until the programs that apply it have ended."""
+        """Wait until this link change is due, and apply it.
+
+        Return when the programs that apply the change have ended.
+        """
         while time.monotonic() < self.moment:
             pass
         try:
@@ -76,10 +81,10 @@ class LinkChangeSchedule:
     def schedule_link_change(
         self, number: int, moment: float, programs: list[CommandWithInput], delays: dict[str, Any]
     ) -> "Future[Response]":
-        """Schedule a link change for a time of the monotonic clock, and return a future with the response.
+        """Schedule a link change for a time of the monotonic clock.
 
-        The response has the time when the change was applied, or is `NOT_APPLIED` if the change was replaced or
-        cancelled.
+        Return a future with the response. The response has the time when the change was applied, or is `NOT_APPLIED` if
+        the change was replaced or cancelled.
 
         Raises:
             OSError: a program can't be started.

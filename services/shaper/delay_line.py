@@ -27,7 +27,7 @@ CALIBRATION_SLEEPS, CALIBRATION_SLEEP_S = 25, 0.001
 
 @dataclass
 class PacketDelayQueue:
-    """Queue of delayed packets of one path.
+    """Queue of delayed packets on one network path.
 
     Methods return verdicts (orders to the kernel) as encoded messages.
     """
@@ -41,9 +41,9 @@ class PacketDelayQueue:
     _last_due_s: float = 0.0
 
     def add_packet(self, now_s: float, packet_number: int) -> bytes:
-        """Add an arrived packet.
+        """Add an arrived packet to this queue.
 
-        If it is lost, return a message by which the kernel drops it, else no bytes.
+        If the packet is lost, return a message by which the kernel drops it, else no bytes.
         """
         losses = [next(draws) for draws in self.loss_draws]  # of all models: their states must not depend on each other
         if any(losses):
@@ -53,9 +53,9 @@ class PacketDelayQueue:
         return b""
 
     def release_due_packets(self, now_s: float) -> bytes:
-        """Remove all due packets, and return the message by which the kernel accepts them.
+        """Remove all due packets from this queue, and return a message that accepts them.
 
-        The result is empty if none is due.
+        The message makes the kernel accept the packets. It is empty if no packet is due.
         """
         last_packet = None
         while self._waiting_packets and self._waiting_packets[0][0] <= now_s:
@@ -64,11 +64,14 @@ class PacketDelayQueue:
 
     @property
     def next_due_s(self) -> float | None:
-        """Time at which the next packet must be released; None if no packet waits."""
+        """Time at which the next packet must be released.
+
+        None if no packet waits.
+        """
         return self._waiting_packets[0][0] if self._waiting_packets else None
 
     def copy_settings_from(self, queue: "PacketDelayQueue") -> None:
-        """Copy delay and loss settings from another queue.
+        """Copy the delay and loss settings of another queue.
 
         Packets that already wait keep their due times.
         """
@@ -76,7 +79,10 @@ class PacketDelayQueue:
 
 
 def make_packet_delay_queue(queue_number: int, queue_settings: dict[str, Any], wake_early_s: float) -> PacketDelayQueue:
-    """Return a packet queue with the delay and loss that `queue_settings` (a `NetworkPath` and a seed) describes."""
+    """Return a packet queue with the delay and loss that `queue_settings` describes.
+
+    `queue_settings` consists of a `NetworkPath` and a seed.
+    """
     if not queue_settings["path"]["jitters"] and not queue_settings["path"]["losses"]:
         delay_s = float(queue_settings["path"]["delay_s"])
         return PacketDelayQueue(queue_number, repeat(delay_s), wake_early_s=wake_early_s, description=queue_settings)
@@ -90,7 +96,7 @@ def make_packet_delay_queue(queue_number: int, queue_settings: dict[str, Any], w
 
 
 def main() -> int:
-    """Delay packets until the input ends.
+    """Delay packets until standard input ends.
 
     Input lines add queues, change queues or request their settings.
     """
@@ -121,7 +127,10 @@ def _seconds_to_next_packet(delay_queues: dict[int, PacketDelayQueue]) -> float 
 
 
 def _receive_packets(netlink_socket: Any, delay_queues: dict[int, PacketDelayQueue], now_s: float) -> None:
-    """Read at most `MAX_RECEIVED_AT_ONCE` arrived packets, so that reading does not hold up packets that are due."""
+    """Read at most `MAX_RECEIVED_AT_ONCE` arrived packets.
+
+    The limit ensures that reading does not hold up packets that are due.
+    """
     drop_verdicts = []
     for _ in range(MAX_RECEIVED_AT_ONCE):
         try:
@@ -141,9 +150,9 @@ def _handle_settings_request(
     settings_or_numbers: dict[str, Any] | list[str],
     wake_early_s: float,
 ) -> None:
-    """Handle an input line: a mapping of queue numbers to settings sets up queues.
+    """Handle one line of input: new settings of packet queues, or a request for settings.
 
-    A list requests descriptions.
+    A mapping of queue numbers to settings sets up queues. A list requests descriptions of queues.
     """
     if isinstance(settings_or_numbers, dict):
         _set_up_delay_queues(netlink_socket, delay_queues, settings_or_numbers, wake_early_s)
@@ -160,7 +169,7 @@ def _set_up_delay_queues(
     settings_by_queue: dict[str, Any],
     wake_early_s: float,
 ) -> None:
-    """Create packet queues, or change settings of existing ones.
+    """Create packet queues, or change the settings of existing queues.
 
     `settings_by_queue` maps queue number to settings.
     """
@@ -175,9 +184,9 @@ def _set_up_delay_queues(
 
 
 def _measure_sleep_overrun_s() -> float:
-    """Return the smallest delay, in seconds, with which this process wakes up from a sleep.
+    """Return the delay, in seconds, with which this process wakes up from a sleep.
 
-    The least of several sleeps, because most sleeps on a busy host measure the load of the host.
+    The result is the least delay of several sleeps, because most sleeps on a busy host measure the load of the host.
     """
     late_s = []
     for _ in range(CALIBRATION_SLEEPS):

@@ -1,7 +1,7 @@
-"""Messages of the kernel's packet queues (nfnetlink_queue): parse packets, and encode verdicts on packets.
+"""Messages of the kernel's packet queues (nfnetlink_queue).
 
-The format is that of linux/netfilter/nfnetlink_queue.h. Packets stay in the kernel, which sends only their numbers
-(copy mode meta). A verdict accepts or drops packets.
+This module parses packets and encodes verdicts on packets. The format is that of linux/netfilter/nfnetlink_queue.h.
+Packets stay in the kernel, which sends only their numbers (copy mode meta). A verdict accepts or drops packets.
 """
 
 import errno
@@ -22,7 +22,10 @@ _QUEUE_NUMBER_OFFSET, _PACKET_NUMBER_OFFSET = 18, 24  # in bytes, of the fields 
 
 
 def encode_queue_binding(queue_id: int) -> bytes:
-    """Return the messages that bind a kernel packet queue to this process and request large TCP packets unsplit."""
+    """Return the messages that bind a kernel packet queue to this process.
+
+    The messages also request large TCP packets unsplit.
+    """
     return b"".join(
         (
             _encode_message(CONFIG, queue_id, _encode_attribute(1, struct.pack(">BBH", _BIND, 0, 0)), acknowledge=True),
@@ -39,7 +42,10 @@ def encode_packet_verdict(queue_number: int, packet_number: int, decision: int) 
 
 
 def encode_accept_packets_up_to(queue_number: int, packet_number: int) -> bytes:
-    """Return the kernel message that accepts the waiting packets of a queue up to and including `packet_number`."""
+    """Return the message that makes the kernel accept waiting packets of a queue.
+
+    The kernel accepts the packets up to and including `packet_number`.
+    """
     return _encode_message(VERDICT_BATCH, queue_number, _encode_attribute(2, struct.pack(">II", ACCEPT, packet_number)))
 
 
@@ -65,9 +71,9 @@ def parse_packet_message(message: bytes) -> tuple[int, int] | None:
 
 
 def open_netlink_socket() -> socket.socket:
-    """Return a netlink socket to the kernel.
+    """Return a netlink socket for messages to and from the kernel.
 
-    If its buffer is full, messages are lost without an error.
+    If the buffer of the socket is full, messages are lost without an error.
     """
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     netlink.bind((0, 0))

@@ -1,7 +1,8 @@
-"""Probes of shaped links before training: round trips, UDP floods and one message between helper containers.
+"""Probes that measure shaped links before training.
 
-Floods are UDP: they show a rate at once, however long the delay of the path is. TCP would need many round trips to
-reach the rate. Rates are those of Ethernet frames, as `tc` counts them.
+The probes are round trips, UDP floods (probe flows at full rate) and one message between helper containers. Floods are
+UDP: they show a rate at once, however long the delay of the path is. TCP would need many round trips to reach the rate.
+Rates are those of Ethernet frames, as `tc` counts them.
 """
 
 import socket
@@ -31,7 +32,10 @@ _ECHO, _SIZE = struct.Struct("=Id"), struct.Struct(">Q")
 
 @dataclass
 class ProbeReceiver:
-    """Receiver of link probes at one node: it echoes datagrams, counts floods, and acknowledges messages."""
+    """Receiver of link probes at one node.
+
+    It echoes datagrams, counts floods (probe flows at full rate), and acknowledges messages.
+    """
 
     address: str
     _received_frames: list[tuple[float, str, int]] = field(default_factory=list)  # time, source address, bytes
@@ -64,7 +68,10 @@ class ProbeReceiver:
             probe_socket.close()
 
     def rates_by_source_bps(self, begin_s: float, end_s: float) -> dict[str, float]:
-        """Return the bit/s received from each address between two times of the monotonic clock."""
+        """Return the rate (bit/s) received from each address between two times.
+
+        Both times are times of the monotonic clock.
+        """
         frames_in_time = [frame for frame in self._received_frames if begin_s <= frame[0] <= end_s]
         by_source: defaultdict[str, list[Arrival]] = defaultdict(list)
         for time_s, source, size_bytes in frames_in_time:
@@ -72,7 +79,10 @@ class ProbeReceiver:
         return {source: 8 * arrival_rate_bytes_per_s(frames) for source, frames in by_source.items()}
 
     def total_rate_bps(self, begin_s: float, end_s: float) -> float:
-        """Return the bit/s received from all addresses together between two times of the monotonic clock."""
+        """Return the total rate (bit/s) received from all addresses between two times.
+
+        Both times are times of the monotonic clock.
+        """
         frames = [(time_s, size_bytes) for time_s, _, size_bytes in self._received_frames if begin_s <= time_s <= end_s]
         return 8 * arrival_rate_bytes_per_s(frames)
 
@@ -84,9 +94,9 @@ class ProbeReceiver:
 
 
 def measure_round_trips(addresses: Mapping[str, str], echo_count: int, gap_s: float) -> dict[str, list[float]]:
-    """Measure round trips to each peer with UDP echoes.
+    """Measure round-trip times to each peer with UDP echoes.
 
-    Return them in seconds, by peer name, without lost echoes.
+    Return the times in seconds, by peer name, without lost echoes.
 
     Args:
         addresses: name of a peer -> its address.
@@ -112,7 +122,9 @@ def measure_round_trips(addresses: Mapping[str, str], echo_count: int, gap_s: fl
 
 
 def send_flood(max_bps_by_address: Mapping[str, float], begin_s: float, end_s: float) -> None:
-    """Send datagrams to each address between two times of the monotonic clock, as fast as the link takes them.
+    """Send datagrams to each address as fast as the link takes them.
+
+    All floods (probe flows at full rate) begin and end at the given times of the monotonic clock.
 
     Args:
         max_bps_by_address: address -> largest rate of frames in bit/s, so that no flood uses the whole host.
@@ -128,10 +140,9 @@ def send_flood(max_bps_by_address: Mapping[str, float], begin_s: float, end_s: f
 
 
 def measure_message_seconds(address: str, size_bytes: int) -> float:
-    """Send a message on a TCP stream.
+    """Return the seconds that one message on a TCP stream takes.
 
-    Return the seconds from the first byte to the acknowledgement. The stream has sent a message of the same size
-    before.
+    The time runs from the first byte to the acknowledgement. The stream has sent a message of the same size before.
 
     Raises:
         ConnectionError: the message was not acknowledged.
@@ -150,9 +161,9 @@ def measure_message_seconds(address: str, size_bytes: int) -> float:
 
 
 def _send_flood_to(address: str, max_bps: float, begin_s: float, end_s: float) -> None:
-    """Send datagrams to one address, in batches that the kernel splits.
+    """Send datagrams to one address, in batches.
 
-    A full send buffer limits the rate.
+    The kernel splits the batches into datagrams. A full send buffer limits the rate.
     """
     reduce_wakeup_latency()
     segments = max(1, min(MAX_FRAMES_PER_PACKET, int(max_bps / 8 * 0.002 / FRAME_BYTES)))
@@ -178,7 +189,10 @@ def _send_flood_to(address: str, max_bps: float, begin_s: float, end_s: float) -
 
 
 def _set_send_buffer(udp_socket: socket.socket, size_bytes: int) -> None:
-    """Set the size of a socket's send buffer, whose packets keep the link busy while this process waits."""
+    """Set the size of a socket's send buffer.
+
+    Packets in the buffer keep the link busy while this process waits.
+    """
     try:
         udp_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * size_bytes)
     except PermissionError:
@@ -213,7 +227,7 @@ def _acknowledge_messages(stream: socket.socket) -> None:
 def _receive_datagrams(udp_socket: socket.socket) -> tuple[int, str] | None:
     """Receive datagrams, and return their total bytes and the sender's address.
 
-    None once the socket is shut down.
+    Return None once the socket is shut down.
     """
     try:
         size_bytes, sender = udp_socket.recvfrom_into(_THREAD_BUFFER.buffer)
@@ -223,7 +237,10 @@ def _receive_datagrams(udp_socket: socket.socket) -> tuple[int, str] | None:
 
 
 class _ThreadReceiveBuffer(threading.local):
-    """Receive buffer of one thread; datagrams are counted and then overwritten."""
+    """Receive buffer of one thread for probe datagrams.
+
+    Datagrams are counted and then overwritten.
+    """
 
     def __init__(self) -> None:
         self.buffer = bytearray(1 << 16)

@@ -30,9 +30,10 @@ from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
 
 
 class AllReduce(SinglePhaseStrategy):
-    """Synchronous data parallelism by all-reduce: the sum of all gradients, each weighted by its share of the samples.
+    """Synchronous data parallelism: an all-reduce sums the gradients of all workers.
 
-    Sums are formed in a fixed order, so all replicas hold the same bits and a run with the same seed repeats exactly.
+    Each gradient is weighted by its share of the samples. Sums are formed in a fixed order, so all replicas hold the
+    same bits and a run with the same seed repeats exactly.
     """
 
     kind: Literal["all_reduce"] = "all_reduce"
@@ -77,7 +78,7 @@ class AllReduce(SinglePhaseStrategy):
         return BytesPerStep(workers=sent)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        """Return the step time on a cluster, predicted by the run time formula of the all-reduce algorithm.
+        """Return the step time on a cluster, predicted by the formula of the all-reduce algorithm.
 
         The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has
         computed its gradient: E[X_(n:n)] if speeds vary.
@@ -102,7 +103,10 @@ class AllReduce(SinglePhaseStrategy):
     def _latency_hidden_by_transfer_s(
         self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
     ) -> float:
-        """Return the seconds of latency that overlap with transfers because messages are pipelined in pieces."""
+        """Return the seconds of latency that overlap with transfers.
+
+        Latency overlaps with transfers because messages are pipelined in pieces.
+        """
         if cost_model.message_lengths is None:
             return 0.0
         ranks, vector_bytes = len(cost_model.workers), cost_model.vector_bytes
@@ -115,7 +119,10 @@ class AllReduce(SinglePhaseStrategy):
 
 @dataclass(frozen=True)
 class AllReduceWorker(WorkerAlgorithm):
-    """Worker algorithm of all-reduce: sums gradients with all other workers and updates the worker's own replica."""
+    """Worker algorithm of all-reduce: sums gradients and updates the worker's own replica.
+
+    The sum contains the gradients of all workers.
+    """
 
     compressor: Compressor
 
@@ -123,7 +130,10 @@ class AllReduceWorker(WorkerAlgorithm):
         return self.context.optimiser.init_state(params)
 
     def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002
-        """Return the worker's state after a strategy switch: its complete copy of the optimiser's state."""
+        """Return the worker's state after a strategy switch.
+
+        The state is the worker's complete copy of the optimiser's state.
+        """
         return optimiser_state
 
     def worker_optimiser_state(self, worker_state: WorkerState) -> OptimiserState:
@@ -144,7 +154,7 @@ class AllReduceWorker(WorkerAlgorithm):
 
 
 def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> float:
-    """Return the effective seconds per byte (β) of an all-reduce schedule on the network of a cluster.
+    """Return the effective seconds per byte (β) of an all-reduce schedule on a cluster.
 
     β is the time of all rounds on this network, divided by their time if every access link carries one byte per second.
     On equal links in a star topology, β is the seconds per byte of one link, whatever the schedule.
@@ -166,7 +176,10 @@ def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> floa
 def _list_bytes_by_node_pair(
     rank_pair_bytes: Mapping[RankPair, int], node_names: Sequence[str]
 ) -> tuple[tuple[Flow, int], ...]:
-    """Return each pair of workers (sender, receiver) and its bytes in one round of a schedule, sorted by names."""
+    """Return the bytes that each pair of workers transfers in one round of a schedule.
+
+    Each pair is (sender, receiver). The pairs are sorted by names.
+    """
     return tuple(
         sorted(((node_names[source], node_names[target]), size) for (source, target), size in rank_pair_bytes.items())
     )

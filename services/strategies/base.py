@@ -33,7 +33,10 @@ IDENTITY_COMPRESSOR = IdentityCompressor()
 
 @dataclass(frozen=True)
 class ScenarioSizes:
-    """Number of workers, steps and array sizes of a scenario, which decide whether a strategy can be used in it."""
+    """Sizes of a scenario: number of workers, number of steps, and array sizes.
+
+    The sizes decide whether a strategy can be used in the scenario.
+    """
 
     workers: int
     steps: int  # of the whole budget
@@ -57,7 +60,10 @@ class Gradient:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """Resources of one worker that a worker algorithm uses: rank, node names, shards, optimiser, device, transport."""
+    """Resources of one worker that its worker algorithm uses.
+
+    The resources are rank, node names, shards, optimiser, device and transport.
+    """
 
     rank: int
     workers: Sequence[str]  # node names by rank
@@ -72,7 +78,10 @@ class WorkerContext:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Result of a training step in one worker: its parameters, the state of its algorithm, and sample counts."""
+    """Result of a training step in one worker.
+
+    The result consists of the worker's parameters, the state of its algorithm, and sample counts.
+    """
 
     params: Vector
     state: WorkerState
@@ -86,7 +95,7 @@ class StepResult:
 class BytesPerStep:
     """Mean payload bytes that each node sends per step.
 
-    Not integers if nodes exchange vectors only every few steps.
+    The means are not integers if nodes exchange vectors only every few steps.
     """
 
     workers: tuple[float, ...]  # by rank
@@ -95,9 +104,9 @@ class BytesPerStep:
 
 
 def average_bytes_per_step(message_bytes: int, steps_per_message: int) -> float:
-    """Return the mean bytes per step of a message sent every `steps_per_message` steps.
+    """Return the mean bytes per step of a message that is not sent in every step.
 
-    An int if the mean is whole.
+    The message is sent every `steps_per_message` steps. The result is an int if the mean is whole.
     """
     quotient, remainder = divmod(message_bytes, steps_per_message)
     return message_bytes / steps_per_message if remainder else quotient
@@ -119,7 +128,7 @@ class PhasesAndSwitch:
     def first_phase_with_servers(self) -> "SinglePhaseStrategy | None":
         """First training phase that uses servers.
 
-        None if no phase does. A later one uses the same servers.
+        None if no phase uses servers. A later phase with servers uses the same servers.
         """
         return next((phase for phase in self if phase.server_algorithm()), None)
 
@@ -133,7 +142,7 @@ class PhasesAndSwitch:
 
     @property
     def server_count(self) -> int:
-        """Number of nodes that are only servers from the start of the run.
+        """Number of nodes that are servers, and not workers, from the start of the run.
 
         Workers that become servers do not count.
         """
@@ -141,10 +150,13 @@ class PhasesAndSwitch:
 
 
 class Strategy(ScenarioComponent, ABC):
-    """Base class of a strategy as declared in a scenario: conflicts, choice of the collective, and training phases."""
+    """Base class of a strategy as declared in a scenario.
+
+    A strategy finds its conflicts with other keys, chooses the collective, and has one or two training phases.
+    """
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:  # noqa: ARG002 - most fit every scenario
-        """Yield the conflicts of this strategy with other scenario parts.
+        """Yield the conflicts between this strategy and other keys of the scenario.
 
         Key paths are relative to the strategy.
         """
@@ -155,7 +167,9 @@ class Strategy(ScenarioComponent, ABC):
         network_and_model_sizes: NetworkAndModelSizes,  # noqa: ARG002 - see below
         cost_model: CostModel,  # noqa: ARG002
     ) -> tuple[Self, dict[str, float]]:
-        """Return this strategy with values such as collective `auto` replaced by the choice for this network and model.
+        """Return this strategy with each value `auto` replaced by a concrete choice.
+
+        For example, collective `auto` is replaced by the collective chosen for this network and model.
 
         Returns:
             The strategy, and the predicted seconds of an exchange with each alternative, by the alternative's name.
@@ -169,7 +183,10 @@ class Strategy(ScenarioComponent, ABC):
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """How a training phase exchanges vectors, for example how often; the same on every cluster."""
+    """How a training phase exchanges vectors, for example how often.
+
+    The pattern is the same on every cluster.
+    """
 
     is_synchronous: bool = True  # whether all replicas hold the same bits after every step
     workers_run_optimiser: bool = True  # whether every worker runs the optimiser; otherwise the servers do
@@ -180,23 +197,23 @@ class ExchangePattern:
 class SinglePhaseStrategy(Strategy):
     """Base class of a strategy with one training phase.
 
-    Used for a whole run, or before or after a strategy switch.
+    It is used for a whole run, or before or after a strategy switch.
     """
 
     def training_phases(self) -> PhasesAndSwitch:
         return PhasesAndSwitch(self)
 
     def describe_worker_exchange(self) -> ExchangePattern:
-        """Return how workers exchange in this training phase, for example how often.
+        """Return how workers exchange vectors in this training phase, for example how often.
 
-        The same on every cluster.
+        The result is the same on every cluster.
         """
         return ExchangePattern()
 
     def scale_learning_rate(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:  # noqa: ARG002 - see below
         """Return the optimiser with the learning rate of this training phase.
 
-        By default the declared optimiser.
+        By default, return the declared optimiser.
         """
         return declared_optimiser
 
@@ -209,19 +226,25 @@ class SinglePhaseStrategy(Strategy):
 
     @abstractmethod
     def sent_bytes_per_step(self, worker_count: int, parameter_count: int, dtype: str) -> BytesPerStep:
-        """Return the payload bytes that each node sends in one step, for a parameter vector of this length and type."""
+        """Return the payload bytes that each node sends in one step.
+
+        The parameter vector has `parameter_count` entries of the type `dtype`.
+        """
 
     @abstractmethod
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        """Return the step time that the closed form of this strategy predicts for a cluster."""
+        """Return the step time on a cluster, predicted by the formula of this strategy."""
 
     def server_algorithm(self) -> ServerAlgorithm | None:
-        """Return the algorithm that the servers run; None for a phase without servers."""
+        """Return the algorithm that the servers run.
+
+        Return None for a phase without servers.
+        """
         return None
 
     @abstractmethod
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "WorkerAlgorithm":
-        """Return the algorithm that a worker runs."""
+        """Return the algorithm that a worker runs in this training phase."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +269,7 @@ class WorkerAlgorithm(ABC):
     def state_after_switch(self, params: Vector, update_count: int, optimiser_state: OptimiserState) -> WorkerState:  # noqa: ARG002 - see below
         """Return the state of this algorithm right after a strategy switch.
 
-        By default the initial state.
+        By default, return the initial state.
 
         Args:
             params: the parameters, on the device.
@@ -272,7 +295,13 @@ class WorkerAlgorithm(ABC):
         """
 
     async def exchange_unsent_result(self, leave_step: int, step_result: StepResult, step_timer: StepTimer) -> None:  # noqa: B027 - most exchange every step
-        """Exchange the result of the steps since the last exchange, because this worker leaves at `leave_step`."""
+        """Exchange the results of all steps since the last exchange with other nodes.
+
+        This is necessary because the worker leaves at `leave_step`.
+        """
 
     async def announce_leaving(self, leave_step: int) -> None:  # noqa: B027 - most are not waited for
-        """Inform other nodes that this worker leaves, so that they wait for no message of it from `leave_step` on."""
+        """Inform other nodes that this worker leaves.
+
+        The other nodes then wait for no message of this worker from `leave_step` on.
+        """

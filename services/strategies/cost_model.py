@@ -1,4 +1,7 @@
-"""Cost model of a cluster (link speeds, compute times), and the step time that a formula predicts from it."""
+"""Cost model of a cluster, and the step time that a formula predicts from it.
+
+The cost model consists of link speeds and compute times.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +23,10 @@ LinkId: TypeAlias = tuple[str, str | int]  # ("up" | "down", node name) or ("sha
 
 
 class CostModel(FrozenRecord):
-    """Nodes, link speeds and compute times of a cluster, from which a closed form predicts the step time."""
+    """Cost model of a cluster: nodes, link speeds and compute times.
+
+    A closed form predicts the step time from the cost model.
+    """
 
     workers: tuple[str, ...]  # node names by rank
     servers: tuple[str, ...] = ()  # names of dedicated servers by rank
@@ -36,15 +42,21 @@ class CostModel(FrozenRecord):
     variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
 
     def concurrent_transfer_s(self, sender_receiver_pairs: Collection[Flow], bytes_per_pair: float) -> float:
-        """Return the transfer time in seconds if all node pairs start together and send equally many bytes each."""
+        """Return the seconds in which the given node pairs transfer equally many bytes each.
+
+        All node pairs start together.
+        """
         return self.transfer_s([(flow, bytes_per_pair) for flow in sender_receiver_pairs])
 
     def transfer_s(self, flows_with_bytes: Iterable[FlowBytes]) -> float:
-        """Return the seconds in which flows that start together transfer their bytes: the time of the busiest link."""
+        """Return the seconds in which flows that start together transfer their bytes.
+
+        The result is the time of the busiest link.
+        """
         return max(self.busy_s_by_link(flows_with_bytes).values(), default=0.0)
 
     def busy_s_by_link(self, flows_with_bytes: Iterable[FlowBytes]) -> dict[LinkId, float]:
-        """Return, for each link, the seconds that it needs for the bytes of all flows over it."""
+        """Return the seconds that each link needs for the bytes of all flows over this link."""
         link_bytes = defaultdict[LinkId, float](float)
         for (source, target), size_bytes in flows_with_bytes:
             link_bytes["up", source] += size_bytes
@@ -66,7 +78,7 @@ class CostModel(FrozenRecord):
 
     @property
     def expected_compute_s(self) -> tuple[float, ...]:
-        """Expected compute time of a step of each worker, in seconds, by rank."""
+        """Expected compute time of one step, in seconds, for each worker by rank."""
         varied = zip(self._declared_compute_s, self.variations or (None,) * len(self.workers), strict=True)
         return tuple(seconds * (variation.mean_duration_factor if variation else 1.0) for seconds, variation in varied)
 
@@ -75,10 +87,10 @@ class CostModel(FrozenRecord):
         return self.worker_compute_s or (self.compute_s,) * len(self.workers)
 
     def kth_fastest_compute_s(self, kth: int, pause_between_steps_s: float = 0.0) -> float:
-        """Return the expected seconds until the k-th fastest worker (k = `kth`) has computed its gradient of a step.
+        """Return the expected seconds until the k-th fastest worker has computed its gradient.
 
-        All workers start together, except those for which the previous step did not wait: they start when they have
-        finished that step. A fixed pause lies between two steps.
+        k is `kth`, and the gradient is that of one step. All workers start together, except those for which the
+        previous step did not wait: they start when they have finished that step. A fixed pause lies between two steps.
         """
         declared = self._declared_compute_s
         if not any(self.variations):
@@ -88,7 +100,10 @@ class CostModel(FrozenRecord):
         return simulate_mean_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
 
     def max_latency_s(self, sender_receiver_pairs: Collection[Flow]) -> float:
-        """Return the largest latency from sender to receiver of any flow, in seconds, with the host's own latency."""
+        """Return the largest latency from sender to receiver of any flow, in seconds.
+
+        The latency includes the host's own latency.
+        """
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
         return self.alpha_s + max((delays.get(flow, 0.0) for flow in sender_receiver_pairs), default=0.0)
 
@@ -101,7 +116,10 @@ def _cdf_of_compute_time(mean_s: float, distribution: AnyVariation | None) -> Cd
 
 
 class StepTimePrediction(FrozenRecord):
-    """Predicted step time, in virtual seconds: compute time, exchange time, and the formula of the prediction."""
+    """Predicted step time, in virtual seconds.
+
+    The prediction consists of compute time, exchange time, and the formula.
+    """
 
     compute_s: float
     exchange_s: float
@@ -111,9 +129,9 @@ class StepTimePrediction(FrozenRecord):
 
     @property
     def step_s(self) -> float:
-        """Predicted seconds of a whole step.
+        """Predicted duration of a whole step, in seconds.
 
-        In asynchronous training, of a step of the slowest worker.
+        In asynchronous training, it is the duration of a step of the slowest worker.
         """
         return self.compute_s + self.exchange_s
 
@@ -121,7 +139,7 @@ class StepTimePrediction(FrozenRecord):
     def median_step_s(self) -> float | None:
         """Predicted median of the step time over all steps of all workers.
 
-        None (no usable value) if it would be 0 s. A worker that is twice as fast does twice as many steps.
+        The value is None if it would be 0 s. A worker that is twice as fast does twice as many steps.
         """
         if not all(self.steps_s or (0.0,)):
             return self.step_s or None

@@ -1,9 +1,10 @@
-"""Elastic averaging SGD (EASGD): each worker trains its own parameters, coupled to a common centre on the servers.
+"""Elastic averaging SGD (EASGD): each worker is coupled to a centre on the servers.
 
-S. Zhang, A. Choromanska, Y. LeCun, "Deep learning with elastic averaging SGD", NeurIPS 2015. Every `period` local steps
-a worker with parameters x and the centre c move towards each other by α·(x - c); the sum of all x and c stays the same.
-With bsp all workers take the difference from the same centre, with asp each one from the current centre. Evaluations
-use the parameters of the centre.
+Each worker trains its own parameters, and the centre is common to all workers. S. Zhang, A. Choromanska, Y. LeCun,
+"Deep learning with elastic averaging SGD", NeurIPS 2015. Every `period` local steps a worker with parameters x and the
+centre c move towards each other by α·(x - c); the sum of all x and c stays the same. With bsp all workers take the
+difference from the same centre, with asp each one from the current centre. Evaluations use the parameters of the
+centre.
 """
 
 from collections.abc import Iterator
@@ -62,7 +63,10 @@ class Easgd(ServerBasedStrategy):
         return super()._explain_key_conflict(worker_count)
 
     def _moving_rate_or_default(self, worker_count: int) -> float:
-        """Return the moving rate α of elastic averaging: as declared, or by default β/n for n workers, with β = 0.9."""
+        """Return the moving rate α of elastic averaging.
+
+        The moving rate is as declared, or by default β/n for n workers, with β = 0.9.
+        """
         return DEFAULT_BETA / worker_count if self.moving_rate is None else self.moving_rate
 
     def _make_update_rule(self, optimiser: AnyOptimiser, params: HostArray, worker_count: int) -> ElasticAveragingRule:  # noqa: ARG002 - workers have it
@@ -87,7 +91,10 @@ class EasgdWorkerState:
 
 @dataclass(frozen=True)
 class EasgdWorker(PushPullWorker):
-    """Worker algorithm of EASGD: trains its own parameters, and exchanges them with servers every `period` steps."""
+    """Worker algorithm of EASGD: trains the worker's own parameters.
+
+    The worker exchanges its parameters with servers every `period` steps.
+    """
 
     period: int
     moving_rate: float  # α

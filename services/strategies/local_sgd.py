@@ -1,7 +1,8 @@
-"""Local SGD strategy: each worker trains its own parameters, and every few steps all workers average them.
+"""Local SGD strategy: workers train separately and average their parameters regularly.
 
-S. U. Stich, "Local SGD converges fast and communicates little", ICLR 2019; weighted by samples as in H. B. McMahan et
-al., "Communication-efficient learning of deep networks from decentralized data" (FedAvg), AISTATS 2017.
+Each worker trains its own parameters, and every few steps all workers average them. S. U. Stich, "Local SGD converges
+fast and communicates little", ICLR 2019; weighted by samples as in H. B. McMahan et al., "Communication-efficient
+learning of deep networks from decentralized data" (FedAvg), AISTATS 2017.
 """
 
 from collections.abc import Iterator
@@ -76,9 +77,10 @@ class LocalSgd(SinglePhaseStrategy):
         return BytesPerStep(workers=tuple(average_bytes_per_step(int(size), self.period) for size in exchange.workers))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        """Return the predicted step time: that of all_reduce, with the exchange time divided by `period`.
+        """Return the predicted step time of local SGD.
 
-        The prediction is an upper bound if speeds vary: slow steps between two exchanges average out.
+        It is the step time of all_reduce, with the exchange time divided by `period`. The prediction is an upper bound
+        if speeds vary: slow steps between two exchanges average out.
         """
         exchange = self._averaging_strategy.predict_step_time(cost_model)
         formula = exchange.formula.removeprefix("t_c + ")
@@ -101,7 +103,10 @@ class LocalSgdState:
 
 @dataclass(frozen=True)
 class LocalSgdWorker(WorkerAlgorithm):
-    """Worker algorithm of local SGD: updates the worker's own parameters and averages them every `period` steps."""
+    """Worker algorithm of local SGD: updates the worker's own parameters.
+
+    The worker averages its parameters with those of all workers every `period` steps.
+    """
 
     period: int
     compressor: Compressor

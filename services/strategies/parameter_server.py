@@ -58,7 +58,7 @@ class ParameterServer(ServerBasedStrategy):
         return super()._explain_key_conflict(worker_count)
 
     def _scales_lr_by_gradients(self, worker_count: int) -> bool:
-        """Return whether the learning rate is reduced for updates from fewer gradients than there are workers."""
+        """Return whether updates from fewer gradients than workers use a reduced learning rate."""
         algorithm, properties = self.server_algorithm(), self.synchrony.describe_worker_sync()
         fewest = 1 if properties.is_asynchronous_with_stragglers else algorithm.gradients_per_update(worker_count)
         return self.rate == "per_sample" and fewest < algorithm.count_gradient_workers(worker_count)
@@ -105,7 +105,10 @@ class ParameterServer(ServerBasedStrategy):
 
 
 class ParameterServerWorker(PushPullWorker):
-    """Worker algorithm of the parameter server: pushes its gradient and continues with the replied parameters."""
+    """Worker algorithm of the parameter server strategy.
+
+    The worker pushes its gradient and continues with the parameters in the reply.
+    """
 
     def initial_state(self, params: Vector) -> tuple[PushState, ...]:  # noqa: ARG002 - version 0 is the same everywhere
         return self.make_initial_push_states()

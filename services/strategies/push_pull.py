@@ -1,4 +1,7 @@
-"""Push and pull: a worker sends a vector to the shard owners and receives their replies."""
+"""Push and pull: a worker sends a vector to the shard owners and gets their replies.
+
+A shard is a range of the vector. Its owner is a node.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +19,10 @@ from services.strategies.base import WorkerAlgorithm
 
 
 class PushState(NamedTuple):
-    """State that a worker keeps for one shard: version of the parameters, and state of the compressor."""
+    """State that a worker keeps for one shard (range of the parameter vector).
+
+    The state consists of the version of the parameters and the state of the compressor.
+    """
 
     version: int  # of the parameters that the worker holds
     compressor_state: Any
@@ -48,7 +54,10 @@ class PushPullWorker(WorkerAlgorithm):
             await self.context.transport.send(owner, Message(MessageTag(leave_step, MessageKind.LEAVE)))
 
     def make_initial_push_states(self) -> tuple[PushState, ...]:
-        """Return the state of each shard before the first push: all nodes start with version 0 of the parameters."""
+        """Return the state of each shard before the first push.
+
+        All nodes start with version 0 of the parameters.
+        """
         return tuple(PushState(0, self.compressor.init_state(shard.size)) for shard in self.context.shards)
 
     async def exchange_with_shards(
@@ -101,7 +110,9 @@ class PushPullWorker(WorkerAlgorithm):
     async def _push_shard_and_await_reply(
         self, push_header: Message, shard_number: int, push_state: PushState, pushed: Vector, reply_vector: HostArray
     ) -> tuple[Message, PushState]:
-        """Push one shard's range of a vector to its owner, and write the reply into the same range of the reply vector.
+        """Push one shard (range) of a vector to its owner, and wait for the reply.
+
+        The reply is written into the same range of the reply vector.
 
         Returns:
             The first piece of the reply, and the next state of the shard.

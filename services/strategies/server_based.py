@@ -1,4 +1,7 @@
-"""Base class of strategies with servers: workers push a vector to the servers, which reply with a vector."""
+"""Base class of strategies in which workers exchange vectors with servers.
+
+Workers push a vector to the servers, which reply with a vector.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -21,7 +24,10 @@ from services.strategies.server_based_prediction import ServerStepTimeModel
 
 
 class ServerBasedStrategy(SinglePhaseStrategy, ABC):
-    """Base class of strategies with servers, each of which owns one shard (a range) of the parameter vector."""
+    """Base class of strategies with servers.
+
+    Each server owns one shard (a range) of the parameter vector.
+    """
 
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
     placement: AnyPlacement = Field(default=DedicatedPlacement(), description="nodes that own the shards")
@@ -33,7 +39,10 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
 
     @property
     def _staleness_weighting(self) -> AnyStalenessWeighting:
-        """Rule that weights a pushed vector by its staleness (updates made since the worker read the parameters)."""
+        """Rule that weights a pushed vector by its staleness.
+
+        Staleness is the number of updates made since the worker read the parameters.
+        """
         return UNIFORM_WEIGHTING
 
     def server_algorithm(self) -> ServerAlgorithm:
@@ -52,9 +61,9 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         yield from self._find_shard_count_conflicts(scenario_sizes)
 
     def _explain_key_conflict(self, worker_count: int) -> str | None:
-        """Return why the fields of this strategy do not fit each other or the number of workers.
+        """Return why the fields of this strategy conflict with each other or the worker count.
 
-        Return None if they do.
+        Return None if there is no conflict.
         """
         reasons = (
             self.synchrony.explain_bad_worker_count(worker_count),
@@ -63,7 +72,10 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
         return next((reason for reason in reasons if reason), self._explain_one_server_limit(worker_count))
 
     def _explain_one_server_limit(self, worker_count: int) -> str | None:
-        """Return why this strategy can't have several servers; None if it can, or if it has only one."""
+        """Return why this strategy can't have several servers.
+
+        Return None if it can, or if it has only one server.
+        """
         count = len(self.server_algorithm().shard_ranges(worker_count, parameter_count=1))
         drops_stale = not self._staleness_weighting.accepts_staleness(maxsize)
         drops = self.synchrony.describe_worker_sync().is_asynchronous_with_stragglers and drops_stale

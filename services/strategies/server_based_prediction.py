@@ -1,4 +1,4 @@
-"""Closed form of the step time of strategies with servers.
+"""Formula (closed form) for the step time of strategies with servers.
 
 The push and the reply of a shard do not overlap: a server replies when it has received the whole shard.
 
@@ -39,7 +39,10 @@ ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·
 
 @dataclass(frozen=True)
 class ServerStepTimeModel:
-    """Closed-form prediction of the step time on one cluster, for one training phase with parameter servers."""
+    """Formula (closed form) for the step time with parameter servers on one cluster.
+
+    The prediction is for one training phase.
+    """
 
     algorithm: ServerAlgorithm
     exchange_period: int
@@ -59,9 +62,10 @@ class ServerStepTimeModel:
         return self._predict_asynchronous()
 
     def saturating_worker_count(self) -> float:
-        """Return n*, the worker count above which asynchronous training is no faster.
+        """Return the worker count n* above which asynchronous training gets no faster.
 
-        Inf if no shared link limits it. At n* the step time of a worker that has all links to itself equals the time in
+        The result is infinite if no shared link limits the workers.
+        At n* the step time of a worker that has all links to itself equals the time in
         which the busiest link that all workers use carries the bytes of all workers; the latter is proportional to n.
         For links of B bytes per second, n* = s·(t_c·B/S + 2), and more with latency. If each of the s shards is one
         message, the first shards reply while the last ones are still receiving. A worker alone is then faster, and n* =
@@ -104,7 +108,7 @@ class ServerStepTimeModel:
         )
 
     def _step_s_by_worker(self) -> tuple[float, ...]:
-        """Return the step time of each worker, averaged over the steps with and without an exchange."""
+        """Return the mean step time of each worker over steps with and without an exchange."""
         lone_s, busy_s = [], []
         for compute_s, worker in zip(self.cost_model.expected_compute_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._worker_push_flows, self._server_reply_flows)
@@ -115,7 +119,10 @@ class ServerStepTimeModel:
         return tuple(seconds / self.exchange_period for seconds in saturation.contended_step_s(lone_s, busy_s))
 
     def _format_step_time_formula(self, formula_template: str) -> str:
-        """Return the formula of the step time as text, with the symbols of this training phase filled in."""
+        """Return the formula of the step time as text.
+
+        The symbols of this training phase are filled in.
+        """
         text = formula_template.format(t_c="E[X_(n-b:n)]" if self.algorithm.synchroniser.kind == "backup" else "t_c")
         return text if self.exchange_period == 1 else f"({text.replace('t_c', 'τ·t_c')})/τ"
 
@@ -147,14 +154,20 @@ class ServerStepTimeModel:
         ]
 
     def _pair_owners_with_shards(self) -> Iterator[tuple[str, VectorRange]]:
-        """Return each shard of the parameter vector: the name of the node that owns it, and its range."""
+        """Return the owner and the range of each shard of the parameter vector.
+
+        The owner of a shard is given by the name of the node.
+        """
         model = self.cost_model
         owners = self.algorithm.shard_owners(model.workers, model.servers)
         return zip(owners, self.algorithm.shard_ranges(len(model.workers), model.entries), strict=True)
 
 
 def _turn_workers_to_servers(cost_model: CostModel, worker_count_left: int) -> CostModel:
-    """Return the cost model with the workers of highest rank as servers, so that the others compute the whole batch."""
+    """Return the cost model with the workers of highest rank turned into servers.
+
+    The other workers compute the whole batch.
+    """
     factor = len(cost_model.workers) / worker_count_left
     return cost_model.model_copy(
         update={
@@ -170,14 +183,20 @@ def _turn_workers_to_servers(cost_model: CostModel, worker_count_left: int) -> C
 def _flows_of_worker(
     worker: str, push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes]
 ) -> tuple[list[FlowBytes], list[FlowBytes]]:
-    """Return the pushes of one worker and the replies to it: sender, receiver and bytes of each."""
+    """Return the pushes of one worker and the replies to these pushes.
+
+    Each push and each reply has a sender, a receiver and a number of bytes.
+    """
     return [load for load in push_flows if load[0][0] == worker], [load for load in reply_flows if load[0][1] == worker]
 
 
 def _predict_concurrent_exchange_s(
     push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes], cost_model: CostModel
 ) -> float:
-    """Return the seconds of an exchange from the begin of all pushes, together on idle links, to the last reply."""
+    """Return the seconds of an exchange in which all pushes begin together.
+
+    The time runs from the begin of the pushes, on idle links, to the last reply.
+    """
     latency_s = cost_model.max_latency_s([flow for flow, _ in push_flows]) + cost_model.max_latency_s(
         [flow for flow, _ in reply_flows]
     )
@@ -187,9 +206,9 @@ def _predict_concurrent_exchange_s(
 def _predict_lone_exchange_s(
     worker_name: str, push_flows: Sequence[FlowBytes], reply_flows: Sequence[FlowBytes], cost_model: CostModel
 ) -> float:
-    """Return the seconds of an exchange of one worker with all shards while no other worker uses the links.
+    """Return the seconds of one worker's exchange with all shards on links without other load.
 
-    The worker pushes to one shard after the other.
+    No other worker uses the links. The worker pushes to one shard after the other.
 
     The first shards reply before the last ones have received everything: pieces of all pushes take turns, so only the
     last piece of each later push comes after the last piece of the first push. Shards owned by workers gain nothing,

@@ -1,4 +1,7 @@
-"""Strategy for training on one worker without any exchange: the baseline of every speedup."""
+"""Strategy for training on one worker without any exchange.
+
+This strategy is the baseline of every speedup.
+"""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,1 +1,4 @@
-"""Implementations of the transport interface: `grpc` and `tcp` between processes, `virtual` within one process."""
+"""Implementations of the transport interface for messages between nodes.
+
+`grpc` and `tcp` work between processes, `virtual` within one process.
+"""

@@ -1,10 +1,10 @@
-"""Encoding of bulk messages: reads and writes `DataMessage` of data.proto, without the payload copies of protobuf.
+"""Encoding of bulk messages without the payload copies of protobuf.
 
-Protobuf copies a payload twice on each side. Here everything before the payload is a prefix of constant length,
-`PREFIX_BYTES`, and is packed in one call; the received payload is a view of the receive buffer (`make bench` measures
-both). The length of the prefix is a multiple of the alignment of arrays: sums over payloads at odd addresses take 1.75
-times as long. Both data planes use this encoding: gRPC with one buffer per message, TCP as a stream of prefixes and
-payloads.
+This module reads and writes the message `DataMessage` of data.proto. Protobuf copies a payload twice on each side. Here
+everything before the payload is a prefix of constant length, `PREFIX_BYTES`, and is packed in one call; the received
+payload is a view of the receive buffer (`make bench` measures both). The length of the prefix is a multiple of the
+alignment of arrays: sums over payloads at odd addresses take 1.75 times as long. Both data planes use this encoding:
+gRPC with one buffer per message, TCP as a stream of prefixes and payloads.
 """
 
 import struct
@@ -43,9 +43,10 @@ def encode_message(message: Message) -> bytes:
 
 
 def _find_forwardable_message(encoded_prefix: bytes, payload_buffer: Buffer) -> bytes | None:
-    """Return the received message that contains `payload_buffer` if this message equals the one to send.
+    """Return the received message that contains `payload_buffer` if it can be sent again.
 
-    Return None if the messages differ, or if `payload_buffer` is not part of a received message.
+    The received message must equal the message to send. Return None if the messages differ, or if `payload_buffer` is
+    not part of a received message.
     """
     received = payload_buffer.obj if isinstance(payload_buffer, memoryview) else None
     if not isinstance(received, bytes) or len(received) != PREFIX_BYTES + len(payload_buffer):
@@ -54,7 +55,10 @@ def _find_forwardable_message(encoded_prefix: bytes, payload_buffer: Buffer) -> 
 
 
 def encode_message_prefix(message: Message) -> bytes:
-    """Return the part of the serialised `DataMessage` before the payload, `PREFIX_BYTES` long."""
+    """Return the prefix of a serialised `DataMessage`: all bytes before the payload.
+
+    The prefix is `PREFIX_BYTES` long.
+    """
     head, step, kind, chunk, piece, version, samples, start, end, update, pending, waited, skips, pad, payload = _KEYS
     return _PREFIX_FORMAT.pack(
         *(head, _HEADER_BYTES),
@@ -67,7 +71,7 @@ def encode_message_prefix(message: Message) -> bytes:
 
 
 def decode_message(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage`.
+    """Decode a serialised `DataMessage`, and return the message.
 
     If this codec wrote it, the payload is not copied.
 
@@ -83,7 +87,9 @@ def decode_message(encoded_message: bytes) -> Message:
 
 
 def decode_message_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
-    """Return the decoded fields of the prefix of a message: all metadata of the message.
+    """Decode the prefix of a message, and return the fields of the prefix.
+
+    The fields are all metadata of the message.
 
     Raises:
         ProtocolError: the bytes are not a prefix that this codec wrote.
@@ -94,12 +100,18 @@ def decode_message_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields:
 
 
 def count_payload_bytes(message_prefix_fields: PrefixFields) -> int:
-    """Return the length in bytes of the payload that follows a message prefix, from the prefix's decoded fields."""
+    """Return the length, in bytes, of the payload that follows a message prefix.
+
+    The length is taken from the decoded fields of the prefix.
+    """
     return _decode_payload_size(message_prefix_fields[-1])
 
 
 def message_tag(message_prefix_fields: PrefixFields) -> MessageTag:
-    """Return the tag of a message, given the decoded fields of the message's prefix, which precedes the payload."""
+    """Return the tag of a message.
+
+    The tag is taken from the decoded fields of the message's prefix, which precedes the payload.
+    """
     return MessageTag(*message_prefix_fields[:4])
 
 
@@ -120,7 +132,7 @@ def _unpack_prefix(encoded_prefix: Buffer | bytearray) -> PrefixFields | None:
 
 
 def _decode_with_protobuf(encoded_message: bytes) -> Message:
-    """Return the message in a serialised `DataMessage` that was written by protobuf, not by this codec."""
+    """Decode a `DataMessage` that was serialised by protobuf, not by this codec."""
     try:
         decoded = DataMessage.FromString(encoded_message)
     except DecodeError as error:

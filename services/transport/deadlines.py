@@ -1,4 +1,7 @@
-"""Timer for the deadlines of repeated operations; cheaper than one event-loop timer per message."""
+"""Timer for the deadlines of repeated operations.
+
+This timer is cheaper than one event-loop timer per message.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +35,10 @@ class DeadlineTimer:
         asyncio.get_running_loop().call_later(delay_s, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """Call `on_timeout` if the deadline of the current operation has passed, else check again later."""
+        """Call `on_timeout` if the deadline of the current operation has passed.
+
+        Otherwise check again later.
+        """
         self._is_scheduled = False
         if self._deadline is None:
             return

@@ -1,4 +1,7 @@
-"""Mailbox of a node: keeps received messages until they are requested by sender and tag."""
+"""Mailbox of a node: keeps received messages until the node requests them.
+
+Messages are requested by sender and tag.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -76,9 +79,10 @@ class Mailbox:
             self._complete_receive(pending, error)
 
     def claim_buffer(self, source: str, tag: MessageTag, size_bytes: int) -> memoryview | None:
-        """Return the buffer of the receive call that waits for a message, so that its payload is received in place.
+        """Return the buffer of a receive call, so that a message's payload is received in place.
 
-        None if there is no buffer of this size; each buffer is returned once.
+        The receive call waits for this message. Return None if there is no buffer of this size; each buffer is returned
+        once.
         """
         pending = self._pending_by_tag.get((source, tag))
         if pending is None or pending.buffer is None or pending.buffer.nbytes != size_bytes:
@@ -106,7 +110,9 @@ class Mailbox:
     def start_receive(
         self, source: str, tags: tuple[MessageTag, ...], callback: ReceiveCallback, buffer: memoryview | None = None
     ) -> _PendingReceive | None:
-        """Call `callback` with the first message from `source` that has one of the tags, or with an error.
+        """Call `callback` with the first suitable message from `source`, or with an error.
+
+        A suitable message has one of the given tags.
 
         Returns:
             None if `callback` has been called at once, because the message is here or the source has failed.
@@ -126,7 +132,10 @@ class Mailbox:
         return pending
 
     def cancel_receive(self, pending_receive: _PendingReceive) -> None:
-        """Cancel a pending receive call; a message that arrives later is kept for the next call."""
+        """Cancel a pending receive call.
+
+        A message that arrives later is kept for the next call.
+        """
         if pending_receive not in self._pending:
             return
         del self._pending[pending_receive]
@@ -134,7 +143,10 @@ class Mailbox:
             self._pending_by_tag.pop((pending_receive.source, tag), None)
 
     def _take_message_or_error(self, source: str, tags: tuple[MessageTag, ...]) -> ReceiveOutcome | None:
-        """Return a message that has already arrived, else the error of a failed source, else None."""
+        """Return a message that has already arrived, or the error of a failed source.
+
+        Return None if no message has arrived and the source has not failed.
+        """
         for tag in tags:
             if (message := self._unclaimed.pop((source, tag), None)) is not None:
                 return message
@@ -146,7 +158,10 @@ class Mailbox:
             pending_receive.callback(message_or_error)
 
     def _expire_overdue_receives(self) -> None:
-        """Report an error to receive calls whose deadline has passed, and set the timer for the next deadline."""
+        """Report an error to receive calls whose deadline has passed.
+
+        Then set the timer for the next deadline.
+        """
         loop = asyncio.get_running_loop()
         self._is_timer_set = False
         for pending in list(self._pending):
@@ -159,9 +174,9 @@ class Mailbox:
             self._complete_receive(pending, DeadlineExceeded(text))
 
     def _register_tag_if_new(self, source: str, tag: MessageTag) -> bool:
-        """Return whether a message with this tag is new, not a duplicate.
+        """Return whether a message with this tag is new.
 
-        Forget the tags of earlier steps.
+        A message that is not new is a duplicate. Forget the tags of earlier steps.
         """
         seen, stream = self._seen_tags[source], (source, tag.kind)
         if tag in seen or tag.step < self._newest_step[stream] - 1:

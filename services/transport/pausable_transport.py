@@ -1,4 +1,7 @@
-"""Transport of a worker that is paused from time to time: it sends and receives nothing until the pause is over."""
+"""Transport of a worker that is paused from time to time.
+
+The transport sends and receives nothing until a pause is over.
+"""
 
 from collections.abc import Iterable
 

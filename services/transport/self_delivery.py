@@ -1,4 +1,7 @@
-"""Delivery of messages from a node that is both worker and server to itself: not sent, and not counted as sent."""
+"""Delivery of messages from a node to itself, if it is both worker and server.
+
+Such messages are not sent, and not counted as sent.
+"""
 
 from collections.abc import Iterable
 
@@ -15,10 +18,10 @@ from services.transport.mailbox import Mailbox
 
 
 class SelfDeliveryTransport(Transport):
-    """Transport of a node that is both worker and server: messages to itself stay in the process.
+    """Transport of a node that is both worker and server.
 
-    The roles of the node share a mailbox. Each role counts the messages that it has sent to other nodes; the inner
-    transport counts the messages of all roles.
+    Messages of the node to itself stay in the process. The roles of the node share a mailbox. Each role counts the
+    messages that it has sent to other nodes; the inner transport counts the messages of all roles.
     """
 
     def __init__(self, inner: Transport, node_name: str, mailbox: Mailbox) -> None:

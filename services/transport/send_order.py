@@ -1,4 +1,7 @@
-"""Order in which messages are written to a stream: one at a time, and waiting small messages before large ones."""
+"""Order in which waiting messages are written to a stream: small before large.
+
+Messages are written one at a time.
+"""
 
 import asyncio
 from collections import deque
@@ -7,10 +10,10 @@ SMALL_MESSAGE_BYTES = 64 << 10  # a link passes such a message quickly: large me
 
 
 class SmallMessagesFirstLock:
-    """Lock for writing to a stream; waiting small messages get the lock before large ones.
+    """Lock for writing to a stream that prefers small messages.
 
-    A large message is split into pieces that wait together. With a plain lock a small message would wait for all of
-    them.
+    Waiting small messages get the lock before large ones. A large message is split into pieces that wait together. With
+    a plain lock a small message would wait for all of them.
     """
 
     def __init__(self) -> None:
@@ -19,14 +22,20 @@ class SmallMessagesFirstLock:
         self._large_waiters: deque[asyncio.Future[None]] = deque()
 
     def try_acquire(self) -> bool:
-        """Acquire the lock if it is free, and return whether it was; call `release` afterwards."""
+        """Acquire the lock if it is free, and return whether it was free.
+
+        Call `release` afterwards if the lock was free.
+        """
         if self._is_locked:
             return False
         self._is_locked = True
         return True
 
     async def acquire(self, message_bytes: int) -> None:
-        """Wait until a message of the given size may be written; call `release` afterwards."""
+        """Wait until a message of the given size may be written.
+
+        Call `release` afterwards.
+        """
         if self.try_acquire():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
-"""Shaping of messages in the transport: delays messages as the emulated network would, if the kernel cannot do it.
+"""Shaping of messages in the transport, if the kernel cannot shape them.
 
-`FluidModelLinkShaping` emulates the whole network: rates, shared links and delays, and the events that change them.
-`PathDelayShaping` adds delays alone, for a host whose kernel can shape rates but can't delay. Neither loses packets or
-has buffers that overflow.
+The transport delays messages as the emulated network would. `FluidModelLinkShaping` emulates the whole network: rates,
+shared links and delays, and the events that change them. `PathDelayShaping` adds delays alone, for a host whose kernel
+can shape rates but can't delay. Neither loses packets or has buffers that overflow.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from services.runtime.clock import Clock
 
 
 class PathDelaySampler:
-    """Draws the one-way delays of the paths towards one node.
+    """Sampler of the one-way delays on the paths to one node.
 
     Messages of one sender keep their order.
     """
@@ -38,7 +38,10 @@ class PathDelaySampler:
         self._last_delivery_s: dict[str, float] = defaultdict(float)
 
     def delivery_time(self, source: str, arrival_s: float, extra_delay_s: float = 0.0) -> float:
-        """Return the virtual time at which to deliver a message that has passed its last link at time `arrival_s`."""
+        """Return the virtual time at which to deliver a message.
+
+        The message has passed its last link at time `arrival_s`.
+        """
         delay_s = next(self._delay_samples[source]) if source in self._delay_samples else 0.0
         delivery_s = max(self._last_delivery_s[source], arrival_s + delay_s + extra_delay_s)
         self._last_delivery_s[source] = delivery_s
@@ -46,7 +49,10 @@ class PathDelaySampler:
 
 
 class TransportShaping(ABC):
-    """Base class of emulators that delay the messages of a node, in virtual time, as the declared network would."""
+    """Base class of emulators that delay the messages of a node.
+
+    Messages are delayed, in virtual time, as the declared network would delay them.
+    """
 
     max_piece_bytes: int | None = None  # largest message that is emulated well; None: any size is
 
@@ -59,15 +65,19 @@ class TransportShaping(ABC):
 
     @abstractmethod
     async def delay_incoming(self, source_name: str, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> float:
-        """Let a message pass the receiver's emulated link, and return the virtual time at which to deliver it.
+        """Let a message pass the receiver's emulated link.
 
-        The call returns when the next message of this sender may enter the link.
+        Return the virtual time at which to deliver the message. The call returns when the next message of this sender
+        may enter the link.
         """
 
 
 @dataclass(frozen=True)
 class NodeLinks:
-    """Links that the messages of a node pass: its own uplink and downlink, and the links shared with other nodes."""
+    """Links that the messages of a node pass.
+
+    The links are the node's own uplink and downlink, and the links shared with other nodes.
+    """
 
     uplink: RateLimiter
     downlink: RateLimiter
@@ -75,10 +85,11 @@ class NodeLinks:
 
 
 class FluidModelLinkShaping(TransportShaping):
-    """Emulation of a node's uplink, downlink and shared links, each as a pipe with a data rate (fluid model).
+    """Emulation of a node's uplink, downlink and shared links by a fluid model.
 
-    Of the messages to one target only one waits at a link, the others wait behind it. A link therefore serves pairs of
-    nodes in turn, as it would serve TCP flows. A new rate applies to messages that have not entered the link yet.
+    In the fluid model each link is a pipe with a data rate. Of the messages to one target only one waits at a link, the
+    others wait behind it. A link therefore serves pairs of nodes in turn, as it would serve TCP flows. A new rate
+    applies to messages that have not entered the link yet.
     """
 
     def __init__(
@@ -139,7 +150,10 @@ class FluidModelLinkShaping(TransportShaping):
         byte_arrival_times: FirstLastByteTimes,
         size_bytes: int,
     ) -> FirstLastByteTimes:
-        """Wait until a link of this node is free, then let a message pass at the link's current rate."""
+        """Wait until a link of this node is free, then let a message pass the link.
+
+        The message passes at the link's current rate.
+        """
         async with link_lock:
             await self._clock.sleep_until(rate_limiter.next_free_time_s)
             return rate_limiter.pass_and_time_message(byte_arrival_times, size_bytes)
@@ -152,7 +166,10 @@ class FluidModelLinkShaping(TransportShaping):
         return self._shared_links[peer]
 
     def _update_link_rates(self) -> None:
-        """Set the rates of this node's links after an event has changed the conditions of any node's links."""
+        """Set the rates of this node's links after an event that changed link conditions.
+
+        The event may have changed the links of any node.
+        """
         for direction, declared_bytes_per_s in self._declared_bytes_per_s.items():
             rate_bps = self._conditions.rate_bps_set_by_events(self._node_name, direction)
             link: RateLimiter = getattr(self._links, direction)
@@ -160,7 +177,10 @@ class FluidModelLinkShaping(TransportShaping):
 
 
 class PathDelayShaping(TransportShaping):
-    """Emulation of delays and jitter alone; the kernel emulates the rest of the network."""
+    """Emulation of delays and jitter alone.
+
+    The kernel emulates the rest of the network.
+    """
 
     def __init__(self, node_name: str, network: Network, seed: int, clock: Clock) -> None:
         self._clock = clock

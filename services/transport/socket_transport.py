@@ -1,4 +1,7 @@
-"""Base class of the data planes between processes: shaping of outgoing and incoming messages, and the mailbox."""
+"""Base class of the data planes between processes.
+
+The base class shapes outgoing and incoming messages and has the mailbox.
+"""
 
 import asyncio
 from abc import abstractmethod
@@ -17,9 +20,10 @@ from services.transport.shaping import TransportShaping
 
 
 class SocketTransport(Transport):
-    """Base class of gRPC and TCP transports: one stream to every neighbour, opened with the node's signed identity.
+    """Base class of the gRPC and TCP transports: one stream to every neighbour.
 
-    `async with` starts the transport. It stops the transport at the end, or aborts it after an error.
+    A stream is opened with the node's signed identity. `async with` starts the transport. It stops the transport at the
+    end, or aborts it after an error.
     """
 
     message_lengths: ClassVar[MessageSizeLimits]
@@ -66,10 +70,11 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Stop when the peers have received all messages from this node, and all messages to this node have arrived.
+        """Stop the transport when all messages have arrived.
 
-        A stream on which a message was broken off at this node is skipped: its sender has cancelled the message, or
-        has already received the error.
+        Then the peers have received all messages from this node, and all messages to this node have arrived. A stream
+        on which a message was broken off at this node is skipped: its sender has cancelled the message, or has already
+        received the error.
 
         Raises:
             NetworkError: a neighbour has ended its side early, or does not end it.
@@ -95,7 +100,10 @@ class SocketTransport(Transport):
 
     @abstractmethod
     async def _write_to_stream(self, target: str, message: Message) -> None:
-        """Write a message to the stream to `target`, after the emulated link has let it pass."""
+        """Write a message to the stream to `target`.
+
+        The message is written after the emulated link has let it pass.
+        """
 
     async def send(self, target: str, message: Message) -> None:
         self.traffic.add_message(target, message.size_bytes, PREFIX_BYTES)
@@ -114,7 +122,10 @@ class SocketTransport(Transport):
         return self._mailbox.start_receive(source, (tag,), callback, buffer)
 
     async def _deliver(self, source: str, message: Message) -> None:
-        """Delay a received message as long as the emulated links would, and put it into the mailbox."""
+        """Put a received message into the mailbox after the emulated delay.
+
+        The message is delayed as long as the emulated links would delay it.
+        """
         if self._shaping is None:
             self._mailbox.deliver(source, message)
             return

@@ -1,4 +1,7 @@
-"""Network within one process, in virtual time, for the `simulated` engine and for tests."""
+"""Network within one process, in virtual time.
+
+The `simulated` engine and tests use this network.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -21,7 +24,10 @@ EMPTY_NETWORK = Network()
 
 
 class VirtualFabric:
-    """Virtual network of one run in one process: links and mailboxes of all nodes, and the links that nodes share."""
+    """Virtual network of one training run in one process.
+
+    It has the links and mailboxes of all nodes, and the links that nodes share.
+    """
 
     def __init__(
         self,
@@ -55,7 +61,10 @@ class VirtualFabric:
         return VirtualTransport(self, node_name)
 
     def start_delivery(self, source: str, target: str, message: Message) -> None:
-        """Start to deliver a message that has entered the sender's link, after the earlier messages of this sender."""
+        """Start to deliver a message that has entered the sender's link.
+
+        Earlier messages of this sender are delivered first.
+        """
         task = asyncio.get_running_loop().create_task(self._deliver(source, target, message))
         self._delivery_tasks.add(task)
         task.add_done_callback(self._delivery_tasks.discard)
@@ -80,7 +89,7 @@ class VirtualTransport(Transport):
         self._node_name = node_name
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Return at once: all nodes are in this process."""
+        """Return at once, because all nodes of the virtual network are in this process."""
 
     async def send(self, target: str, message: Message) -> None:
         self.traffic.add_message(target, message.size_bytes, framing_bytes=0)

@@ -1,4 +1,7 @@
-"""Training loop of a worker: compute, exchange and update, until the budget is used or the run stops."""
+"""Training loop of a worker: compute, exchange and update.
+
+The loop ends when the sample budget is used or the run stops.
+"""
 
 import asyncio
 import hashlib
@@ -24,9 +27,9 @@ WARM_UP_GRADIENTS = 3
 
 @dataclass
 class LossAndStepCounters:
-    """Counters of one worker: losses of the current epoch.
+    """Counters of one worker: losses, steps and compute deadlines.
 
-    Steps and compute deadlines of the whole run.
+    Losses are those of the current epoch. Steps and compute deadlines are those of the whole run.
     """
 
     loss_sum: float = 0.0
@@ -36,7 +39,10 @@ class LossAndStepCounters:
     missed_deadlines: int = 0
 
     def add_loss(self, mean_loss: float, sample_count: int) -> None:
-        """Add the loss of a step: `mean_loss`, the mean over `sample_count` samples."""
+        """Add the loss of one step to the counters.
+
+        `mean_loss` is the mean over `sample_count` samples.
+        """
         self.loss_sum += mean_loss * sample_count
         self.loss_samples += sample_count
 
@@ -48,9 +54,9 @@ class LossAndStepCounters:
         return LossAndStepCounters(steps=self.steps, deadlines=self.deadlines, missed_deadlines=self.missed_deadlines)
 
     def count_compute_deadline(self, *, is_missed: bool) -> None:
-        """Count a deadline, and whether it was missed.
+        """Count a compute deadline, and whether the deadline was missed.
 
-        Steps whose compute time the scenario sets have a deadline.
+        Only steps whose compute time the scenario sets have a deadline.
         """
         self.deadlines += 1
         self.missed_deadlines += is_missed
@@ -58,7 +64,7 @@ class LossAndStepCounters:
 
 @dataclass(frozen=True)
 class WorkerTrainingPhase:
-    """Training phase of one worker: algorithm and share of each batch.
+    """Training phase of one worker: its algorithm, and its share of each batch.
 
     A run without strategy switch has one phase.
     """
@@ -71,13 +77,19 @@ class WorkerTrainingPhase:
 
     @property
     def worker_computes_gradients(self) -> bool:
-        """Whether this worker computes gradients in this phase; otherwise it only serves its shard."""
+        """Whether this worker computes gradients in this training phase.
+
+        Otherwise the worker only serves its shard.
+        """
         return self.batch_weights[self.algorithm.context.rank] > 0
 
 
 @dataclass
 class WorkerRuntime:
-    """One worker of a training run: training loop, current training phase and log."""
+    """One worker of a training run.
+
+    The class has the training loop, the current training phase and the log.
+    """
 
     plan: Plan
     node: NodePlan
@@ -137,7 +149,7 @@ class WorkerRuntime:
     async def _leave_training_phase(self, next_step: int, step_result: StepResult) -> None:
         """Finish the gradient exchanges of this worker.
 
-        Announce its leaving to nodes that wait for its messages.
+        Announce the leaving of this worker to nodes that wait for its messages.
         """
         if self.phase.worker_computes_gradients:
             await self.current_algorithm.exchange_unsent_result(next_step, step_result, StepTimer(self.clock))
@@ -154,7 +166,7 @@ class WorkerRuntime:
         return self.phase.algorithm.context
 
     def _has_samples_left(self, next_step: int, previous_step_result: StepResult) -> bool:
-        """Return whether the run's budget of samples allows this worker another step.
+        """Return whether the sample budget of the run allows this worker another step.
 
         A worker that only serves after a switch has none. In synchronous training all workers do the same number of
         steps. In asynchronous training fast workers do more steps: the budget is used when other workers are already
@@ -172,7 +184,10 @@ class WorkerRuntime:
         )
 
     def _sample_count_before_step(self, step: int) -> int:
-        """Return the number of samples that all workers of synchronous training use before `step`."""
+        """Return the number of samples that synchronous training uses before `step`.
+
+        The number is the total of all workers.
+        """
         samples_before = self.plan.data_order.count_samples_before
         return self.phase.samples_at_start + samples_before(step) - samples_before(self.phase.first_step)
 
@@ -251,7 +266,7 @@ class WorkerRuntime:
     async def _run_training_step(
         self, step: int, params: Vector, worker_state: WorkerState, step_log_batch: LogEventBatch
     ) -> StepResult:
-        """Run one training step, and log the seconds of compute, exchange, waiting and update."""
+        """Run one training step, and log its seconds of compute, exchange, waiting and update."""
         await self.on_step_begin(step)
         traffic = self.algorithm_context.transport.traffic
         bytes_before, messages_before = traffic.payload_bytes, traffic.messages
@@ -291,7 +306,10 @@ class WorkerRuntime:
     async def _compute_gradient(
         self, step: int, params: Vector, step_timer: StepTimer
     ) -> tuple[float, Gradient, TimedComputeResult[tuple[float, Vector]]]:
-        """Return mean loss and gradient over this worker's share of a step's batch, and the measured compute times."""
+        """Return the mean loss and gradient over this worker's share of a batch.
+
+        The batch is that of one step. Also return the measured compute times.
+        """
         with step_timer.measure_phase("data"):
             share = self.plan.data_order.select_sample_indices(
                 step, self.algorithm_context.rank, self.phase.batch_weights
@@ -311,7 +329,7 @@ class WorkerRuntime:
     async def _report_epoch_end(self, finished_step_count: int, last_step_result: StepResult) -> StopOrSwitchDecision:
         """Report the end of an epoch to the coordinator.
 
-        Its reply is to continue, stop or switch the strategy.
+        The coordinator's reply is to continue, stop or switch the strategy.
         """
         params = self.algorithm_context.device.to_host(
             last_step_result.params if last_step_result.eval_params is None else last_step_result.eval_params

@@ -1,4 +1,7 @@
-"""Strategy switch in a worker: reports a digest of its model, transfers the model, and starts the second strategy."""
+"""Strategy switch in a worker.
+
+The worker reports a digest of its model, transfers the model, and starts the second strategy.
+"""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -26,7 +29,7 @@ from services.strategies.switching.switch import TrainingPhaseSwitch, find_shard
 class ModelSnapshot:
     """Copy of a worker's parameters and optimiser state in host memory.
 
-    No state if servers own the optimiser state.
+    The copy has no optimiser state if servers own that state.
     """
 
     params: HostArray
@@ -35,7 +38,10 @@ class ModelSnapshot:
 
 @dataclass(frozen=True)
 class WorkerStrategySwitch:
-    """Switch of a worker from the first training strategy to the second, between two steps."""
+    """Switch of a worker from the first training strategy to the second.
+
+    The switch happens between two steps.
+    """
 
     node_name: str
     switch: TrainingPhaseSwitch
@@ -78,9 +84,10 @@ class WorkerStrategySwitch:
         )
 
     def _take_model_snapshot(self, next_step: int, step_result: StepResult) -> ModelSnapshot:
-        """Return a copy of this worker's parameters, and of its optimiser state unless the servers own that state.
+        """Return a copy of this worker's parameters and optimiser state.
 
-        Before the first update, the copy includes the initial optimiser state even if the servers own it.
+        The copy has no optimiser state if the servers own that state. Before the first update, the copy includes the
+        initial optimiser state even if the servers own it.
         """
         context = self.algorithm_before.context
         device, optimiser_state = context.device, self.algorithm_before.worker_optimiser_state(step_result.state)
@@ -92,10 +99,10 @@ class WorkerStrategySwitch:
         return ModelSnapshot(device.to_host(step_result.params), optimiser_state)
 
     def _make_stage_report(self, report_stage: ReportStage, snapshot: ModelSnapshot) -> SwitchStageReport:
-        """Return this worker's report at one stage of a strategy switch, with the digests of its model.
+        """Return this worker's report at one stage of a strategy switch.
 
-        An asynchronous worker reports no parameters before it has loaded those of the servers: its own differ from
-        those of all other nodes.
+        The report contains the digests of the worker's model. An asynchronous worker reports no parameters before it
+        has loaded those of the servers: its own differ from those of all other nodes.
         """
         ranges, state = self._compute_shard_ranges(snapshot), snapshot.optimiser_state
         slots = () if state is None else compute_shard_digests(ranges, state.slots, state.update_count)
@@ -109,14 +116,17 @@ class WorkerStrategySwitch:
     def _compute_shard_ranges(self, snapshot: ModelSnapshot) -> tuple[VectorRange, ...]:
         """Return the range of each shard in the parameter vector.
 
-        Without servers, one range for the whole vector.
+        Without servers, there is one range for the whole vector.
         """
         return tuple(self.algorithm_before.context.shards) or (VectorRange(0, snapshot.params.size),)
 
     async def _send_or_receive_model(
         self, next_step: int, decision: StrategySwitchDecision, snapshot: ModelSnapshot, deadline_s: float
     ) -> tuple[StrategySwitchDecision, ModelSnapshot]:
-        """Send or receive shards of the model, report the outcome, and return the coordinator's next decision."""
+        """Send or receive shards of the model, and return the coordinator's next decision.
+
+        The worker reports the outcome of the transfer to the coordinator.
+        """
         failure_report: SwitchStageReport | None = None
         try:
             async with self.time_limit.cancel_block_at_deadline(deadline_s):
@@ -140,7 +150,10 @@ class WorkerStrategySwitch:
         return await self._receive_model_shards(next_step, decision, snapshot)
 
     async def _send_shards_to_new_owners(self, next_step: int, snapshot: ModelSnapshot) -> None:
-        """Send the shards for which this worker is the sender, each one to its future owner."""
+        """Send shards of the model from this worker to their future owners.
+
+        The worker sends only the shards for which it is the sender.
+        """
         context, optimiser_state = self.algorithm_before.context, snapshot.optimiser_state
         slots = optimiser_state.slots if optimiser_state and self.switch.model_transfer_plan.includes_slots else ()
         vectors = [snapshot.params, *slots]
@@ -168,7 +181,10 @@ class WorkerStrategySwitch:
         return ModelSnapshot(params, received_state if transfer.includes_slots else snapshot.optimiser_state)
 
     def _start_second_phase(self, decision: StrategySwitchDecision, snapshot: ModelSnapshot) -> StepResult:
-        """Return the parameters and optimiser state with which this worker continues after a strategy switch."""
+        """Return the parameters and optimiser state of this worker after a strategy switch.
+
+        The worker continues with the returned values.
+        """
         context = self.algorithm_after.context
         device = context.device
         state_before = snapshot.optimiser_state or OptimiserState(decision.updates, ())

@@ -109,7 +109,7 @@ def test_exports_name_invalid_trials(make_run: MakeRun, tmp_path: Path) -> None:
     tables, results = (export_run(run.path, kind, tmp_path / kind) for kind in ("csv", "mlperf"))
 
     for done in (tables, results):
-        (warning,) = done.doubtful_trials
+        (warning,) = done.invalid_or_degraded_trials
         assert warning.startswith(f"{run.trial_folders[1].path.name}: invalid: ")
     trials = pd.read_csv(tables.path / "trials.csv")
     assert list(trials["verdict"]) == ["valid", "invalid"]

@@ -54,7 +54,7 @@ class FakeDockerClient:
 def answer_as_kernel_without_netem(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Answer that the script `yes` works in the kernel and all others fail."""
     works = request["script"] == "yes"
-    return [{"id": request["id"], "ok": works, **({"said": ""} if works else {"why": "no such module"})}]
+    return [{"id": request["id"], "ok": works, **({"output": ""} if works else {"why": "no such module"})}]
 
 
 def working_scripts(client: FakeDockerClient) -> set[Any]:
@@ -85,8 +85,8 @@ def test_an_unexpected_answer_does_not_end_the_reader() -> None:
     client = FakeDockerClient(lambda request: [{"id": 99, "ok": True}, *answer_as_kernel_without_netem(request)])
     helper = LinkHelperContainer(client, "any", "none", {})  # type: ignore[arg-type]
 
-    assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
-    assert helper.request("script", timeout_s=5.0, script="yes") == {"said": ""}
+    assert helper.request("script", timeout_s=5.0, script="yes") == {"output": ""}
+    assert helper.request("script", timeout_s=5.0, script="yes") == {"output": ""}
 
 
 def test_a_container_that_cannot_be_attached_to_is_removed() -> None:

@@ -282,11 +282,11 @@ def test_only_helpers_have_a_capability_and_clean_removes_all_containers(
 
 def _segments_sent_and_retransmitted(trial: ReadyTrial) -> tuple[int, int]:
     """Return the numbers of TCP segments that worker-0 has sent and retransmitted."""
-    names, values = trial.ask_helper("worker-0", "script", script="grep ^Tcp: /proc/net/snmp")["said"].splitlines()
+    names, values = trial.ask_helper("worker-0", "script", script="grep ^Tcp: /proc/net/snmp")["output"].splitlines()
     counters = dict(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
     return counters["OutSegs"], counters["RetransSegs"]
 
 
 def _htb_classes_text(trial: ReadyTrial) -> str:
     device = trial.nodes.links.interfaces["worker-0"]
-    return str(trial.ask_helper("worker-0", "script", script=f"tc class show dev {device}")["said"])
+    return str(trial.ask_helper("worker-0", "script", script=f"tc class show dev {device}")["output"])

@@ -8,7 +8,9 @@ SPEED_TOLERANCE = 0.10
 
 
 def check_worker_speed_fits_quota(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a worker's measured speed is more than 10 % off its declared share of a core.
+    """Return the verdict `invalid` if a worker's speed does not fit its declared share of a core.
+
+    A measured speed fits if it is off by at most 10 %.
 
     Checked are workers in containers that have less than one core and no paced speed. Each of them measures the time of
     a fixed computation before training. The verdict is degraded if a worker recorded no time.

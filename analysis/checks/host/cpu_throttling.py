@@ -6,7 +6,9 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_cpu_throttling(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if a CPU quota throttled a node for too large a share of the run.
+    """Return the verdict `degraded` if a CPU quota throttled a node for too long.
+
+    The share of the run in which the node was throttled is compared with a limit.
 
     The limit is a threshold of the trial. The share is of time, not of scheduling periods, because the kernel counts
     only periods in which a node ran, and in a run with time dilation a node is idle in most periods.

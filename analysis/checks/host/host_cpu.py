@@ -6,7 +6,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_host_cpu_load(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if the host's CPU was busier than the trial's threshold.
+    """Return the verdict `degraded` if the host's CPU was busier than the trial's threshold.
 
     Times may then be those of the host and not of the cluster. The verdict is never invalid,
     because a busy host that met every deadline emulated the declared cluster.

@@ -1,4 +1,7 @@
-"""Check that this host added no overhead: training steps took no longer than declared links and workers need."""
+"""Check that the host did not make training steps longer than predicted.
+
+The prediction is the time that the declared links and workers need.
+"""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, degraded_verdict, valid_verdict
@@ -7,7 +10,9 @@ from analysis.reading.training_phases import TrainingPhase, training_phases
 
 
 def check_host_added_time(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if this host made the median training step longer than predicted.
+    """Return the verdict `degraded` if the host made training steps longer than predicted.
+
+    The median step time is compared with the prediction.
 
     The excess over the prediction is compared with a threshold: it is what this host's cores need for messages.
     Dilation slows down the cluster but not the host, so a larger dilation reduces the share of this time. Shorter steps

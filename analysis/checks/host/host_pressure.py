@@ -12,7 +12,9 @@ MAX_WAITING_SHARES = {"cpu": 0.9, "memory": 0.1, "io": 0.5}
 
 
 def check_host_resource_pressure(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if CPU time was stolen, or tasks waited for CPU, memory or disks, for too long.
+    """Return the verdict `degraded` if the host lost CPU time or kept tasks waiting for too long.
+
+    CPU time is lost (stolen) if the hypervisor gives it to other machines. Tasks can wait for CPU, memory or disks.
 
     The verdict is never invalid, because a host that met every deadline emulated the declared cluster. Where the kernel
     does not count waiting tasks, the verdict is valid, and its reason states this.

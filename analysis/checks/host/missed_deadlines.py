@@ -5,7 +5,10 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_missed_step_deadlines(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if workers ended too large a share of their step phases later than declared.
+    """Return the verdict `invalid` if workers missed the deadlines of too many step phases.
+
+    The deadline of a step phase is its declared end. The share of phases with a missed deadline is compared with a
+    limit.
 
     A deadline is missed if a step phase ends late by more than 1 ms of wall time, 5 % of the phase and 1 % of the step.
     The host was then too slow for the declared cluster. The largest valid share is a threshold of the trial.

@@ -1,4 +1,7 @@
-"""Check that the emulated clock of the trial was slowed down as much as this host needs (time dilation)."""
+"""Check that the time dilation of the trial was as large as this host needs.
+
+Time dilation is the factor by which the emulated clock is slower than the real one.
+"""
 
 from analysis.checks.verdict import SLOW_HOST_REMEDY, CheckVerdict, invalid_verdict, valid_verdict
 from analysis.reading.run_table import TrialLogTables
@@ -7,7 +10,7 @@ ROUNDING_SLACK = 1e-9  # tolerance of a dilation, the same as in the check of th
 
 
 def check_time_dilation(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if the trial ran at a lower time dilation than this host needs.
+    """Return the verdict `invalid` if the trial ran at a lower time dilation than the host needs.
 
     The dilation is the factor by which the emulated clock is slower than the real one. How much a trial needs follows
     from the host's measured capacity.

@@ -1,4 +1,7 @@
-"""Check that the host ran threads on time, by the canary: a thread that only sleeps and measures how late it wakes."""
+"""Check that the host woke sleeping threads on time.
+
+The canary, a thread that only sleeps, measures how late it wakes.
+"""
 
 from analysis.checks.engine_kind import ran_in_virtual_time
 from analysis.checks.verdict import CheckVerdict, degraded_verdict, valid_verdict
@@ -6,7 +9,9 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_wakeup_delay(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if the canary, a thread that only sleeps, woke too late at the 99th percentile.
+    """Return the verdict `degraded` if a thread that only sleeps woke too late.
+
+    The thread is called the canary. Its lateness at the 99th percentile is compared with a limit.
 
     The verdict is never invalid: late threads that slow a declared device also cause missed deadlines, which
     `check_missed_step_deadlines` finds.

@@ -1,1 +1,1 @@
-"""Checks of the emulated network: shaping mechanisms, link rates, delays, dropped packets, bytes."""
+"""Checks of the emulated network: shaping mechanisms, link rates, delays, packet drops, bytes."""

@@ -58,7 +58,10 @@ def can_peers_fill_link(trial: TrialLogTables, node: PlannedNode, link_direction
 
 
 def _declared_rate_bps(node: PlannedNode, link_direction: str) -> float:
-    """Return the declared rate of a link in bit/s; zero if none is declared."""
+    """Return the declared rate of a link in bit/s.
+
+    Return 0 if no rate is declared.
+    """
     return float(getattr(node, f"{link_direction}_bps") or 0.0)
 
 
@@ -67,14 +70,20 @@ def _link_name(node: PlannedNode, link_direction: str) -> str:
 
 
 def _expected_flow_rate_bps(trial: TrialLogTables, node: PlannedNode, link_direction: str) -> float:
-    """Return the rate expected of a probe flow: the link's rate, or the rate of all sending nodes if that is lower."""
+    """Return the rate that a probe flow over a link is expected to reach, in bit/s.
+
+    This is the rate of the link, or the rate of all sending nodes together if that is lower.
+    """
     declared_bps = _declared_rate_bps(node, link_direction)
     flooded = (_read_link_shaping(trial, node).get("flooded") or {}).get(link_direction) or {}
     return min(declared_bps, float(flooded.get("declared", declared_bps)))
 
 
 def _describe_unprobed_link(trial: TrialLogTables, unprobed_links: list[tuple[PlannedNode, str]]) -> str:
-    """Return the name of one link that was not probed, with the recorded reason if there is one."""
+    """Return the name of one link that was not probed.
+
+    If a reason is recorded, the name is followed by the reason.
+    """
     reasons = [
         (node, direction, (_read_link_shaping(trial, node).get("unproven") or {}).get(direction))
         for node, direction in unprobed_links
@@ -84,5 +93,8 @@ def _describe_unprobed_link(trial: TrialLogTables, unprobed_links: list[tuple[Pl
 
 
 def _read_link_shaping(trial: TrialLogTables, node: PlannedNode) -> Mapping[str, Any]:
-    """Return the shaping of a node's link as recorded in status.json; empty if none is recorded."""
+    """Return the link shaping of a node as recorded in status.json.
+
+    The result is empty if no link shaping is recorded.
+    """
     return (trial.status.get("shaping") or {}).get(node.name) or {}

@@ -8,7 +8,10 @@ BYTES_TOLERANCE = 0.01  # allows for message frames and rounding of chunks, not 
 
 
 def check_bytes_sent(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if the payload bytes that a node sent differ from the plan by more than 1 %."""
+    """Return the verdict `invalid` if a node did not send as many payload bytes as planned.
+
+    A difference of up to 1 % from the trial plan is accepted.
+    """
     sent, expected = bytes_sent(trial), expected_bytes_sent(trial)
     if not any(expected.values()):
         return valid_verdict("the plan expects no exchange")

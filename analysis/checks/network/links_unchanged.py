@@ -5,7 +5,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_links_unchanged_in_run(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if the kernel's settings of a link changed during the run.
+    """Return the verdict `invalid` if the kernel's settings of a link changed during the run.
 
     The verdict is degraded if the settings were not read again after the run.
     """

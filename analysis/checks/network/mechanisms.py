@@ -1,4 +1,7 @@
-"""Check that the kernel, and not a less strict mechanism in Ensayo's own code, shaped the links as declared."""
+"""Check that the kernel shaped the links as declared.
+
+Mechanisms in Ensayo's own code can also shape links, but are less strict.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -46,7 +49,10 @@ def check_shaping_enforced(trial: TrialLogTables) -> CheckVerdict:
 
 
 def declared_link_properties(plan: TrialPlan, node: PlannedNode) -> Iterator[str]:
-    """Yield the declared properties of a node's link, such as `rate` or `delay`, by the names that engines record."""
+    """Yield the declared properties of a node's link, such as `rate` or `delay`.
+
+    The names of the properties are those that engines record.
+    """
     if node.uplink_bps or node.downlink_bps:
         yield "rate"
     if any(node.name in (*pipe.sources, *pipe.targets) for pipe in plan.network.shared_links):
@@ -59,7 +65,7 @@ def declared_link_properties(plan: TrialPlan, node: PlannedNode) -> Iterator[str
 
 
 def shaping_mechanism_name(shaping_record: Mapping[str, Any], link_property: str) -> str | None:
-    """Return the shaping mechanism that enforced a property of a node's link.
+    """Return the mechanism (htb, netem, …) that enforced a property of a node's link.
 
     Return None if it was not recorded.
     """
@@ -69,7 +75,10 @@ def shaping_mechanism_name(shaping_record: Mapping[str, Any], link_property: str
 
 
 def _yield_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each recorded optional property of a link, such as `buffer`, with the mechanism that enforced it."""
+    """Yield the optional properties recorded for a link, each with the mechanism that enforced it.
+
+    An optional property is, for example, `buffer`.
+    """
     recorded = (shaping_record.get("rungs") or {}).items()
     return ((link_property, mechanism) for link_property, mechanism in recorded if link_property in OPTIONAL_PROPERTIES)
 
@@ -77,7 +86,10 @@ def _yield_mechanisms(shaping_record: Mapping[str, Any]) -> Iterator[tuple[str, 
 def _describe_mechanisms(
     mechanism_by_property: Mapping[tuple[str, str], str | None], is_mechanism_selected: Callable[[str | None], bool]
 ) -> str:
-    """Return link properties, mechanisms and nodes as text, such as `delay by transport (worker-0, worker-1)`."""
+    """Return text that states which mechanism enforced which link properties on which nodes.
+
+    For example: `delay by transport (worker-0, worker-1)`.
+    """
     nodes: dict[str, list[str]] = {}
     for (node_name, link_property), mechanism in mechanism_by_property.items():
         if is_mechanism_selected(mechanism):

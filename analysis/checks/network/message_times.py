@@ -8,7 +8,9 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_probe_message_times(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a probe message was slower or faster than the rate of its link allows.
+    """Return the verdict `invalid` if a probe message was too slow or too fast for its link.
+
+    The rate of the link predicts the message's duration.
 
     A probe message is as large as those of the workload. The tolerance is that of rates plus that of the host's timers.
     Long probe flows show only the long-term rate of a link. A single message also shows whether its beginning passes
@@ -29,7 +31,10 @@ def check_probe_message_times(trial: TrialLogTables) -> CheckVerdict:
 
 
 def _read_message_durations(trial: TrialLogTables) -> Iterator[tuple[str, float, float]]:
-    """Yield for each timed message its source and target as text, the predicted seconds, and the measured seconds."""
+    """Yield the path, the predicted seconds and the measured seconds of each timed message.
+
+    The path is text that names the source and the target of the message.
+    """
     for node_name, link_shaping in (trial.status.get("shaping") or {}).items():
         for peer, message in (link_shaping.get("message_s") or {}).items():
             yield f"{node_name} to {peer}", float(message["declared"]), float(message["achieved"])

@@ -9,7 +9,9 @@ MIN_PACKETS = 1000  # least divisor of a share of drops: one drop among ten pack
 
 
 def check_queue_drops(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if the queues of a link dropped too large a share of its packets.
+    """Return the verdict `degraded` if the queues of a link dropped too many of its packets.
+
+    The share of dropped packets is compared with a limit.
 
     The limit is a threshold of the trial. Nodes with a declared loss, a declared buffer or an event on their link are
     not checked, because their queues may drop packets. The verdict is never invalid: the network is as declared, but it

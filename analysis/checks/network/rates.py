@@ -54,7 +54,10 @@ def check_configured_link_rates(trial: TrialLogTables) -> CheckVerdict:
 
 
 def _declared_link_rates(trial: TrialLogTables) -> Iterator[tuple[str, str, float]]:
-    """Yield for each link its node, `uplink_bps` or `downlink_bps`, and its declared rate in bit/s."""
+    """Yield the node, the direction and the declared rate (bit/s) of each link.
+
+    The direction is `uplink_bps` or `downlink_bps`.
+    """
     for node in trial.plan.nodes:
         for rate_key in RATE_KEYS:
             declared_bps = getattr(node, rate_key)
@@ -67,7 +70,10 @@ def _is_link_rate_known(shaping_record: LinkShaping, rate_key: str) -> bool:
 
 
 def _read_back_or_declared_bps(shaping_record: LinkShaping, rate_key: str, declared_bps: float) -> float:
-    """Return a link's rate as read back from the kernel, or as declared if Ensayo's own code shapes the link."""
+    """Return the rate of a link as read back from the kernel, in bit/s.
+
+    If Ensayo's own code shapes the link, return the declared rate.
+    """
     read_back_bps = shaping_record.get(f"read_back_{rate_key}")
     return declared_bps if read_back_bps is None else float(read_back_bps)
 

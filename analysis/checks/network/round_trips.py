@@ -25,7 +25,9 @@ class MeasuredRoundTrip(NamedTuple):
 
 
 def check_round_trips(trial: TrialLogTables) -> CheckVerdict:
-    """Compare measured round trip times with the declared delays, on all paths with a delay and some without.
+    """Compare measured round trip times between nodes with the declared delays.
+
+    Measured are all paths with a declared delay, and some paths without.
 
     Invalid if a round trip is off by more than the threshold or 5 %, whichever is more. Degraded if a node with a
     declared delay has no measured round trip. A round trip is the median of a few echoes, or their mean if the delay

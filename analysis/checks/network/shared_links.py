@@ -11,7 +11,10 @@ READ_BACK_METHOD = "read back"
 
 
 class SharedLinkRate(NamedTuple):
-    """Declared and achieved rate of a shared link, in bits per second of virtual time (the emulated cluster's time)."""
+    """Declared and achieved rate of a shared link, in bits per second of virtual time.
+
+    Virtual time is the time of the emulated cluster.
+    """
 
     name: str
     declared_bps: float
@@ -20,7 +23,10 @@ class SharedLinkRate(NamedTuple):
 
     @property
     def relative_rate_error(self) -> float | None:
-        """Achieved rate / declared rate - 1; None if the rate was not measured."""
+        """Relative error of the achieved rate: achieved rate / declared rate - 1.
+
+        None if the rate was not measured.
+        """
         return None if self.achieved_bps is None else self.achieved_bps / self.declared_bps - 1
 
 
@@ -49,7 +55,10 @@ def check_shared_link_rates(trial: TrialLogTables) -> CheckVerdict:
 
 
 def compare_shared_link_rates(trial: TrialLogTables) -> Iterator[SharedLinkRate]:
-    """Yield the declared and achieved rate of every shared link: probed with flows, else read back from the kernel."""
+    """Yield the declared and the achieved rate of every shared link.
+
+    The achieved rate is probed with flows, else read back from the kernel.
+    """
     shaping = (trial.status.get("shaping") or {}).values()
     probed_bps = {name: rate for link in shaping for name, rate in (link.get("achieved_pipes_bps") or {}).items()}
     read_back_bps = {name: rate["achieved"] for link in shaping for name, rate in (link.get("pipes_bps") or {}).items()}

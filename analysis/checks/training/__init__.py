@@ -1,1 +1,1 @@
-"""Checks of the training itself: exit codes, logs, events, replicas, staleness."""
+"""Checks of the training: exit codes, logs, events, model replicas, gradient staleness."""

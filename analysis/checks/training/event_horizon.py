@@ -5,7 +5,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_events_cover_trial(trial: TrialLogTables) -> CheckVerdict:
-    """Return a degraded verdict if random events were drawn for a shorter time than the trial lasted."""
+    """Return the verdict `degraded` if random events were drawn for less than the trial's duration."""
     horizon_s = trial.plan.horizon_s
     if horizon_s is None:
         return valid_verdict("no event has a random time")

@@ -10,7 +10,7 @@ LATENESS_QUANTILE = 0.99
 
 
 def check_planned_event_lateness(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a planned event was not applied, or was applied too late.
+    """Return the verdict `invalid` if a planned event was not applied, or was applied too late.
 
     The 99th percentile of their lateness is compared with the threshold. Lateness is logged in virtual time and
     compared in wall time.
@@ -35,7 +35,10 @@ def check_planned_event_lateness(trial: TrialLogTables) -> CheckVerdict:
 
 
 def overdue_planned_events(trial: TrialLogTables) -> Iterator[str]:
-    """Yield a text such as `slowdown 2 begin` for each event that was due before the trial ended but not applied."""
+    """Yield the events that were due before the trial ended but were not applied.
+
+    Each event is a text such as `slowdown 2 begin`.
+    """
     plan, applied = trial.plan, trial.events
     end_s = (trial.seconds or 0.0) - float(plan.fidelity.event_lateness) / plan.dilation
     for event in plan.events:

@@ -5,7 +5,10 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_exit_codes(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a node exited with a code other than 0, or if the engine reports no success."""
+    """Return the verdict `invalid` if a node exited with a code other than 0.
+
+    The verdict is also `invalid` if the engine reports no success.
+    """
     codes: dict[str, int] = trial.status.get("exit_codes") or {}
     failed = {node_name: code for node_name, code in codes.items() if code != 0}
     if failed:

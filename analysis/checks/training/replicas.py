@@ -5,7 +5,9 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if workers of a synchronous strategy report different parameters after the same step.
+    """Return the verdict `invalid` if synchronous workers have different model parameters.
+
+    Compared are the parameters that workers of a synchronous strategy report after the same step.
 
     Sums are computed in a fixed order, so replicas must be equal bit by bit.
     """
@@ -30,7 +32,7 @@ def check_model_replicas_agree(trial: TrialLogTables) -> CheckVerdict:
 def _count_model_replicas(trial: TrialLogTables, finished_step: int) -> int:
     """Return how many workers hold the model after a step.
 
-    Fewer if a strategy switch turned workers into servers.
+    After a strategy switch that turned workers into servers, the number is smaller.
     """
     after, switch_record = trial.plan.second_phase, trial.switch_record
     if after is None or switch_record is None or not switch_record.committed:

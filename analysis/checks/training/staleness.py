@@ -9,7 +9,9 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_gradient_staleness(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a gradient's staleness contradicts the order of updates or exceeds the bound.
+    """Return the verdict `invalid` if the staleness of a gradient is wrong or too large.
+
+    The staleness is wrong if it contradicts the order of updates, and too large if it exceeds the declared bound.
 
     Without waiting, a worker reads the parameters right after its own update. The staleness of its next gradient is the
     number of updates by other workers since then. For n workers of any speeds, the mean staleness over a long run is
@@ -52,7 +54,10 @@ def _verify_logged_staleness(logged_updates: pd.DataFrame, staleness_summary: st
 
 
 def _check_staleness_bound(staleness_bound: int, logged_updates: pd.DataFrame, staleness_summary: str) -> CheckVerdict:
-    """Return an invalid verdict if a worker was more steps ahead of the slowest worker than the bound allows."""
+    """Return the verdict `invalid` if a worker was too far ahead of the slowest worker.
+
+    The staleness bound is the number of steps that a worker may be ahead.
+    """
     worker, step = (logged_updates[column].to_numpy(float) for column in ("worker", "push_step"))
     slowest = np.full(len(logged_updates), np.inf)
     for rank in np.unique(worker):

@@ -5,7 +5,7 @@ from analysis.reading.run_table import TrialLogTables
 
 
 def check_trial_files_readable(trial: TrialLogTables) -> CheckVerdict:
-    """Return an invalid verdict if a log or other file of the trial is damaged.
+    """Return the verdict `invalid` if a log or other file of the trial is damaged.
 
     The reason is the first problem.
     """

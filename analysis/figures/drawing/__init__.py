@@ -1,1 +1,4 @@
-"""Functions that all figures use: style, labels, marks at the worker counts that rules choose, saving to files."""
+"""Functions that all figures use.
+
+They set the style, draw labels, mark the worker counts that rules choose, and save figures to files.
+"""

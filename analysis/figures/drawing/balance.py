@@ -1,4 +1,7 @@
-"""Marks on speedup curves at balance points, which are numbers of workers that a rule chooses from the curve."""
+"""Marks on speedup curves at balance points.
+
+Balance points are numbers of workers that a rule chooses from the curve.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,7 +18,10 @@ MARKER_NAMES = {"o": "circle", "s": "square", "D": "diamond"}
 
 
 def format_balance_rule(rule_name: str) -> str:
-    """Return the name of a rule that chooses a number of workers, written for figures with "≥" in place of ">="."""
+    """Return the name of a rule as written in figures, with "≥" in place of ">=".
+
+    The rule chooses a number of workers.
+    """
     return rule_name.replace(">=", "≥").replace("T^2 N", "T²·N")
 
 
@@ -30,7 +36,9 @@ def mark_chosen_worker_counts(
     count_choices: Sequence[RuleAndWorkerCount],
     get_y_of_point: Callable[[SpeedupPoint], float],
 ) -> None:
-    """Draw a hollow mark around each point of a speedup curve that a rule chooses, such as the knee of the curve.
+    """Draw a hollow mark around each point of a speedup curve that a rule chooses.
+
+    Such a point is, for example, the knee of the curve.
 
     Each rule has a mark of another size, because two rules may choose the same point.
     """
@@ -46,7 +54,10 @@ def mark_chosen_worker_counts(
 def format_rules_choosing_point(
     speedup_curve: SpeedupCurve, speedup_point: SpeedupPoint, count_choices: Sequence[RuleAndWorkerCount]
 ) -> str:
-    """Return the names of all rules that choose the number of workers of a curve's point, separated by semicolons."""
+    """Return the names of all rules that choose a given point of a speedup curve.
+
+    A rule chooses a number of workers. Names are separated by semicolons.
+    """
     return "; ".join(_find_rules_choosing_point(speedup_curve, speedup_point, count_choices))
 
 

@@ -41,7 +41,9 @@ def _find_top_label_position(label_positions: list[float], min_gap: float) -> fl
 
 
 def draw_right_edge_labels(axes: Axes, text_labels: Mapping[str, tuple[float, str]], font_points: float = 8.5) -> None:
-    """Write text labels beside the right edge of a panel of a figure, moved apart where they would overlap.
+    """Write text labels beside the right edge of a panel of a figure.
+
+    Labels that would overlap are moved apart.
 
     Call this function after all drawing calls, because it reads the final limits of the axes.
 

@@ -1,4 +1,7 @@
-"""Saving of a finished figure to files: the picture as SVG and PNG, the data that it shows as CSV and JSON."""
+"""Saving of a finished figure to files.
+
+The picture is saved as SVG and PNG, the data that it shows as CSV and JSON.
+"""
 
 import json
 from pathlib import Path

@@ -92,7 +92,10 @@ MATPLOTLIB_STYLE: dict[Any, Any] = {
 
 
 def figure_style_context() -> AbstractContextManager[None]:
-    """Return a context manager that applies the common style to figures drawn or saved inside the context."""
+    """Return a context manager that applies the common style to figures.
+
+    The style applies to figures that are drawn or saved inside the context.
+    """
     return mpl.rc_context(MATPLOTLIB_STYLE)
 
 
@@ -160,7 +163,9 @@ def add_run_title_and_footer(
     legend_markers: Mapping[str, str] | None = None,
     legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a title above a figure, and below the figure a footer with the run's verdict, engine and time dilation.
+    """Write a title above a figure of a run, and a footer below the figure.
+
+    The footer states the run's verdict, engine and time dilation.
 
     The legend arguments are those of `add_title_and_footer`.
     """
@@ -175,7 +180,9 @@ def add_title_and_footer(
     legend_markers: Mapping[str, str] | None = None,
     legend_line_styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a title above a figure, a footer below the figure, and a legend under the title if colours are given.
+    """Write a title above a figure, and a footer below the figure.
+
+    If colours are given, write a legend under the title.
 
     Args:
         figure: the figure.
@@ -196,7 +203,7 @@ def add_title_and_footer(
 
 
 def count_legend_rows(legend_colours: Mapping[str, str]) -> int:
-    """Return the number of lines of a legend.
+    """Return the number of lines that the legend of a figure needs.
 
     Each legend column is as wide as the longest name in the legend.
     """
@@ -213,7 +220,9 @@ PREFERRED_MECHANISMS = {"tc-htb", "netem", "fluid"}
 
 
 def format_run_footer(run_summary: RunSummary) -> str:
-    """Return the footer text of a run's figures: verdict, engine, runs per plotted point, time dilation and name.
+    """Return the footer text of a run's figures.
+
+    The footer states the verdict, engine, runs per plotted point, time dilation and name of the run.
 
     The footer also names each shaping mechanism that enforced a link property and is not in `PREFERRED_MECHANISMS`.
     """
@@ -235,7 +244,10 @@ def format_run_footer(run_summary: RunSummary) -> str:
 
 
 def _join_into_lines(text_parts: Iterable[str], separator: str, max_characters: int) -> str:
-    """Join pieces of text into lines of at most `max_characters`, without a line break inside a piece."""
+    """Join pieces of text into lines of at most `max_characters`.
+
+    No line break is put inside a piece.
+    """
     lines: list[str] = []
     for part in text_parts:
         extended_line = separator.join([*lines[-1:], part])
@@ -244,7 +256,10 @@ def _join_into_lines(text_parts: Iterable[str], separator: str, max_characters: 
 
 
 def format_repeats_per_point(run_summary: RunSummary) -> str:
-    """Return how many repeated runs each point of a figure stands for, as text: "5 runs each" or "1 to 5 runs each"."""
+    """Return text that states how many repeated runs each point of a figure stands for.
+
+    Examples: "5 runs each" and "1 to 5 runs each".
+    """
     counts = sorted({len(group.trials) for group in run_summary.trial_groups})
     if not counts:
         return "no finished run"
@@ -259,7 +274,10 @@ def _add_legend(
     legend_line_styles: Mapping[str, str],
     title_line_count: int,
 ) -> None:
-    """Place a legend below the title of a figure, where empty lines at the end of the title reserve room."""
+    """Place a legend below the title of a figure.
+
+    Empty lines at the end of the title reserve room for the legend.
+    """
     height_points = 72 * figure.get_figheight()
     legend = figure.legend(
         handles=[

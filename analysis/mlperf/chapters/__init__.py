@@ -1,4 +1,6 @@
-"""Chapters of the report on public MLPerf Training results, with one function per chapter.
+"""Chapters of the report on public MLPerf Training results.
+
+Each chapter is built by one function.
 
 `CHAPTERS` lists these functions in the order of the report.
 """

@@ -1,4 +1,7 @@
-"""Chapter on balance points, which are numbers of accelerators that a rule chooses as still worth their cost."""
+"""Chapter on balance points in the report on public MLPerf results.
+
+Balance points are numbers of accelerators that a rule chooses as still worth their cost.
+"""
 
 import numpy as np
 import pandas as pd
@@ -48,7 +51,7 @@ _, KNEE_RULE, COST_RULE = WORKER_COUNT_RULES
 
 
 def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on numbers of accelerators that rules choose per workload.
+    """Return the report chapter on the numbers of accelerators that rules choose per workload.
 
     Return None if there is no series.
     """
@@ -69,7 +72,10 @@ def accelerator_choice_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
 
 
 def _format_max_to_min_ratio(balance_point_table: pd.DataFrame, count_column: str) -> str:
-    """Format, as a range over workloads, the ratio of the largest to the smallest accelerator count by any rule."""
+    """Format the ratio of the largest to the smallest accelerator count that any rule chooses.
+
+    The ratio is a range over workloads.
+    """
     balance_points = balance_point_table.dropna(subset=[count_column]).groupby("workload", sort=False)[count_column]
     ratios = (balance_points.max() / balance_points.min()).astype(float)
     low, high = _format_ratio(ratios.min()), _format_ratio(ratios.max())
@@ -81,7 +87,10 @@ def _format_ratio(ratio: float) -> str:
 
 
 def _relative_size_grid_step(series: ScalingSeries) -> float:
-    """Return by what share each accelerator count exceeds the previous one, in the grid on which a law is evaluated."""
+    """Return the relative difference between neighbouring accelerator counts of a grid.
+
+    The scaling law is evaluated on this grid.
+    """
     return float((series.accelerator_counts[-1] / series.accelerator_counts[0]) ** (1 / (GRID_POINTS - 1)) - 1)
 
 
@@ -117,7 +126,9 @@ def _choose_counts_by_law(series: ScalingSeries, law_fit: LawFit) -> tuple[Chose
 def _format_accelerator_count(
     count_choice: ChosenWorkerCount | None, series: ScalingSeries, approximate_sign: str = ""
 ) -> str:
-    """Format a chosen number of accelerators, with ≥ or ≤ at an end of the measured sizes (the choice may lie beyond).
+    """Format a chosen number of accelerators.
+
+    At an end of the measured sizes, the number has the sign ≥ or ≤, because the choice may lie beyond.
 
     The knee has no such sign, because a knee needs a neighbour on both sides.
     """

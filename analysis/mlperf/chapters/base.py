@@ -1,4 +1,6 @@
-"""Records of a chapter of the report on MLPerf results: finding, paragraphs, tables and figures.
+"""Records of a chapter of the report on MLPerf results.
+
+A chapter has a finding, paragraphs, tables and figures.
 
 Each chapter has a file with a function that takes a study and returns a chapter, or None if the results lack the data.
 `CHAPTERS` (`__init__.py`) lists these functions. The report page, the terminal output and the files show the returned
@@ -18,7 +20,10 @@ from analysis.report.wording import format_number
 
 
 def format_table_cell(cell_value: Any) -> str:
-    """Format the value of a table cell: integers and words in full, other numbers with three digits, None as a dash."""
+    """Format the value of a table cell.
+
+    Integers and words are written in full, other numbers with three digits, and None as a dash.
+    """
     if cell_value is None or isinstance(cell_value, float):
         return format_number(cell_value)
     return f"{cell_value:,}" if isinstance(cell_value, int) and not isinstance(cell_value, bool) else str(cell_value)
@@ -26,7 +31,10 @@ def format_table_cell(cell_value: Any) -> str:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """Column of a chapter's table: name in the data, heading, and function that formats a cell."""
+    """Column of a table in a report chapter.
+
+    A column has a name in the data, a heading, and a function that formats a cell.
+    """
 
     name: str  # column of the data
     heading: str
@@ -35,7 +43,10 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class ChapterTable:
-    """Table of a chapter: the data with all digits, and the columns that the page shows, with their formats."""
+    """Table of a report chapter.
+
+    The data have all digits. The page shows only the listed columns, with their formats.
+    """
 
     name: str  # file name without suffix
     title: str
@@ -45,7 +56,10 @@ class ChapterTable:
     is_short: bool = True  # short enough for the terminal
 
     def is_right_aligned(self, table_column: TableColumn) -> bool:
-        """Return whether the cells of a column are numbers, which are aligned right."""
+        """Return whether a column of the table is aligned right.
+
+        Columns of numbers are aligned right.
+        """
         return is_numeric_dtype(self.data[table_column.name])
 
     def formatted_rows(self) -> Iterator[tuple[str, ...]]:

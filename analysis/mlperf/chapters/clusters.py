@@ -1,4 +1,7 @@
-"""Chapter on clusters of similar systems, and on their stability: whether other seeds give the same clusters."""
+"""Report chapter on clusters of similar systems and on the stability of these clusters.
+
+Clusters are stable if k-means with other seeds finds the same clusters.
+"""
 
 from collections.abc import Iterator
 
@@ -40,7 +43,7 @@ WorkloadClusterings = list[tuple[WorkloadComparison, SystemClusterings]]
 
 
 def system_clusters_chapter(study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with k-means clusters of each workload's systems.
+    """Return the report chapter with k-means clusters of the systems of each workload.
 
     Return None if there are too few systems.
     """

@@ -1,4 +1,7 @@
-"""Chapter on extrapolation: times on 512 and more accelerators predicted by laws fitted to at most 64."""
+"""Report chapter on the extrapolation of training times from small to large systems.
+
+Times on 512 and more accelerators are predicted by scaling laws that are fitted to times on at most 64.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,9 +98,9 @@ MISSING_DATA_TEXT = (
 
 
 def extrapolation_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on forecasts for systems larger than those that laws are fitted to.
+    """Return the report chapter on predicted training times of large systems.
 
-    Return None without forecasts.
+    The systems are larger than those that scaling laws are fitted to. Return None without forecasts.
     """
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.large_system_forecasts:
@@ -163,7 +166,10 @@ def _describe_forecast_method(evaluation: LawEvaluation) -> str:
 
 
 def _describe_law_errors_on_other_datasets() -> str:
-    """Return a paragraph on the laws' prediction errors on MLPerf v4.1 with fewer systems and on MLPerf v5.0."""
+    """Return a paragraph on the prediction errors of scaling laws on two other data sets.
+
+    The data sets are MLPerf v4.1 with fewer systems and MLPerf v5.0.
+    """
     scores_by_series = {
         name: {each.law: each for each in _evaluate_laws_on_csv_series(path).forecast_scores_of_laws}
         for name, path in OTHER_SERIES_PATHS.items()
@@ -185,7 +191,10 @@ def _describe_law_errors_on_other_datasets() -> str:
 
 
 def _make_other_series_tables() -> tuple[ChapterTable, ...]:
-    """Return tables of forecasts by scaling laws, and of their errors, on two further data sets shipped with Ensayo."""
+    """Return tables of training times forecast by scaling laws, and of the forecast errors.
+
+    The forecasts are for two further data sets shipped with Ensayo.
+    """
     evaluations = {name: _evaluate_laws_on_csv_series(path) for name, path in OTHER_SERIES_PATHS.items()}
     columns = (TableColumn("set", "series"), *SCORE_COLUMNS)
     scores = pd.concat([_make_forecast_score_table(each).assign(set=name) for name, each in evaluations.items()])

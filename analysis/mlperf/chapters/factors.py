@@ -1,4 +1,7 @@
-"""Chapter on the two factors of efficiency: hardware (rate per device) and statistical (samples to target)."""
+"""Report chapter on the two factors of scaling efficiency: hardware and statistical efficiency.
+
+Hardware efficiency compares the rate per device; statistical efficiency compares the samples to the target.
+"""
 
 import pandas as pd
 
@@ -33,9 +36,10 @@ RULE_TEXT = (
 
 
 def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter on scaling efficiency = hardware x statistical.
+    """Return the report chapter on scaling efficiency and its two factors.
 
-    Return None if samples to the target are unknown.
+    Scaling efficiency is hardware efficiency x statistical efficiency. Return None if samples to the target are
+    unknown.
     """
     series = find_scaling_series(mlperf_study)
     if not series:

@@ -1,6 +1,7 @@
-"""Chapter on scaling efficiency of systems relative to a system with accelerators of the same family.
+"""Report chapter on the scaling efficiency of systems within one family of accelerators.
 
-E' relative to one reference per workload shows differences between accelerators more than differences between sizes.
+Each system is compared with a system that has accelerators of the same family. The efficiency E' relative to one
+reference per workload shows differences between accelerators more than differences between sizes.
 """
 
 import pandas as pd

@@ -65,9 +65,10 @@ PARTS_TEXT = (
 
 
 def scaling_laws_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
-    """Return the chapter with parameters, AICc and backtests of each law.
+    """Return the report chapter on the fitted scaling laws.
 
-    Return None if no series has enough system sizes.
+    The chapter shows parameters, AICc (information criterion) and backtests of each law. Return None if no series has
+    enough system sizes.
     """
     evaluation = evaluate_laws(find_scaling_series(mlperf_study))
     if not evaluation.series:
@@ -103,9 +104,10 @@ def _describe_backtest_errors(backtest_table: pd.DataFrame) -> str:
 
 
 def make_holdout_error_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
-    """Return a table of each law's errors at sizes of systems not used in its fit, sorted by median error.
+    """Return a table of the prediction errors of each scaling law, sorted by median error.
 
-    Only sizes that all laws predicted are included.
+    Errors are at system sizes that were not used in the fit of the law. Only sizes that all laws predicted are
+    included.
     """
     misses = {law: _find_holdout_errors(law_evaluation, law) for law in law_evaluation.fits}
     common = set.intersection(*map(set, misses.values()))
@@ -116,7 +118,10 @@ def make_holdout_error_table(law_evaluation: LawEvaluation) -> pd.DataFrame:
 
 
 def _find_holdout_errors(evaluation: LawEvaluation, law_name: str) -> dict[tuple[str, float, float], HoldoutError]:
-    """Return a law's errors at worker counts outside of its fit, by series, count and log distance to the fit."""
+    """Return a scaling law's prediction errors at numbers of workers outside of the fit.
+
+    The keys are the series, the number of workers, and the logarithmic distance of this number to the fit.
+    """
     records = evaluation.backtests[law_name].items()
     return {(name, m.workers, round(m.log_distance, 9)): m for name, record in records for m in record.holdout_errors}
 
@@ -151,7 +156,10 @@ def _law_fit_row(scaling_series: ScalingSeries, law_name: str, law_fit: LawFit) 
 
 
 def is_aicc_comparable(law_fit: LawFit) -> bool:
-    """Return whether a fit's AICc (information criterion) is comparable with those of fits to training times only."""
+    """Return whether the AICc of a fit is comparable with the AICc of fits to training times only.
+
+    AICc is an information criterion.
+    """
     return law_fit.law.noise_terms == 1 and math.isfinite(law_fit.akaike_criterion)
 
 

@@ -35,7 +35,10 @@ RULE_TEXT = (
 
 
 def speedup_chapter(mlperf_study: MlperfStudy) -> Chapter:
-    """Return the chapter with speedup and efficiency of every system relative to its workload's reference system."""
+    """Return the report chapter on the speedup and efficiency of every system.
+
+    Speedup and efficiency are relative to the reference system of the workload.
+    """
     fastest = pd.DataFrame([_fastest_system_row(workload) for workload in mlperf_study.workloads])
     systems = [make_speedup_table(workload).assign(workload=workload.name) for workload in mlperf_study.workloads]
     speedup, efficiency = _format_value_range(fastest.speedup), _format_value_range(fastest.efficiency)

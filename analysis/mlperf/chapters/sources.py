@@ -1,4 +1,7 @@
-"""Chapter on the sources: origin of the results, missing results, and a note that derived numbers are unofficial."""
+"""Report chapter on the origin of the MLPerf results.
+
+The chapter also lists missing results, and notes that derived numbers are unofficial.
+"""
 
 import pandas as pd
 
@@ -24,7 +27,10 @@ OMISSION_COLUMNS = (TableColumn("what", "left out"), TableColumn("why", "why"))
 
 
 def make_data_sources_chapter(mlperf_study: MlperfStudy) -> Chapter:
-    """Return the chapter on the origin of the results, missing results, and why derived numbers are unofficial."""
+    """Return the report chapter on the origin of the MLPerf results.
+
+    The chapter also lists missing results, and says why derived numbers are unofficial.
+    """
     notes = pd.DataFrame([_make_result_note_row(row) for row in mlperf_study.results.rows if row.note])
     left_out = pd.DataFrame([_omitted_result_row(each) for each in mlperf_study.results.omissions])
     tables = (

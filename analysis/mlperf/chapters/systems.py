@@ -34,7 +34,7 @@ def systems_chapter(mlperf_study: MlperfStudy) -> Chapter:
 
 
 def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
-    """Return (submitter, system) of each system that has a result for every workload."""
+    """Return submitter and name of each system that has a result for every workload."""
     names = [{(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads]
     return sorted(set.intersection(*names))
 

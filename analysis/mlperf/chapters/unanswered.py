@@ -1,4 +1,7 @@
-"""Chapter that lists the questions that the results cannot answer, and the data that each question needs."""
+"""Report chapter that lists the questions that the MLPerf results cannot answer.
+
+Each question is listed with the data that it needs.
+"""
 
 from collections.abc import Mapping
 
@@ -6,7 +9,10 @@ from analysis.mlperf.chapters.base import Chapter
 
 
 def make_unanswered_chapter(missing_by_question: Mapping[str, str]) -> Chapter | None:
-    """Return the chapter that lists unanswered questions, with the data that each question needs."""
+    """Return the report chapter that lists unanswered questions.
+
+    Each question is listed with the data that it needs.
+    """
     if not missing_by_question:
         return None
     finding = f"These results cannot answer: {', '.join(missing_by_question)}."

@@ -1,4 +1,7 @@
-"""Figure of clusters of systems for one workload, with silhouette and stability for each number of clusters."""
+"""Figure of the clusters of systems for one workload.
+
+Silhouette and stability are shown for each number of clusters.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -107,7 +110,10 @@ def _draw_system_cluster_marks(
 
 
 def _vertical_mark_shift(cluster_mark: SystemGroupMark, all_marks: Sequence[SystemGroupMark]) -> float:
-    """Return the vertical shift, in rows, that separates marks with equal family and number of accelerators."""
+    """Return the vertical shift of a mark in the cluster figure, in rows.
+
+    The shift separates marks with equal accelerator family and equal number of accelerators.
+    """
     kind_and_size = (cluster_mark.family, cluster_mark.accelerator_count)
     overlapping = [each for each in all_marks if (each.family, each.accelerator_count) == kind_and_size]
     return MARK_SHIFT_ROWS * (overlapping.index(cluster_mark) - (len(overlapping) - 1) / 2)

@@ -42,7 +42,10 @@ def draw_speedup_and_efficiency(mlperf_study: MlperfStudy, workload: WorkloadCom
 
 
 def make_speedup_table(workload: WorkloadComparison) -> pd.DataFrame:
-    """Return a table of a workload's systems: speedup, efficiency, and size relative to the reference system."""
+    """Return a table of speedup, efficiency and relative size of a workload's systems.
+
+    Speedup, efficiency and size are relative to the reference system of the workload.
+    """
     return pd.DataFrame(
         {
             **{name: getattr(each.result, name) for name in ("benchmark", "submitter", "system", "accelerator")},

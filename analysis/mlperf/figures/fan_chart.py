@@ -1,4 +1,7 @@
-"""Figure of extrapolations: forecasts by laws fitted to small systems, with bands, and the observed large systems."""
+"""Figure of training times forecast by scaling laws, and of times observed on large systems.
+
+The laws are fitted to small systems. Forecasts have bands.
+"""
 
 from typing import Any
 

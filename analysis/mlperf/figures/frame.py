@@ -29,7 +29,11 @@ def add_study_title_and_footer(
     legend_colours: Mapping[str, str],
     legend_markers: Mapping[str, str],
 ) -> None:
-    """Add title and legend above a figure, and below it the reference system, data source and "not official" notice."""
+    """Add a title, a legend and a footer to a figure of the MLPerf study.
+
+    Title and legend are above the figure. The footer below the figure has the reference system, the data source and a
+    "not official" notice.
+    """
     reference = describe_reference_system(workload)
     footer = f"{reference}  ·  from {mlperf_study.results.source_name}  ·  {NOT_OFFICIAL_NOTICE}"
     add_title_and_footer(figure, title, footer, legend_colours, legend_markers)

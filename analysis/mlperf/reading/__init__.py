@@ -1,1 +1,4 @@
-"""Readers of public MLPerf results: CSV tables, result folders and logs, with compliance rules and scores."""
+"""Readers of public MLPerf results: CSV tables, result folders and logs.
+
+Logs are checked by compliance rules, and results are scored.
+"""

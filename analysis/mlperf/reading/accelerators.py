@@ -12,10 +12,10 @@ FILLER_WORDS = re.compile(r"(?i)\b(NVIDIA|AMD|Intel|GeForce|Radeon|Instinct|Acce
 
 
 def accelerator_family(accelerator_name: str) -> str:
-    """Return an accelerator's family, such as "H100 SXM": model and form factor without maker, memory and clock.
+    """Return the family of an accelerator, such as "H100 SXM".
 
-    An unknown model keeps the submitter's words. Systems of one family can be compared with each other: they have the
-    same chip on the same kind of board.
+    A family is a model and a form factor, without maker, memory and clock. An unknown model keeps the submitter's
+    words. Systems of one family can be compared with each other: they have the same chip on the same kind of board.
     """
     if model := MODEL_PATTERN.search(accelerator_name):
         form = next((name for pattern, name in FORM_PATTERNS if pattern.search(accelerator_name)), "")

@@ -1,8 +1,9 @@
-"""Compliance rules of MLPerf Training's closed division for logs of each workload, as in MLCommons' checker.
+"""Compliance rules for logs of MLPerf Training's closed division, one set per workload.
 
-Keys, allowed values and targets are those of mlcommons/logging (`mlperf_logging.compliance_checker`), rule set 4.1.0.
-3D U-Net, which 4.1 no longer has, follows 4.0.0. Workloads renamed for 5.0 (RetinaNet, R-GAT) follow 5.0.0. Lines are
-checked in the order of the log. A key that may appear once may be repeated with equal values.
+The rules are those of MLCommons' checker. Keys, allowed values and targets are those of mlcommons/logging
+(`mlperf_logging.compliance_checker`), rule set 4.1.0. 3D U-Net, which 4.1 no longer has, follows 4.0.0. Workloads
+renamed for 5.0 (RetinaNet, R-GAT) follow 5.0.0. Lines are checked in the order of the log. A key that may appear once
+may be repeated with equal values.
 """
 
 import math
@@ -16,13 +17,19 @@ INIT_LIMIT_MS = 30 * 60_000  # initialisation must take less time
 
 
 class LoggedValueRule(NamedTuple):
-    """Rule for the value of a log line: a predicate, and a description of allowed values for messages."""
+    """Rule for the value of a log line: a predicate, and a text that describes the allowed values.
+
+    The text is used in messages.
+    """
 
     description: str
     predicate: Callable[[Any], bool]
 
     def is_applicable_to(self, logged_value: Any) -> bool:
-        """Return whether this rule's predicate can be computed for a value: a numeric bound needs a number."""
+        """Return whether the predicate of this rule can be computed for a value.
+
+        A numeric bound, for example, needs a number.
+        """
         try:
             self.predicate(logged_value)
         except (TypeError, KeyError):
@@ -32,7 +39,7 @@ class LoggedValueRule(NamedTuple):
     def accepts(self, logged_value: Any) -> bool:
         """Return whether a value satisfies the rule.
 
-        False if the predicate cannot be computed for the value.
+        Return False if the predicate cannot be computed for the value.
         """
         try:
             return bool(self.predicate(logged_value))
@@ -106,7 +113,10 @@ FORBIDDEN_PREDECESSORS = {"init_start": ("init_stop", "run_start"), "init_stop":
 
 
 def _rules_for_keys_required_once(key_names: str, **value_rules: LoggedValueRule) -> dict[str, MllogKeyRule]:
-    """Return rules for keys that must appear once: any value for `key_names`, the given rule for `value_rules`."""
+    """Return compliance rules for log keys that must appear once.
+
+    Any value is allowed for `key_names`; `value_rules` gives the rule for the value of each other key.
+    """
     any_value = {key: MllogKeyRule() for key in key_names.split()}
     return any_value | {key: MllogKeyRule(rule) for key, rule in value_rules.items()}
 
@@ -120,7 +130,10 @@ def _logged_accuracies(log: NodeLog) -> list[Any]:
 
 
 def _fid_and_clip_evaluations(log: NodeLog) -> list[Any]:
-    """Return the FID and CLIP scores of an image model, grouped by the number of samples at which they were logged."""
+    """Return the FID and CLIP scores that were logged for an image model.
+
+    Scores are grouped by the number of samples at which they were logged.
+    """
     scores_by_position: dict[float | str, dict[str, Any]] = {}
     for event in log.events_with_key("eval_accuracy"):
         if "metric" in event.metadata:
@@ -151,7 +164,7 @@ class WorkloadComplianceRules:
         return any(self.target.accepts(value) for value in self.read_evaluations(log))
 
     def find_violations(self, log: NodeLog) -> Iterator[str]:
-        """Yield a clause for each violation of the rules in a log, for example "has no run_stop"."""
+        """Yield a text such as "has no run_stop" for each violation of the compliance rules in a log."""
         by_key: dict[str, list[MllogEvent]] = {}
         for event in log.events:
             by_key.setdefault(event.key, []).append(event)
@@ -200,7 +213,10 @@ def _find_block_start_violations(block_start_events: Sequence[MllogEvent]) -> It
 
 
 def _find_event_order_violations(log_events: Sequence[MllogEvent]) -> Iterator[str]:
-    """Yield a clause for each log line in a wrong order, and for an initialisation that takes too long."""
+    """Yield a text such as "has run_stop before run_start" for each log line in a wrong order.
+
+    An initialisation that takes too long also gives a text.
+    """
     first_time_ms: dict[str, float] = {}  # key -> earliest time in the lines read so far
     for event in log_events:
         required = PREDECESSOR.get(event.key)
@@ -353,9 +369,9 @@ WORKLOAD_RULES = {  # by submission_benchmark
 
 
 def find_workload_rules(log: NodeLog) -> WorkloadComplianceRules | None:
-    """Return the rules of the workload that a log names in submission_benchmark.
+    """Return the compliance rules of the workload that a log names.
 
-    Return None if no such rules exist.
+    The log names the workload in `submission_benchmark`. Return None if no such rules exist.
     """
     benchmarks = log.events_with_key("submission_benchmark")
     return WORKLOAD_RULES.get(str(benchmarks[0].value)) if benchmarks else None

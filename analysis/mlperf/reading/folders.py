@@ -38,7 +38,10 @@ class PublishedLogFolder:
 
     @property
     def system_name(self) -> str:
-        """Name of the system, taken from its folder, because the names in logs often differ."""
+        """Name of the system, taken from the name of its folder.
+
+        The folder name is used because the names in logs often differ.
+        """
         return self.path.parent.name
 
     @property
@@ -53,12 +56,17 @@ class PublishedLogFolder:
 
     @property
     def path_in_round(self) -> str:
-        """Path of the folder relative to the root of the round, for messages."""
+        """Path of the folder relative to the root folder of the MLPerf round.
+
+        The path is used in messages.
+        """
         return str(self.path.relative_to(self.round_root))
 
 
 def read_mlperf_results(source_path: Path) -> MlperfResults:
-    """Read results from a CSV file, or from the folder of a round or of one submitter with published logs.
+    """Read MLPerf results from a CSV file or from a folder of published logs.
+
+    The folder is that of an MLPerf round or of one submitter.
 
     Raises:
         UserError: the CSV file has mistakes, or the folder has no result with a score.
@@ -67,7 +75,7 @@ def read_mlperf_results(source_path: Path) -> MlperfResults:
 
 
 def read_round_folder(round_root: Path) -> MlperfResults:
-    """Read the logs of an MLPerf round's closed division, and score the results from them.
+    """Read and score the results of an MLPerf round's closed division from the logs.
 
     Raises:
         UserError: no folder below `round_folder` has a log, or no result has a score.
@@ -94,7 +102,7 @@ def read_round_folder(round_root: Path) -> MlperfResults:
 
 
 def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mapping[RunTimes, str]) -> None:
-    """Raise NoScoreError if an earlier folder has the same runs.
+    """Raise NoScoreError if a folder that was read earlier has the same runs.
 
     Systems with power measurements may be there twice.
     """
@@ -103,7 +111,10 @@ def _check_runs_not_listed_twice(run_times: RunTimes, folder_by_run_times: Mappi
 
 
 def _find_log_folders(round_folder: Path) -> Iterator[PublishedLogFolder]:
-    """Yield all folders with logs below the folder of a round or of a submitter, sorted by path."""
+    """Yield all folders with logs below the folder of an MLPerf round or of a submitter.
+
+    The folders are sorted by path.
+    """
     folders = {log.parent for depth in ("", "*/") for log in round_folder.glob(f"{depth}results/*/*/result_*.txt")}
     return (PublishedLogFolder(folder, round_folder) for folder in sorted(folders))
 
@@ -133,7 +144,7 @@ def _make_mlperf_result(log_folder: PublishedLogFolder, runs: list[MlperfRun]) -
 def _compute_folder_score(
     log_folder: PublishedLogFolder, mlperf_runs: list[MlperfRun], rcp_scaling_factor: float
 ) -> MlperfScore:
-    """Return the score of a folder's runs.
+    """Return the MLPerf score of the runs in a folder of published logs.
 
     A NoScoreError lists each rejected log with the reason.
     """
@@ -163,7 +174,7 @@ def _format_rejected_logs_note(log_folder: PublishedLogFolder, runs: list[Mlperf
 
 
 def _describe_rejections(log_folder: PublishedLogFolder, run_of_each_log: list[MlperfRun]) -> list[str]:
-    """Return a text for each log whose run does not count: name of the log and reason."""
+    """Return a text with log name and reason for each run that does not count in the score."""
     logs_and_runs = zip(log_folder.log_paths, run_of_each_log, strict=True)
     return [f"{log.name} {run.rejection_reason}" for log, run in logs_and_runs if run.rejection_reason]
 
@@ -183,7 +194,7 @@ def _read_json_object(path: Path) -> Mapping[str, Any]:
 
 
 def _read_score_scaling_factor(scaling_json_path: Path) -> float:
-    """Read the factor that multiplies the score of a result from `scaling.json`.
+    """Read the factor by which the score of a result is multiplied, from `scaling.json`.
 
     1 if the file does not exist. A result without the file did not converge faster than the reference allows.
     """
@@ -196,7 +207,10 @@ def _read_score_scaling_factor(scaling_json_path: Path) -> float:
 
 
 def _parse_hardware_count(system_description: Mapping[str, Any], key: str, folder: PublishedLogFolder) -> int:
-    """Return a count from the description of a system, where the value may be a number or a string."""
+    """Return a count from the description of a system as a whole number.
+
+    The description may contain the count as a number or as a string.
+    """
     text = str(system_description.get(key, "")).strip()
     if not text.isdecimal() or int(text) < 1:
         raise NoScoreError(f"{folder.system_json_path.name}: {key} should be a whole number at least 1, not {text!r}")

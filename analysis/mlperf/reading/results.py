@@ -26,7 +26,7 @@ PositiveNumber: TypeAlias = Annotated[float, Field(gt=0, description="a finite n
 
 
 class MlperfResult(FrozenRecord):
-    """Time in which a system trained a workload to its target.
+    """Time in which a system trained a workload to the quality target.
 
     The fields are the columns of a CSV file of results.
     """

@@ -1,4 +1,7 @@
-"""Reader of batch sizes and samples to target from published MLPerf logs, and of scaling series made from these."""
+"""Reader of batch sizes and samples to target from published MLPerf logs.
+
+Scaling series are made from these numbers.
+"""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +27,10 @@ MIN_RUN_SPREAD = 1e-6  # relative spread of runs that do not differ
 
 @dataclass(frozen=True)
 class RunSamplesToTarget:
-    """Global batch and duration of one run, and its samples or epochs up to the last evaluation."""
+    """Global batch, duration and number of samples of one MLPerf run.
+
+    Samples or epochs are counted up to the last evaluation.
+    """
 
     position: float  # in `unit`
     unit: str  # samples or epochs
@@ -33,9 +39,9 @@ class RunSamplesToTarget:
 
 
 def read_samples_to_target(log: NodeLog) -> RunSamplesToTarget | None:
-    """Read the number of samples (or epochs) at the last evaluation, and the global batch.
+    """Read the global batch and the number of samples (or epochs) at the last evaluation.
 
-    None if one is missing.
+    Return None if one of these numbers is missing.
     """
     timed_positions = [
         (event.time_ms, position)
@@ -63,18 +69,20 @@ def _parse_positive_number(value: Any) -> float | None:
 
 @lru_cache(maxsize=1)  # several chapters use the series, and a round has a thousand logs
 def find_scaling_series(study: MlperfStudy) -> tuple[ScalingSeries, ...]:
-    """Return a study's scaling series, from published logs or shipped with Ensayo.
+    """Return the scaling series of a study of MLPerf results.
 
-    The result is empty if a user's CSV was read.
+    The series are read from published logs, or are those shipped with Ensayo. The result is empty if a user's CSV was
+    read.
     """
     return read_scaling_series(study.results) if Path(study.results.source).is_dir() else shipped_scaling_series(study)
 
 
 def read_scaling_series(mlperf_results: MlperfResults) -> tuple[ScalingSeries, ...]:
-    """Read one scaling series per workload (times by number of accelerators) from the logs of a result folder.
+    """Read one scaling series per workload from the logs of a result folder.
 
-    A series has the results of the accelerator family with most sizes, and at least two sizes. A size is left out if
-    its logs have no samples, or count samples in another unit than the smallest size.
+    A scaling series contains training times by number of accelerators. A series has the results of the accelerator
+    family with most sizes, and at least two sizes. A size is left out if its logs have no samples, or count samples in
+    another unit than the smallest size.
     """
     candidates = (_workload_scaling_series(mlperf_results, benchmark) for benchmark in mlperf_results.benchmarks)
     return tuple(series for series in candidates if len(series.points) > 1)
@@ -91,10 +99,11 @@ def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> S
 
 
 def _read_scaling_point(round_folder: Path, same_size_results: Sequence[MlperfResult]) -> ScalingPoint | None:
-    """Read the results at one number of accelerators: fastest system's minutes, and mean samples, median batch of runs.
+    """Read the point of a scaling series at one number of accelerators.
 
-    Only counted runs are used, because an aborted run does not show how many samples the target takes. None if the runs
-    have no samples or different units.
+    The point has the minutes of the fastest system, and the mean samples and median batch of the runs. Only counted
+    runs are used, because an aborted run does not show how many samples the target takes. None if the runs have no
+    samples or different units.
     """
     by_system = [
         [run for run in _runs_of_result(round_folder, row) if math.isfinite(run.minutes)] for row in same_size_results
@@ -121,6 +130,9 @@ def _runs_of_result(round_folder: Path, result: MlperfResult) -> list[RunSamples
 
 
 def _relative_run_time_std(runs: Sequence[RunSamplesToTarget]) -> float:
-    """Return standard deviation / olympic mean of the times of runs; 0 for a single run."""
+    """Return the relative standard deviation of the times of runs.
+
+    The result is standard deviation / olympic mean; 0 for a single run.
+    """
     minutes = np.array([run.minutes for run in runs])
     return float(minutes.std(ddof=1) / olympic_mean(minutes)) if minutes.size > 1 else 0.0

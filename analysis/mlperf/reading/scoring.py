@@ -31,7 +31,10 @@ class NoScoreError(Exception):
 
 @dataclass(frozen=True)
 class MlperfRun:
-    """Start and stop time of the run in one log, and the reason if the run does not count in the score."""
+    """Start and stop time of the run in one log.
+
+    If the run does not count in the score, the reason is recorded too.
+    """
 
     start_ms: float | None = None
     stop_ms: float | None = None
@@ -58,9 +61,10 @@ class MlperfScore:
 
 
 def read_mlperf_run(log: NodeLog) -> MlperfRun:
-    """Return start and stop of the run in a log, and the reason if the run does not count in the score of the system.
+    """Return start and stop of the run in a log.
 
-    The stop is the first `run_stop`; the start is the last `run_start` before the stop.
+    If the run does not count in the score of the system, the result also has the reason. The stop is the first
+    `run_stop`; the start is the last `run_start` before the stop.
     """
     starts, stops = log.events_with_key("run_start"), log.events_with_key("run_stop")
     if not starts or not stops:
@@ -90,7 +94,10 @@ def _find_rejection_reasons(log: NodeLog, start_event: MllogEvent, stop_event: M
 
 
 def _find_required_key_violations(log: NodeLog) -> Iterator[str]:
-    """Yield a clause for each missing or contradictory key in the log of a workload without compliance rules."""
+    """Yield a text for each missing or contradictory key in a log.
+
+    The log is that of a workload without compliance rules.
+    """
     for key in ("run_start", "run_stop", "submission_benchmark"):
         values = [event.value for event in log.events_with_key(key)]
         if not values:

@@ -1,4 +1,7 @@
-"""Docker Compose document of a trial, computed from the trial's plan. Containers get as few privileges as possible."""
+"""Docker Compose document of a trial, computed from the trial plan.
+
+Containers get as few privileges as possible.
+"""
 
 import re
 from dataclasses import dataclass
@@ -39,7 +42,7 @@ NETWORK_SWITCH_PIDS_LIMIT, NETWORK_SWITCH_MEMORY_BYTES = 8, 32 << 20
 
 @dataclass(frozen=True)
 class DockerHostProperties:
-    """Properties of the host on which the Compose document of a trial depends."""
+    """Properties of the host that affect the Compose document of a trial."""
 
     images: dict[str, str]  # device ("cpu", "cuda") -> image tag
     secrets_folder: Path  # contains the nodes' certificates and keys
@@ -110,12 +113,18 @@ def _network_switch_service(plan: Plan, host_properties: DockerHostProperties) -
 
 
 def uses_gpu(node: NodePlan, host_properties: DockerHostProperties) -> bool:
-    """Return whether a node gets a GPU: its device is `cuda`, or `auto` on a host with a GPU."""
+    """Return whether a node gets a GPU.
+
+    A node gets a GPU if its device is `cuda`, or if its device is `auto` and the host has a GPU.
+    """
     return node.device == "cuda" or (node.device == "auto" and host_properties.has_gpu)
 
 
 def compose_file_cpu_quota(core_count: float) -> dict[str, int]:
-    """Return the Compose keys that limit a container to a number of cores, which may be a fraction."""
+    """Return the Compose keys that limit a container to a number of cores.
+
+    The number of cores may be a fraction.
+    """
     period_us = LARGE_SHARE_CPU_PERIOD_US if LARGE_CPU_SHARE <= core_count < 1 else CPU_PERIOD_US
     return {"cpu_period": period_us, "cpu_quota": max(MIN_CPU_QUOTA_US, round(core_count * period_us))}
 
@@ -168,13 +177,20 @@ def _container_health_check(node: NodePlan, host_properties: DockerHostPropertie
 
 
 def _node_networks(node: NodePlan) -> dict[str, Any]:
-    """Return the networks of a node: control and data; only control for the coordinator, which sends no gradients."""
+    """Return the container networks of a node.
+
+    A node is on the control network and the data network. The coordinator is only on the control network, since it
+    sends no gradients.
+    """
     control = {"control": {"ipv4_address": node.addresses.control.host}}
     return control if node.role == "coordinator" else control | {"data": {"ipv4_address": node.addresses.data.host}}
 
 
 def _docker_network_definition(plan: Plan, node_address: str) -> dict[str, Any]:
-    """Return the Compose definition of a bridge network without access to the outside, on the /24 subnet of a node."""
+    """Return the Compose definition of an internal bridge network on the /24 subnet of a node.
+
+    The network has no access to the outside.
+    """
     subnet = node_address.rsplit(".", 1)[0] + ".0/24"
     return {
         "driver": "bridge",

@@ -1,4 +1,7 @@
-"""Node containers of one trial: started and removed by Compose, observed through Docker's event stream."""
+"""Node containers of one trial, started and removed by Docker Compose.
+
+They are observed through Docker's event stream.
+"""
 
 import json
 import subprocess
@@ -39,7 +42,7 @@ STDERR_TAIL_LINES = 20
 
 
 class DockerDaemonTimeout(TrialFailed):
-    """The Docker daemon did not answer within `COMPOSE_TIMEOUT_S`.
+    """Error raised when the Docker daemon does not answer within `COMPOSE_TIMEOUT_S` seconds.
 
     The request must not be repeated.
     """
@@ -90,7 +93,10 @@ class NodeContainers(TrialNodeRunner):
         threading.Thread(target=self._copy_log, args=(COORDINATOR,), daemon=True).start()
 
     def shape_links(self) -> dict[str, LinkShapingRecord]:
-        """Wait until all links are shaped as the plan declares, and return one record per link."""
+        """Wait until all links are shaped as the trial plan declares, and return the link records.
+
+        There is one record per link.
+        """
         return {name: shaping.result(COMPOSE_TIMEOUT_S) for name, shaping in self._shaping_futures.items()}
 
     def probe_links(self) -> dict[str, LinkShapingRecord]:
@@ -100,7 +106,10 @@ class NodeContainers(TrialNodeRunner):
         return records
 
     def read_link_counters(self) -> dict[str, LinkShapingRecord]:
-        """Stop link changes, compare the kernel's link settings with the plan, and return a record per link."""
+        """Compare the kernel's link settings with the trial plan, and return a record per link.
+
+        Link changes are stopped before the comparison.
+        """
         return self.links.check_links_after_run(self.link_events.stop_and_return_link_states())
 
     def start_training(self) -> None:
@@ -120,14 +129,17 @@ class NodeContainers(TrialNodeRunner):
         return dict(self._exit_codes)
 
     def last_stderr_line(self, node_name: str) -> str:
-        """Return the last line that a node has written to standard error; empty if there is none."""
+        """Return the last line that a node has written to standard error.
+
+        The result is empty if there is no such line.
+        """
         stderr: bytes = self._fetch_container(node_name).logs(stdout=False, stderr=True, tail=STDERR_TAIL_LINES)
         return (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def read_cpu_throttling(self) -> dict[str, CpuThrottleCounts]:
         """Return the CPU throttling of the running nodes since their start.
 
-        Nodes without counters are absent.
+        Nodes without counters are left out.
         """
         running_nodes = [node.name for node in self._plan.nodes if node.name not in self._exit_codes]
         throttling = {
@@ -138,7 +150,9 @@ class NodeContainers(TrialNodeRunner):
         return {node_name: counters for node_name, counters in throttling.items() if counters is not None}
 
     def stop(self) -> tuple[str, ...]:
-        """Stop link events and helpers, remove all containers and networks, and save the nodes' logs.
+        """Remove all containers and networks of the trial, and save the nodes' logs.
+
+        Link events and helper containers are stopped, too.
 
         Returns:
             Networks that Docker keeps although they are empty.
@@ -169,7 +183,10 @@ class NodeContainers(TrialNodeRunner):
         return self._client.containers.get(self._wait_for_container_id(service_name))
 
     def _running_container(self, service_name: str) -> Container:
-        """Return a Docker SDK object for a running container of known id, without a request to the Docker daemon."""
+        """Return a Docker SDK object for a running container whose id is known.
+
+        The Docker daemon receives no request for this.
+        """
         return Container({"Id": self._container_ids[service_name].result()}, self._client, self._client.containers)
 
     def _follow_docker_events(self) -> None:
@@ -185,7 +202,10 @@ class NodeContainers(TrialNodeRunner):
         self._has_lost_events = not self._is_stopping
 
     def _read_container_states(self) -> None:
-        """Record container ids and exit codes from Docker's list of containers, after the event stream was lost."""
+        """Record container ids and exit codes from Docker's list of containers.
+
+        This replaces the event stream after the event stream was lost.
+        """
         filters = {"label": self._trial_label_filters}
         for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
             node, state = container.labels[NODE_LABEL], container.attrs["State"]
@@ -199,7 +219,10 @@ class NodeContainers(TrialNodeRunner):
             self._container_ids[service_name].set_result(container_id)
 
     def _copy_log(self, node_name: str) -> None:
-        """Copy a container's standard output to the node's log file, and forward the coordinator's events from it."""
+        """Copy a container's standard output to the node's log file.
+
+        The coordinator's events in the output are also forwarded.
+        """
         with suppress(DockerException, CancelledError, TimeoutError), self._log_path(node_name).open("wb") as log:
             unfinished_line = b""
             for chunk in self._fetch_container(node_name).logs(stream=True, follow=True, stdout=True, stderr=False):
@@ -209,7 +232,10 @@ class NodeContainers(TrialNodeRunner):
                 self._pass_events_to_scheduler(lines)
 
     def _pass_events_to_scheduler(self, coordinator_log_lines: list[bytes]) -> None:
-        """Pass the coordinator's events to the scheduler of link events, without the delay of reading the log file."""
+        """Pass the coordinator's events to the scheduler of link events.
+
+        This avoids the delay of reading the log file.
+        """
         for line in coordinator_log_lines:
             _, token, event = line.decode(errors="replace").partition(LOG_LINE_PREFIX)
             if token:
@@ -247,9 +273,10 @@ class NodeContainers(TrialNodeRunner):
             removal.result()
 
     def _remove_container(self, container: Container) -> None:
-        """Kill a node's container, save its standard output and error in the log folder, and remove it.
+        """Kill a node's container, save its output in the log folder, and remove the container.
 
-        The container is removed even when its output can't be saved.
+        The output consists of standard output and standard error. The container is removed even when its output can't
+        be saved.
         """
         with suppress(DockerException):
             container.kill()
@@ -264,10 +291,10 @@ class NodeContainers(TrialNodeRunner):
                 container.remove(force=True)
 
     def _remove_networks(self) -> tuple[str, ...]:
-        """Remove the trial's networks with `docker compose down`, and return the networks that Docker keeps.
+        """Remove the trial's networks with `docker compose down`.
 
-        A busy Docker daemon frees a network's endpoints only some time after their containers are gone, or never, so
-        the command is tried several times.
+        Return the networks that Docker keeps. A busy Docker daemon frees a network's endpoints only some time after
+        their containers are gone, or never, so the command is tried several times.
 
         Raises:
             DockerDaemonTimeout: the Docker daemon did not answer.

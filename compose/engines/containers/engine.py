@@ -1,4 +1,7 @@
-"""Engine `docker`: nodes are containers that Docker Compose starts and removes, and whose links `tc` shapes."""
+"""Engine `docker`: every node is a Docker container, and `tc` shapes the containers' links.
+
+Docker Compose starts and removes the containers.
+"""
 
 import os
 import subprocess
@@ -52,7 +55,10 @@ class RunSubnets(FrozenRecord):
     control: str
 
     def node_addresses(self, node_index: int) -> NodeAddresses:
-        """Return the data address and the control address of node `node_index`, counted from 0."""
+        """Return the data address and the control address of a node.
+
+        `node_index` is counted from 0.
+        """
         return NodeAddresses(
             data=Address(host=f"{self.data}.{10 + node_index}", port=DATA_PORT),
             control=Address(host=f"{self.control}.{10 + node_index}", port=CONTROL_PORT),
@@ -70,9 +76,9 @@ class DockerEngine(TrialEngine):
         self.images = dict(IMAGE_TAGS)  # device -> tag; after the build, the tag with the hash of the image's sources
 
     def missing_software(self) -> str | None:
-        """Return why this host can't run containers: no Docker daemon, or no Compose plug-in.
+        """Return the reason why this host can't run containers.
 
-        Return None if it can.
+        The reason is a missing Docker daemon or a missing Compose plug-in. Return None if it can.
         """
         try:
             with closing(docker.from_env(timeout=5)) as client:
@@ -83,7 +89,10 @@ class DockerEngine(TrialEngine):
         return None if compose.returncode == 0 else "the Docker Compose plug-in (`docker compose`) is not installed"
 
     def prepare(self, preparation_observer: EnginePreparationObserver) -> None:
-        """Build the CPU image of the nodes; the CUDA image is built when a plan needs it."""
+        """Build the CPU image of the nodes.
+
+        The CUDA image is built when a trial plan needs it.
+        """
         preparation_observer.engine_preparation_started("node image")
         self.images["cpu"] = _build_node_image("cpu")
 
@@ -128,7 +137,9 @@ class DockerEngine(TrialEngine):
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
     def choose_shaping_mechanisms(self, plan: Plan) -> ChosenMechanisms:
-        """Choose the shaping mechanism (htb, netem, NFQUEUE, …) for each link property of a plan on this kernel.
+        """Choose the shaping mechanism for each link property of a trial plan on this kernel.
+
+        Examples of mechanisms are htb, netem and NFQUEUE.
 
         Raises:
             HostError: a declared property can't be enforced on this host, or not in a way that `strict` allows.
@@ -156,9 +167,10 @@ class DockerEngine(TrialEngine):
 
 
 def _build_node_image(device: str) -> str:
-    """Build the node image for a device and return the tag that contains the hash of the image's sources.
+    """Build the node image for a device and return the image's tag.
 
-    The other tag, such as `ensayo-node:cpu`, may be moved by a build from another checkout.
+    The tag contains the hash of the image's sources. The other tag, such as `ensayo-node:cpu`, may be moved by a build
+    from another checkout.
 
     Raises:
         HostError: the image can't be built on this host.
@@ -177,7 +189,7 @@ def _build_node_image(device: str) -> str:
 def read_host_properties(
     client: docker.DockerClient, image_by_device: dict[str, str], secrets_folder: Path
 ) -> DockerHostProperties:
-    """Return the properties of this host that a compose document depends on.
+    """Return the properties of this host that affect a Compose document.
 
     Args:
         client: connected to the Docker daemon.
@@ -192,9 +204,10 @@ def read_host_properties(
 
 
 def set_secrets_owner(secrets_folder: Path, uid_and_gid: str) -> None:
-    """Make the nodes' Unix user the owner of all TLS key files, because Compose keeps the owner of mounted files.
+    """Make the nodes' Unix user the owner of all TLS key files.
 
-    Needed only when the runner is root; otherwise the files belong to the nodes' user already.
+    This is necessary because Compose keeps the owner of mounted files. Needed only when the runner is root; otherwise
+    the files belong to the nodes' user already.
     """
     if os.getuid() == 0:
         uid, gid = (int(part) for part in uid_and_gid.split(":"))

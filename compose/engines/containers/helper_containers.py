@@ -29,13 +29,13 @@ _STDOUT_STREAM = 1
 
 
 class HelperRequestFailed(TrialFailed):
-    """A helper container tried to perform a request and reported an error."""
+    """Error that a helper container reported when it tried to perform a request."""
 
 
 class LinkHelperContainer:
-    """A container that shares a node's network namespace and may change its links (capability NET_ADMIN).
+    """A container that may change the links of a node, in the node's network namespace.
 
-    The container ends when the connection to its standard input is closed.
+    It has the capability NET_ADMIN. The container ends when the connection to its standard input is closed.
     """
 
     def __init__(self, client: docker.DockerClient, image: str, network_mode: str, labels: Mapping[str, str]) -> None:
@@ -127,7 +127,10 @@ class LinkHelperContainer:
         return self._container_end_reason() if self._has_ended and not self._is_closed else ""
 
     def close(self) -> None:
-        """End the helper container; the trial removes it later, together with all other containers."""
+        """End the helper container.
+
+        The trial removes it later, together with all other containers.
+        """
         self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the thread that reads
@@ -141,7 +144,10 @@ class LinkHelperContainer:
         self._remove_container()
 
     def _read_output(self) -> None:
-        """Read replies from the helper container's standard output, and errors from standard error, until both end."""
+        """Read the replies and errors of the helper container until its output ends.
+
+        Replies come from standard output, errors from standard error.
+        """
         unfinished_line = b""
         with suppress(OSError, ValueError):  # raised when `close` closes the socket meanwhile
             while header := self._receive_bytes(_FRAME_HEADER.size):
@@ -157,7 +163,10 @@ class LinkHelperContainer:
         self._fail_pending_requests(self._container_end_reason())
 
     def _resolve_request(self, helper_reply: dict[str, Any]) -> None:
-        """Set a helper's reply, or the error in the reply, as the result of the request's future."""
+        """Set a helper container's reply as the result of the request's future.
+
+        If the reply contains an error, the error is set instead.
+        """
         pending = self._pending_replies.pop(helper_reply.pop("id"), None)
         if pending is None:  # the request has failed already
             return
@@ -179,7 +188,7 @@ class LinkHelperContainer:
     def _receive_bytes(self, byte_count: int) -> bytes:
         """Return exactly the requested number of bytes from the socket.
 
-        No bytes if the connection ends earlier.
+        Return no bytes if the connection ends earlier.
         """
         received = b""
         while len(received) < byte_count:
@@ -192,7 +201,9 @@ class LinkHelperContainer:
 def probe_kernel_features(
     client: docker.DockerClient, image: str, script_by_feature: Mapping[Any, str], labels: Mapping[str, str]
 ) -> set[Any]:
-    """Return the kernel features whose test scripts succeed in a container with a network namespace of its own.
+    """Return the kernel features whose test scripts succeed in a temporary container.
+
+    The container has a network namespace of its own.
 
     Args:
         client: connected to the Docker daemon.

@@ -1,7 +1,7 @@
-"""Shaping and checking of a trial's links, by a helper container per node and one for the network switch.
+"""Shaping and checking of a trial's links by helper containers.
 
-Links are shaped and read back from the kernel before training starts (all nodes wait until then), and read again
-after the run.
+There is one helper container per node, and one for the network switch. Links are shaped and read back from the kernel
+before training starts (all nodes wait until then), and read again after the run.
 """
 
 import threading
@@ -28,9 +28,9 @@ STOPPED_MESSAGE = "the trial is being stopped"
 
 
 class LinkShaper:
-    """Shapes all links of a trial as declared, checks the links after the run, and keeps a record per link.
+    """Shapes all links of a trial as declared, and checks the links after the run.
 
-    A link is identified by the name of its node, or of the network switch.
+    It keeps a record per link. A link is identified by the name of its node, or of the network switch.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class LinkShaper:
         mechanisms: ChosenMechanisms,
         wait_for_container_id: Callable[[str], str],
     ) -> None:
-        """Store the plan and its shaping mechanisms; `shape_link` starts the helper containers.
+        """Store the trial plan and its shaping mechanisms.
+
+        `shape_link` starts the helper containers.
 
         Args:
             plan: plan of the trial.
@@ -70,7 +72,9 @@ class LinkShaper:
         return (*self.node_links, *((shared_link.NETWORK_SWITCH,) if shared_link.shared_links(self.plan) else ()))
 
     def shape_link(self, link_name: str) -> LinkShapingRecord:
-        """Shape the link of a node or of the network switch, and return a record with the rates read back by `tc`.
+        """Shape the link of a node or of the network switch, and return the link's record.
+
+        The record contains the rates that `tc` has read back.
 
         Raises:
             TrialFailed: the link could not be shaped, or the kernel enforces different values.
@@ -96,12 +100,16 @@ class LinkShaper:
         return next((name for name, record in self.records.items() if rate_limit_name in record.pipes_bps), None)
 
     def store_initial_queue_counters(self) -> None:
-        """Store the counters of all queues before training, so that packets of probes are not reported."""
+        """Store the counters of all queues before training.
+
+        With these values, packets of probes are not reported.
+        """
         self._initial_counters = self._read_queue_counters()
 
     def check_links_after_run(self, expected_link_states: Mapping[str, LinkState]) -> dict[str, LinkShapingRecord]:
-        """Record how many packets each link queue counted in the run, and kernel settings that differ from the plan.
+        """Record the packet counts of each link and the deviations of the kernel from the trial plan.
 
+        The counts are those of each link queue in the run. Deviations are kernel settings that differ from the plan.
         The interface of a node that has left is gone and can't be read. The record of the node's link then states that.
 
         Args:
@@ -129,7 +137,7 @@ class LinkShaper:
             self.update_link_record(name, queues=queues)
         for name, reply in state_replies.items():
             try:
-                current_output = reply.result(REPLY_TIMEOUT_S)["said"]
+                current_output = reply.result(REPLY_TIMEOUT_S)["output"]
                 delay_queues = delay_replies[name].result(REPLY_TIMEOUT_S)["laws"] if name in delay_replies else {}
             except (TrialFailed, TimeoutError) as error:
                 no_reply = f"the helper container did not reply within {REPLY_TIMEOUT_S:g} s"
@@ -141,7 +149,9 @@ class LinkShaper:
     def _record_tc_deviations(
         self, link_name: str, tc_output: str, expected_state: LinkState | None, delay_queues: Mapping[str, Any]
     ) -> None:
-        """Record differences between the kernel and the expected state of a link, and the rates that the kernel has.
+        """Record how the kernel's state of a link differs from the expected state.
+
+        The rates that the kernel has are recorded, too.
 
         Args:
             link_name: a node, or the network switch.
@@ -173,7 +183,10 @@ class LinkShaper:
     def _enforced_rate_limits(
         self, link_name: str, tc_classes: Mapping[str, tuple[str, str]], tc_output: str
     ) -> dict[str, MeasuredLinkValue]:
-        """Return the limits that a link enforces, with the rates that the kernel now has, in bit/s of virtual time."""
+        """Return the rate limits that a link enforces, with the rates that the kernel now has.
+
+        Rates are in bit/s of virtual time.
+        """
         ceilings = reading.parse_htb_rates_bps(tc_output)
         return {
             limit: recorded.model_copy(update={"achieved": ceilings.get(tc_classes[limit], 0.0) * self.plan.dilation})
@@ -181,7 +194,10 @@ class LinkShaper:
         }
 
     def _parse_link_rates(self, node: NodePlan, tc_output: str) -> dict[str, float | None]:
-        """Return record fields: a node's uplink and downlink rate, read in tc's output, as bit/s of virtual time."""
+        """Return a node's uplink and downlink rate, parsed from the output of `tc`.
+
+        The rates are fields of the link record, in bit/s of virtual time.
+        """
         ceilings = reading.parse_htb_rates_bps(tc_output)
         declared = {"up": node.uplink_bps, "down": node.downlink_bps}
         enforced = {direction: ceilings.get((direction, "1:1"), 0.0) * self.plan.dilation for direction in declared}
@@ -191,7 +207,9 @@ class LinkShaper:
         }
 
     def check_helper_containers_run(self) -> None:
-        """Check that all helper containers run, since they delay packets, change links and read counters.
+        """Check that all helper containers run.
+
+        Helper containers delay packets, change links and read counters.
 
         Raises:
             TrialFailed: a helper has ended.
@@ -209,7 +227,9 @@ class LinkShaper:
             helper.close()
 
     def _start_helper_container(self, link_name: str) -> LinkHelperContainer:
-        """Start the helper container beside a node's or the network switch's container, once this container runs.
+        """Start the helper container of a node or of the network switch.
+
+        It starts beside the container of the node or switch, once that container runs.
 
         Raises:
             TrialFailed: Docker can't start the helper, or the trial is being stopped.
@@ -245,7 +265,7 @@ class LinkShaper:
             helper_container.request("delays", delays=queues_of_events)
         if initial_queues := link.make_nfqueue_delays(link.initial_state):
             helper_container.request("delays", delays=initial_queues)
-        output = helper_container.request("script", script=link.make_link_setup_script())["said"]
+        output = helper_container.request("script", script=link.make_link_setup_script())["output"]
         self._setup_outputs[node.name] = output
         self.interfaces[node.name] = reading.parse_interface_name(output)
         if differences := [
@@ -268,7 +288,10 @@ class LinkShaper:
         )
 
     def _find_shaping_mechanisms(self, node_plan: NodePlan) -> dict[str, str]:
-        """Return the shaping mechanism of each property, such as rate or delay, that is declared for a node's link."""
+        """Return the shaping mechanism of each property that is declared for a node's link.
+
+        Examples of properties are rate and delay.
+        """
         link = self.node_links[node_plan.name]
         declared = {
             "rate": node_plan.uplink_bps or node_plan.downlink_bps,
@@ -282,14 +305,16 @@ class LinkShaper:
         return {property_name: mechanisms[property_name] for property_name, value in declared.items() if value}
 
     def _shape_network_switch(self, helper_container: LinkHelperContainer) -> LinkShapingRecord:
-        """Shape all links that nodes share, in the network switch's container, and return the record of the switch.
+        """Shape all links that nodes share, and return the record of the network switch.
+
+        The links are shaped in the network switch's container.
 
         Raises:
             TrialFailed: the script failed, or the kernel has other rates than those it was given.
         """
         limits = shared_link.expected_htb_classes(self.plan)
         setup_script = shared_link.shared_links_setup_script(self.plan)
-        setup_output = helper_container.request("script", script=setup_script)["said"]
+        setup_output = helper_container.request("script", script=setup_script)["output"]
         self._setup_outputs[shared_link.NETWORK_SWITCH] = setup_output
         if differences := reading.htb_rate_differences({key: rate for key, (_, rate) in limits.items()}, setup_output):
             raise TrialFailed(f"the kernel's link settings differ from those requested: {'; '.join(differences)}")
@@ -304,16 +329,22 @@ class LinkShaper:
         )
 
     def _read_queue_counters(self) -> dict[str, dict[str, reading.QueueCounters]]:
-        """Return the packet counters of all readable queues, by node or network switch and by network device."""
+        """Return the packet counters of all queues that can be read.
+
+        Counters are grouped by node or network switch, and by network device.
+        """
         scripts = {name: link.queue_counters_script(self.interfaces[name]) for name, link in self.node_links.items()}
         if shared_link.NETWORK_SWITCH in self.helpers:
             scripts[shared_link.NETWORK_SWITCH] = shared_link.make_htb_counter_script(self.plan)
         counters = {}
         for name, reply in self._submit_scripts(scripts).items():
             with suppress(TrialFailed, TimeoutError, ValueError):
-                counters[name] = reading.parse_queue_counters(reply.result(REPLY_TIMEOUT_S)["said"])
+                counters[name] = reading.parse_queue_counters(reply.result(REPLY_TIMEOUT_S)["output"])
         return counters
 
     def _submit_scripts(self, script_by_link: Mapping[str, str]) -> dict[str, Future[dict[str, Any]]]:
-        """Send all helper containers their scripts before waiting for a reply, as nodes may exit during the wait."""
+        """Send a script to each helper container, and return a future of each reply.
+
+        All scripts are sent before waiting for a reply, as nodes may exit during the wait.
+        """
         return {name: self.helpers[name].submit("script", script=script) for name, script in script_by_link.items()}

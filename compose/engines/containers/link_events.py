@@ -1,8 +1,8 @@
-"""Events that change links during a trial. Helper containers receive every change shortly before it is due.
+"""Events that change links during a trial.
 
-An event begins at a virtual time or when training begins a step, and may end after a while. Both are *changes*. When a
-change comes before changes that helpers already know, they receive these later changes again, since the later changes
-now start from another state of the link.
+Helper containers receive every change shortly before it is due. An event begins at a virtual time or when training
+begins a step, and may end after a while. Both are *changes*. When a change comes before changes that helpers already
+know, they receive these later changes again, since the later changes now start from another state of the link.
 """
 
 import bisect
@@ -35,7 +35,10 @@ class HelperReply(Protocol):
 
 @dataclass
 class _LinkEventBoundary:
-    """Beginning or end of a link event, as sent to helper containers, with its times on the monotonic clock."""
+    """Beginning or end of a link event, with its times on the monotonic clock.
+
+    It is sent to helper containers.
+    """
 
     number: int
     planned_at_s: float  # according to the plan
@@ -47,15 +50,18 @@ class _LinkEventBoundary:
 
     @property
     def due_time_and_change_number(self) -> tuple[float, int]:
-        """Key by which link changes are sorted: the time at which a change is due, then its number."""
+        """Sort key of a link change: the time at which the change is due, then its number."""
         return self.due_at_s, self.number
 
 
 class LinkEventScheduler:
-    """Applies the link events of a trial at their planned times, from the start of training to the end of the run."""
+    """Applies the link events of a trial at their planned times.
+
+    It is active from the start of training to the end of the run.
+    """
 
     def __init__(self, plan: Plan, links: LinkShaper, record_path: Path) -> None:
-        """Create the scheduler.
+        """Create the scheduler of link events.
 
         It applies no event before the coordinator logs the event `run_start`.
 
@@ -84,7 +90,10 @@ class LinkEventScheduler:
         self._write_lock = threading.Lock()
 
     def handle_log_event(self, log_event: Mapping[str, Any]) -> None:
-        """Handle an event of the coordinator's log: the start of training, or the step at which a link event begins."""
+        """Handle an event of the coordinator's log.
+
+        The event is the start of training, or the step at which a link event begins.
+        """
         if not self._events:
             return
         logged_at_s = (log_event["time_ms"] / 1e3 - self._clock_offset_s) * self._plan.dilation
@@ -98,14 +107,19 @@ class LinkEventScheduler:
             self._schedule_link_change(logged_at_s, self._events[log_event["value"]["number"]], BEGIN)
 
     def close(self) -> None:
-        """Stop scheduling changes; helper containers may still apply changes that they have received."""
+        """Stop scheduling link changes.
+
+        Helper containers may still apply changes that they have received.
+        """
         with self._changed:
             self._is_closed = True
             self._end_s = self._end_s or time.monotonic()
             self._changed.notify()
 
     def stop_and_return_link_states(self) -> dict[str, LinkState]:
-        """Cancel all changes that are not applied yet, and return the state that each node's link must now have.
+        """Cancel all link changes that are not applied yet, and return the state of each link.
+
+        The state is the one that each node's link must now have.
 
         Raises:
             TrialFailed: a helper failed to report the last change that it applied.
@@ -125,7 +139,10 @@ class LinkEventScheduler:
             self._changed.notify()
 
     def _send_scheduled_changes(self) -> None:
-        """Send each change to the helpers `SCHEDULE_AHEAD_S` before it is due, until the scheduler is closed."""
+        """Send each link change to the helper containers, until the scheduler is closed.
+
+        A change is sent `SCHEDULE_AHEAD_S` seconds before it is due.
+        """
         while True:
             with self._changed:
                 while not self._is_closed and (not self._due or self._due[0][0] - SCHEDULE_AHEAD_S > time.monotonic()):
@@ -142,7 +159,7 @@ class LinkEventScheduler:
             threading.Thread(target=self._log_link_change_time, args=(change,), daemon=True).start()
 
     def _insert_into_schedule(self, event_boundary: _LinkEventBoundary) -> None:
-        """Send a link change to its nodes' helpers.
+        """Send a link change to the helper containers of the nodes that it affects.
 
         Send later changes again with link states that include this one.
         """
@@ -167,10 +184,11 @@ class LinkEventScheduler:
     def _send_change_to_helper(
         self, event_boundary: _LinkEventBoundary, node_name: str, state_before: LinkState, state_after: LinkState
     ) -> None:
-        """Send a node's helper the transition of the node's link between two states, unless it was sent before.
+        """Send a transition between two states of a node's link to the node's helper container.
 
-        A helper that receives a transition after its moment applies it at once. An earlier version of the transition
-        may have been applied by then, so the programs must lead to the new state from every possible state.
+        Nothing is sent if the transition was sent before. A helper that receives a transition after its moment applies
+        it at once. An earlier version of the transition may have been applied by then, so the programs must lead to the
+        new state from every possible state.
         """
         sent = event_boundary.transitions.get(node_name, (state_before, state_before))
         if sent == (state_before, state_after) or (
@@ -197,7 +215,10 @@ class LinkEventScheduler:
         )
 
     def _log_link_change_time(self, event_boundary: _LinkEventBoundary) -> None:
-        """Wait until all helpers have applied a link change, then log when the last one did, or a helper's error."""
+        """Wait until all helper containers have applied a link change, then log the time.
+
+        The time is that of the last helper container. If a helper reports an error, the error is logged.
+        """
         event, planned_at_s = event_boundary.event, event_boundary.planned_at_s
         time.sleep(max(0.0, event_boundary.due_at_s - time.monotonic()))  # until then, the change may be sent again
         with self._changed:
@@ -228,7 +249,10 @@ class LinkEventScheduler:
             file.write(json.dumps(record | ({"failed": failure} if failure else {})) + "\n")
 
     def _format_event_mechanisms(self, link_event: PlannedEvent) -> str:
-        """Return the names of the shaping mechanisms, such as tc-htb, that apply a link event, separated by commas."""
+        """Return the names of the shaping mechanisms that apply a link event.
+
+        Names, such as tc-htb, are separated by commas.
+        """
         mechanisms, link_change = self._links.mechanisms, link_event.change
         is_changed = {
             "rate": any(getattr(link_change, key, None) for key in ("uplink", "downlink")),
@@ -239,14 +263,17 @@ class LinkEventScheduler:
         return ", ".join(dict.fromkeys(getattr(mechanisms, key) for key, changed in is_changed.items() if changed))
 
     def _to_virtual_training_s(self, monotonic_s: float) -> float:
-        """Return the virtual seconds from the start of training to a reading of the monotonic clock."""
+        """Convert a reading of the monotonic clock to virtual seconds since the start of training."""
         return round((monotonic_s - (self._training_start_s or monotonic_s)) / self._plan.dilation, 6)
 
 
 def _find_active_link_events(
     active_events: Mapping[int, tuple[float, AnyDeclaredEvent]], event_boundary: _LinkEventBoundary
 ) -> dict[int, tuple[float, AnyDeclaredEvent]]:
-    """Return the link events that are active after one begins or ends: event number -> (begin time, changes)."""
+    """Return the link events that are active after a given link event begins or ends.
+
+    The result maps event number -> (begin time, changes).
+    """
     number, link_change = event_boundary.event.number, event_boundary.event.change
     other_events = {other: active for other, active in active_events.items() if other != number}
     return (

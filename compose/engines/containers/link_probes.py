@@ -1,6 +1,7 @@
-"""Link probes before training: helper containers measure round trips, rates and one message while all nodes wait.
+"""Link probes: measurements of links before training.
 
-A *flood* is a stream of UDP datagrams that fills a link, an *echo* is a datagram that the peer sends back.
+Helper containers measure round trips, rates and the time of one message while all nodes wait. A *flood* is a stream of
+UDP datagrams that fills a link, an *echo* is a datagram that the peer sends back.
 """
 
 import time
@@ -64,12 +65,17 @@ def probe_links(shaper: LinkShaper, thread_pool: ThreadPoolExecutor) -> dict[str
 
 
 def _declares_rate_or_delay(shaper: LinkShaper) -> bool:
-    """Return whether the plan declares a rate or a delay, which are the properties that probes measure."""
+    """Return whether the trial plan declares a link rate or a delay.
+
+    Probes measure these two properties.
+    """
     return any(mechanism != "none" for mechanism in (shaper.mechanisms.rate, shaper.mechanisms.delay))
 
 
 def _probe_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
-    """Measure and record the round trips of all node pairs with a declared delay and of a few pairs without delay.
+    """Measure and record the round-trip times between nodes.
+
+    All node pairs with a declared delay are measured, and a few pairs without delay.
 
     Raises:
         TrialFailed: the round trips of some pairs differ from the declared ones by more than the plan allows.
@@ -110,9 +116,10 @@ def _is_round_trip_accepted(shaper: LinkShaper, declared_round_trip: ExpectedRou
 
 
 def _measure_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> dict[PeerPair, list[list[float]]]:
-    """Measure round-trip times in virtual seconds (of the emulated cluster): node pair -> for each try, its echo times.
+    """Measure round-trip times between nodes, in virtual seconds (of the emulated cluster).
 
-    A pair whose first try is accepted has one try; the others are measured until their median is conclusive.
+    The result maps node pair -> for each try, its echo times. A pair whose first try is accepted has one try; the
+    others are measured until their median is conclusive.
     """
     declared = expected_round_trip_times(shaper.plan)
     tries: dict[PeerPair, list[list[float]]] = {(name, peer): [] for name, peers in declared.items() for peer in peers}
@@ -138,7 +145,7 @@ def _measure_round_trips(shaper: LinkShaper, node_addresses: dict[str, str]) -> 
 def _measure_echo_round_trips(
     shaper: LinkShaper, address_by_node: dict[str, str], node_pairs: set[PeerPair]
 ) -> dict[PeerPair, list[float]]:
-    """Send several echo datagrams between each pair of nodes.
+    """Send several echo datagrams between each pair of nodes, and return the round-trip times.
 
     Return virtual round-trip times (wall time / dilation). The nodes send one after the other; at the same time, they
     would wait for the host's cores.
@@ -153,10 +160,10 @@ def _measure_echo_round_trips(
 
 
 def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
-    """Measure and record link rates with floods, which are streams of UDP datagrams that fill a link.
+    """Measure and record link rates with streams of UDP datagrams that fill the links.
 
-    Floods through different nodes are sent at the same time, as many as the host can carry. A flood that fails is
-    repeated alone.
+    Such a stream is called a flood. Floods through different nodes are sent at the same time, as many as the host can
+    carry. A flood that fails is repeated alone.
 
     Raises:
         TrialFailed: a rate differs from the declared one by more than the plan allows.
@@ -182,9 +189,9 @@ def _probe_rates(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
 def _repeat_rate_probe(
     shaper: LinkShaper, node_addresses: dict[str, str], rate_probe: RateProbe, first_rate_bps: float
 ) -> tuple[float, ...]:
-    """Repeat a flood (datagrams that fill a link) until conclusive.
+    """Repeat the measurement of a link rate until the result is conclusive.
 
-    Return all rates, in bit/s of wall time.
+    The measurement is a flood, a stream of datagrams that fills the link. Return all rates, in bit/s of wall time.
     """
     tolerance = shaper.plan.fidelity.rate_error
     return repeat_until_conclusive(
@@ -195,7 +202,7 @@ def _repeat_rate_probe(
 
 
 def _send_rate_probes(shaper: LinkShaper, node_addresses: dict[str, str], probes: Iterable[RateProbe]) -> list[float]:
-    """Send floods (UDP datagrams that fill links) at the same time.
+    """Send several floods (streams of UDP datagrams that fill links) at the same time.
 
     Return the received rate of each flood, in bit/s.
 
@@ -230,7 +237,10 @@ def _send_rate_probes(shaper: LinkShaper, node_addresses: dict[str, str], probes
 
 
 def _record_probed_rates(shaper: LinkShaper, rate_probe: RateProbe, rates_bps: Sequence[float]) -> None:
-    """Store all measured rates of a flood (datagrams that fill links) in the records of the links that it tests."""
+    """Store the rates that a flood has measured in the records of the tested links.
+
+    A flood is a stream of datagrams that fills a link.
+    """
     dilation = shaper.plan.dilation
     measurement = MeasuredLinkValue(
         declared=rate_probe.rate_bps * dilation,
@@ -250,7 +260,7 @@ def _record_probed_rates(shaper: LinkShaper, rate_probe: RateProbe, rates_bps: S
 
 
 def _find_rate_limit_link(shaper: LinkShaper, rate_limit_kind: str, rate_limit_name: str) -> str | None:
-    """Return the link in whose record the measured value of a rate limit belongs.
+    """Return the link whose record stores the measured value of a rate limit.
 
     Return None if no link has the limit.
     """
@@ -258,7 +268,9 @@ def _find_rate_limit_link(shaper: LinkShaper, rate_limit_kind: str, rate_limit_n
 
 
 def _measure_message_time(shaper: LinkShaper, node_addresses: dict[str, str]) -> None:
-    """Measure and record the time of one message of the workload's size, on a TCP stream of its own.
+    """Measure and record the time of one message of the workload's size.
+
+    The message has a TCP stream of its own.
 
     Raises:
         TrialFailed: the message was much faster than the link's rate allows.
@@ -290,7 +302,7 @@ def _measure_message_time(shaper: LinkShaper, node_addresses: dict[str, str]) ->
 
 
 def _await_helper_replies(reply_futures: Iterable[Future[Any]]) -> None:
-    """Wait for the replies of all requests.
+    """Wait for the replies of helper containers to all requests.
 
     If `reply_futures` is an iterator that sends the requests, all requests are sent before the first wait.
     """

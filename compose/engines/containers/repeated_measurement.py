@@ -1,4 +1,7 @@
-"""Repetition of a measurement until the median of the tries is accepted, or most of the allowed tries are rejected."""
+"""Repetition of a measurement until its result is conclusive.
+
+It is conclusive when the median of the tries is accepted, or when most of the allowed tries are rejected.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +15,10 @@ AcceptsValue = Callable[[float], bool]
 
 
 def is_conclusive(measured_values: Sequence[float], is_value_ok: AcceptsValue) -> bool:
-    """Return whether to stop measuring: the values' median is accepted, or more values can't make it acceptable."""
+    """Return whether enough values have been measured to stop measuring.
+
+    This is so if the median of the values is accepted, or if more values can't make it acceptable.
+    """
     rejected = sum(not is_value_ok(value) for value in measured_values)
     return is_value_ok(median(measured_values)) or rejected > MAX_TRIES // 2 or len(measured_values) >= MAX_TRIES
 
@@ -25,7 +31,10 @@ def sleep_between_tries(try_count: int) -> None:
 def repeat_until_conclusive(
     first_value: float, measure_again: Callable[[], float], is_value_ok: AcceptsValue
 ) -> tuple[float, ...]:
-    """Repeat a measurement until it is conclusive, and return all values, of which there is an odd number."""
+    """Repeat a measurement until it is conclusive, and return all measured values.
+
+    The number of values is odd.
+    """
     tries = [first_value]
     while not is_conclusive(tries, is_value_ok):
         sleep_between_tries(len(tries))

@@ -21,7 +21,10 @@ _CGROUP_FOLDERS = ("cpu/docker/{}", "cpu/system.slice/docker-{}.scope", "docker/
 
 
 def read_cpu_throttling(container: Container) -> CpuThrottleCounts | None:
-    """Return the throttling counters of a container since its start; None if they can't be read."""
+    """Return the CPU throttling counters of a container since its start.
+
+    The result is None if the counters can't be read.
+    """
     container_id = str(container.id)
     for folder in _CGROUP_FOLDERS:
         with suppress(OSError):
@@ -46,7 +49,10 @@ def parse_cpu_stat(cpu_stat_text: str) -> CpuThrottleCounts:
 
 
 def _throttling_from_docker_stats(throttling_data: Mapping[str, Any]) -> CpuThrottleCounts:
-    """Convert throttling statistics of Docker's API, where times are in nanoseconds, to throttling counters."""
+    """Convert throttling statistics of Docker's API to throttling counters.
+
+    Times in Docker's API are in nanoseconds.
+    """
     return CpuThrottleCounts(
         periods=throttling_data["periods"],
         throttled_periods=throttling_data["throttled_periods"],

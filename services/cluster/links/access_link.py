@@ -1,4 +1,7 @@
-"""Access links: the link of one node to the network, declared key by key or by the name of a link profile."""
+"""Access links, each of which connects one node to the network.
+
+A scenario declares an access link key by key or by the name of a link profile.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -15,7 +18,7 @@ JITTER_NEEDS_DELAY = f"jitter needs delay; add for example delay: {Duration.exam
 
 
 class AccessLinkSettings(FrozenRecord):
-    """Declared access link.
+    """Access link of a node as a scenario declares it.
 
     A missing key has its default or, in a worker group, the value of `cluster.worker`.
     """
@@ -41,7 +44,10 @@ class AccessLink(AccessLinkSettings):
 
     @property
     def with_link_profile_values(self) -> Self:
-        """Copy of this access link in which the named link profile supplies all values that are not declared."""
+        """Copy of this access link, completed with the values of its link profile.
+
+        The named link profile supplies all values that are not declared.
+        """
         if self.link is None:
             return self
         values = {
@@ -50,7 +56,7 @@ class AccessLink(AccessLinkSettings):
         return self.model_copy(update={"link": None, **values})
 
     def find_field_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict for each contradiction between the keys of this access link."""
+        """Yield a `KeyConflict` for each contradiction between the keys of this access link."""
         access_link = self.with_link_profile_values
         if access_link.jitter and not access_link.delay:
             yield KeyConflict(("jitter",), JITTER_NEEDS_DELAY)

@@ -1,4 +1,4 @@
-"""Sizes of Ethernet frames, and how many of them TCP passes to the kernel as one packet."""
+"""Sizes of Ethernet frames, and number of frames that TCP passes to the kernel as one packet."""
 
 FRAME_BYTES = 1514  # of a full frame, as tc counts
 PAYLOAD_BYTES = 1448  # TCP payload of a full frame

@@ -1,4 +1,4 @@
-"""Fluid model of a link with a limited rate: it computes when each message has passed the link.
+"""Fluid model of a link with a limited rate, which computes when each message has passed the link.
 
 The virtual transport and engine `local` use it. A message passes rate limiters one after the other: its sender's
 uplink, the shared links on its path, its receiver's downlink. It leaves one limiter while it enters the next. So a flow
@@ -47,7 +47,7 @@ def choose_message_bytes(vector_bytes: int) -> int:
 
 
 def compute_last_message_bytes(vector_range_bytes: float, vector_bytes: int) -> float:
-    """Return the size in bytes of the last message of a vector range.
+    """Return the size in bytes of the last message when a vector range is cut into messages.
 
     It may be smaller than the other messages.
     """
@@ -68,7 +68,10 @@ class AtomicFloat(ABC):
 
     @abstractmethod
     def update(self, transform: Callable[[float], float]) -> tuple[float, float]:
-        """Replace the number by `transform(number)`; return the numbers before and after."""
+        """Replace the number by `transform(number)`.
+
+        Return the numbers before and after the replacement.
+        """
 
 
 @dataclass(slots=True)
@@ -104,7 +107,10 @@ class AtomicFloatFile:
         path.write_bytes(bytes(max(1, number_count) * cls._NUMBER.size))
 
     def number_at(self, index: int) -> AtomicFloat:
-        """Return the number at an index of the file, counted from 0, as an object that changes it atomically."""
+        """Return the number at an index of the file, as an object for atomic updates.
+
+        Indices are counted from 0.
+        """
         return _AtomicFloatInFile(self, index * self._NUMBER.size)
 
     def update_number(self, offset_bytes: int, transform: Callable[[float], float]) -> tuple[float, float]:
@@ -135,17 +141,20 @@ class _AtomicFloatInFile(AtomicFloat):
 
 @dataclass(slots=True)
 class RateLimiter:
-    """A link in one direction: its rate, and the virtual time until which earlier messages occupy it."""
+    """One direction of a link with a limited rate.
+
+    The limiter knows its rate and the virtual time until which earlier messages occupy the link.
+    """
 
     bytes_per_s: float  # of payload
     free_at_number: AtomicFloat = field(default_factory=InProcessAtomicFloat)  # virtual seconds
 
     def pass_and_time_message(self, byte_arrival_times: FirstLastByteTimes, size_bytes: int) -> FirstLastByteTimes:
-        """Pass a message of `size_bytes` after all earlier ones.
+        """Pass a message through the limiter after all earlier messages.
 
-        Return the times when its first and last byte leave. The message arrives at the times given by the first
-        argument. It occupies the limiter for size / rate and no longer: a message that arrives slowly leaves room for
-        other messages.
+        The message has `size_bytes` bytes. Return the times when its first and last byte leave. The message arrives at
+        the times given by the first argument. It occupies the limiter for size / rate and no longer: a message that
+        arrives slowly leaves room for other messages.
         """
         occupied_s = size_bytes / self.bytes_per_s
         before, free_at = self.free_at_number.update(

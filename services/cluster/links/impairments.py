@@ -1,4 +1,7 @@
-"""Random jitter and packet loss of network paths. Equal seeds give equal delays and losses on all engines."""
+"""Random jitter and packet loss of network paths.
+
+Equal seeds give equal delays and losses on all engines.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -23,14 +26,14 @@ class Jitter(ScenarioComponent):
 
     @abstractmethod
     def iter_one_way_delays_s(self, mean_delay_s: float, rng: Random) -> Iterator[float]:
-        """Yield random one-way delays in seconds, without end, with the mean `mean_delay_s`.
+        """Yield an endless series of random one-way delays in seconds.
 
-        None is negative.
+        The mean of the delays is `mean_delay_s`. All delays are at least 0.
         """
 
 
 class NormalJitter(Jitter):
-    """Normally distributed delay.
+    """Jitter with normally distributed delays.
 
     Setting negative delays to zero raises a mean of less than 3 standard deviations.
     """
@@ -43,7 +46,10 @@ class NormalJitter(Jitter):
 
 
 class LognormalJitter(Jitter):
-    """Lognormally distributed delay: skewed, with a long tail of late packets, as on wide-area paths."""
+    """Jitter with lognormally distributed delays, which have a long tail of late packets.
+
+    The distribution is skewed, as on wide-area paths.
+    """
 
     kind: Literal["lognormal"] = "lognormal"
 
@@ -67,7 +73,7 @@ class PacketLoss(ScenarioComponent):
 
     @abstractmethod
     def iter_packet_losses(self, rng: Random) -> Iterator[bool]:
-        """Yield for each successive packet, without end, whether the packet is lost."""
+        """Yield for each packet of an endless series whether the packet is lost."""
 
 
 class IndependentPacketLoss(PacketLoss):
@@ -86,7 +92,7 @@ class IndependentPacketLoss(PacketLoss):
 
 
 class GilbertElliottPacketLoss(PacketLoss):
-    """Losses in bursts, by a Markov chain with a good and a bad state.
+    """Packet losses in bursts, drawn from a Markov chain with a good and a bad state.
 
     E. N. Gilbert, Bell System Technical Journal 39(5), 1960; E. O. Elliott, ibid. 42(5), 1963.
     """

@@ -1,4 +1,4 @@
-"""Link events that are active at this moment, and the link rates, delays and partitions that result."""
+"""Currently active link events, and the resulting link rates, delays and network partitions."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,9 +12,10 @@ Direction: TypeAlias = Literal["uplink", "downlink"]
 
 @dataclass
 class ActiveLinkEvents:
-    """Link events (changes of rate or delay, partitions) that are active at this moment, as known to one node.
+    """Link events that are currently active, as known to one node.
 
-    Where two active events change the same rate, the one that began last counts.
+    Link events change a rate or a delay, or partition the network. Where two active events change the same rate, the
+    one that began last counts.
     """
 
     _active_events: dict[int, PlannedEvent] = field(default_factory=dict)  # by number, in the order of their begin
@@ -27,7 +28,10 @@ class ActiveLinkEvents:
         self._notify_listeners()
 
     def end_event(self, event: PlannedEvent) -> None:
-        """Remove a link event from the active events, which undoes its change, and call all listeners."""
+        """Remove a link event from the active events, and call all listeners.
+
+        Removing the event undoes its change.
+        """
         del self._active_events[event.number]
         self._notify_listeners()
 
@@ -36,7 +40,7 @@ class ActiveLinkEvents:
         self._listeners.append(listener)
 
     def rate_bps_set_by_events(self, node_name: str, direction: Direction) -> float | None:
-        """Return the rate in bit/s that active events give a node's access link.
+        """Return the rate in bit/s to which active link events set a node's access link.
 
         Return None if no event changes the rate.
         """
@@ -44,7 +48,10 @@ class ActiveLinkEvents:
         return next((rate for rate in reversed(rates) if rate is not None), None)
 
     def delay_s_added_by_events(self, from_node: str, to_node: str) -> float:
-        """Return the virtual seconds that active events add to the one-way delay from `from_node` to `to_node`."""
+        """Return the one-way delay in virtual seconds that active link events add to a network path.
+
+        The path leads from `from_node` to `to_node`.
+        """
         return sum(change.delay or 0.0 for node in (from_node, to_node) for change in self._active_link_changes(node))
 
     def is_partitioned(self, from_node: str, to_node: str) -> bool:

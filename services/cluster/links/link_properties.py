@@ -1,4 +1,7 @@
-"""Rate, delay, jitter, loss of a link between two regions or nodes. A distance such as `metro` can set the delay."""
+"""Rate, delay, jitter and loss of a link between two regions or nodes.
+
+The name of a distance, such as `metro`, can set the delay.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeAlias
@@ -15,7 +18,10 @@ DistanceName: TypeAlias = Literal["metro", "wan-us-east-west", "wan-eu-us", "wan
 
 
 class LinkProperties(FrozenRecord):
-    """Rate, delay, jitter and loss of a link between two regions or nodes, in addition to their access links."""
+    """Rate, delay, jitter and loss of an additional link between two regions or nodes.
+
+    The link applies in addition to the access links of the nodes.
+    """
 
     link: DistanceName | None = Field(None, description="name of a known distance, which gives the delay")
     rate: Rate | None = Field(None, description="rate in each direction; unlimited when absent")
@@ -25,13 +31,19 @@ class LinkProperties(FrozenRecord):
 
     @property
     def with_distance_delay(self) -> Self:
-        """Copy of these properties with the delay of the named distance, such as `wan-eu-us`, if none is declared."""
+        """Copy of these link properties with the delay of the named distance, such as `wan-eu-us`.
+
+        A declared delay stays unchanged.
+        """
         if self.link is None:
             return self
         return self.model_copy(update={"link": None, "delay": self.delay or DISTANCE_DELAYS[self.link]})
 
     def find_field_conflicts(self) -> Iterator[KeyConflict]:
-        """Yield a conflict for jitter without a delay, and for a link that declares neither rate, delay nor loss."""
+        """Yield a `KeyConflict` for each contradiction or omission in these link properties.
+
+        Jitter needs a delay, and a link must declare a rate, a delay or a loss.
+        """
         resolved = self.with_distance_delay
         if resolved.jitter and not resolved.delay:
             yield KeyConflict(("jitter",), JITTER_NEEDS_DELAY)

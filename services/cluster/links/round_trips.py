@@ -16,7 +16,7 @@ TOLERATED_STANDARD_ERRORS = 4.0  # of the mean of the echoes, where delays vary
 
 
 class ExpectedRoundTripTime(FrozenRecord):
-    """Mean and deviation of the round-trip time between two nodes, as planned, in virtual seconds."""
+    """Planned mean and deviation of the round-trip time between two nodes, in virtual seconds."""
 
     mean_s: float
     deviation_s: float = 0.0  # standard deviation of one echo
@@ -47,7 +47,7 @@ class ExpectedRoundTripTime(FrozenRecord):
 
 
 def expected_round_trip_time(network: Network, node_name: str, peer_name: str) -> ExpectedRoundTripTime:
-    """Return the round-trip time that a network declares between two nodes."""
+    """Return the round-trip time between two nodes that follows from the declared network."""
     paths = network.path_between(node_name, peer_name), network.path_between(peer_name, node_name)
     deviation_s = sqrt(sum(jitter.deviation**2 for path in paths for jitter in path.jitters))
     return ExpectedRoundTripTime(mean_s=sum(path.delay_s for path in paths), deviation_s=deviation_s)

@@ -35,9 +35,10 @@ async def all_reduce(
     vector: HostArray,
     compressor: Compressor = UNCOMPRESSED,
 ) -> None:
-    """Replace `vector`, shape (n,) in host memory, by its sum over all ranks, in place.
+    """Replace `vector` in place by its sum over all ranks.
 
-    All ranks end with the same bits, also with a compressor that rounds.
+    The vector has the shape (n,) and is in host memory. All ranks end with the same bits, also with a compressor that
+    rounds.
 
     Args:
         transport: transport of this node.
@@ -71,7 +72,7 @@ class _PartialSumsFirstSendLock:
         self._arrival_numbers = count()  # of equal operations, the one that has waited longest goes first
 
     def try_acquire(self, operation_index: int, operation: RankSendOrReceive) -> bool:
-        """Return whether the operation gets the lock.
+        """Try to give the send lock to an operation, and return whether the operation gets it.
 
         If not, it waits until `release` returns `operation_index`.
         """
@@ -83,9 +84,10 @@ class _PartialSumsFirstSendLock:
         return self._owner == operation_index
 
     def release(self) -> int | None:
-        """Pass the lock to the first waiting send and return its index; None if no send waits.
+        """Pass the lock to the first waiting send, and return the index of this send.
 
-        The lock has its next owner at once, so no operation that arrives later overtakes the queue.
+        Return None if no send waits. The lock has its next owner at once, so no operation that arrives later overtakes
+        the queue.
         """
         self._owner = heappop(self._queue)[-1] if self._queue else None
         return self._owner
@@ -120,7 +122,7 @@ class _RankScheduleExecution:
         self._is_starting = False
 
     async def run(self) -> None:
-        """Run all sends and receives of the rank, each as soon as those on which it depends are complete.
+        """Run all sends and receives of the rank, each as soon as its prerequisites are complete.
 
         Raises:
             NetworkError: the first error of an operation; the remaining ones are cancelled.
@@ -144,7 +146,10 @@ class _RankScheduleExecution:
         await asyncio.gather(*futures, return_exceptions=True)
 
     def _start_ready_operations(self) -> None:
-        """Start all sends and receives whose prerequisites are complete, also those that become ready meanwhile."""
+        """Start all sends and receives whose prerequisites are complete.
+
+        Operations that become ready meanwhile are started too.
+        """
         if self._is_starting:
             return
         self._is_starting = True
@@ -215,12 +220,18 @@ class _RankScheduleExecution:
         return self._start_ready_operations()
 
     def _apply_payload(self, operation: RankSendOrReceive, receive_buffer: Buffer | None, payload: Buffer) -> None:
-        """Add or copy a received payload into the vector, unless the transport has written it there already."""
+        """Add or copy a received payload into the vector.
+
+        Do nothing if the transport has already written the payload there.
+        """
         if operation.kind != "token" and payload is not receive_buffer:
             self._payloads.apply_payload_to_vector(operation, payload)
 
     def _complete_operation(self, operation_index: int) -> None:
-        """Mark a send or receive as complete; operations that waited only for it become ready."""
+        """Mark a send or receive as complete.
+
+        Operations that waited only for it become ready.
+        """
         self._unfinished_count -= 1
         if not self._unfinished_count:
             self._result.set_result(None)

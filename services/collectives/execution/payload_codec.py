@@ -1,4 +1,7 @@
-"""Payloads of a collective's messages: encoding pieces of the vector, and adding or copying received ones."""
+"""Conversion between pieces of a vector and the payloads of a collective's messages.
+
+Pieces are encoded for sending. Received payloads are added to the vector or copied into it.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,15 +35,15 @@ class PayloadCodec(ABC):
         """Add a received payload to the vector or copy the payload into the vector, as the operation requires."""
 
     def find_direct_receive_buffer(self, receive_operation: RankSendOrReceive) -> memoryview | None:  # noqa: ARG002 - most formats are decoded
-        """Return the part of the vector to which a payload may be received directly.
+        """Return the part of the vector into which the transport may write a payload directly.
 
-        Return None if it is decoded or added. `apply_payload_to_vector` is called only for payloads that the transport
-        has not written there.
+        Return None if the payload is decoded or added. `apply_payload_to_vector` is called only for payloads that the
+        transport has not written there.
         """
         return None
 
     def round_sums_like_receiver(self) -> None:  # noqa: B027 - without rounding there is nothing to do
-        """Round all totals in the vector as receivers decode them.
+        """Round all sums in the vector to the values that receivers decode.
 
         Called after all sends and receives.
         """
@@ -49,7 +52,10 @@ class PayloadCodec(ABC):
 def create_payload_codec(
     compressor: Compressor, payload_vector: HostArray, piece_ranges: Sequence[VectorRange]
 ) -> PayloadCodec:
-    """Return a codec for `payload_vector`, shape (n,) in host memory, in the number format of `compressor`."""
+    """Return a codec that converts pieces of a vector into message payloads and back.
+
+    `payload_vector` has the shape (n,) and is in host memory. `compressor` determines the number format.
+    """
     if compressor == UNCOMPRESSED:
         return UncompressedPayloadCodec(payload_vector, piece_ranges)
     return CompressedPayloadCodec(compressor, payload_vector, piece_ranges)
@@ -126,7 +132,10 @@ class CompressedPayloadCodec(PayloadCodec):
                 self._encoded_totals[piece_number] = received
 
     def round_sums_like_receiver(self) -> None:
-        """Round all totals in the vector, also those that this rank has not sent, so that all ranks have equal bits."""
+        """Round all totals in the vector, so that all ranks have equal bits.
+
+        Totals that this rank has not sent are rounded too.
+        """
         for piece_number in range(len(self._pieces)):
             self._encode_reduced_piece(piece_number)
 
@@ -136,7 +145,10 @@ class CompressedPayloadCodec(PayloadCodec):
         return self._encoded_totals[piece_number]
 
     def _encode_vector_piece(self, piece_number: int) -> Buffer:
-        """Return a compressed piece, and replace the piece in the vector by the values that receivers will decode."""
+        """Return a compressed piece of the vector.
+
+        The piece in the vector is replaced by the values that receivers will decode.
+        """
         piece = self._pieces[piece_number].view(self._vector)
         payload, _ = self._compressor.compress(piece, None)
         data = payload_to_bytes(payload).data

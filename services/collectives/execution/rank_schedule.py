@@ -1,4 +1,7 @@
-"""Schedule of a single rank: its sends and receives, and which of them must be complete before another may start."""
+"""Schedule of a single rank in a collective: its sends and receives.
+
+The schedule states which of them must be complete before another may start.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -38,7 +41,7 @@ class RankSchedule(NamedTuple):
 def build_rank_schedule(
     schedule: TransferSchedule, rank: int, entry_count: int, max_message_entries: int, entry_bytes: int
 ) -> RankSchedule:
-    """Return the sends and receives of one rank in an all-reduce of vectors with this number of entries.
+    """Return the sends and receives of one rank in an all-reduce.
 
     Args:
         schedule: transfers of all ranks.
@@ -58,18 +61,19 @@ def build_rank_schedule(
 
 
 def _cut_into_pieces(chunk: VectorRange, max_piece_entries: int) -> tuple[VectorRange, ...]:
-    """Return a chunk as ranges of at most `max_piece_entries` entries.
+    """Cut a chunk of the vector into ranges of at most `max_piece_entries` entries.
 
-    Return None if the chunk is empty.
+    Return an empty tuple if the chunk is empty.
     """
     ends = (*range(chunk.start, chunk.stop, max_piece_entries), chunk.stop)
     return tuple(VectorRange(start, stop) for start, stop in pairwise(ends))
 
 
 def _limit_send_window(operations: Sequence[RankSendOrReceive], window_pieces: int) -> list[RankSendOrReceive]:
-    """Return operations that send partial sums at most `window_pieces` messages ahead of the totals received so far.
+    """Limit how far a rank may send partial sums ahead of the totals received so far.
 
-    The send of a partial sum also waits for the total of the message `window_pieces` before it, from the same peer.
+    The returned operations send partial sums at most `window_pieces` messages ahead. The send of a partial sum also
+    waits for the total of the message `window_pieces` before it, from the same peer.
     """
     received_totals = {
         (operation.peer_rank, operation.first_chunk, operation.message_number): index
@@ -90,7 +94,10 @@ def _limit_send_window(operations: Sequence[RankSendOrReceive], window_pieces: i
 
 
 def _derive_dependents(operations: Sequence[RankSendOrReceive]) -> tuple[RankSendOrReceive, ...]:
-    """Return the operations with `dependents` and `is_forwarded` filled in from the prerequisites of all operations."""
+    """Return the operations with the fields `dependents` and `is_forwarded` filled in.
+
+    Both fields are derived from the prerequisites of all operations.
+    """
     dependents: defaultdict[int, list[int]] = defaultdict(list)
     for index, operation in enumerate(operations):
         for earlier in operation.prerequisites:
@@ -106,7 +113,7 @@ def _derive_dependents(operations: Sequence[RankSendOrReceive]) -> tuple[RankSen
 
 
 class _RankOpsBuilder:
-    """Builder of one rank's operations, round by round."""
+    """Builder of one rank's sends and receives, which are added round by round."""
 
     def __init__(
         self, rank: int, pieces_by_chunk: Sequence[Sequence[VectorRange]], max_entries: int, *, awaits_transfers: bool
@@ -127,7 +134,10 @@ class _RankOpsBuilder:
         self._previous_round: set[int] = set()  # sends of the last round that had any, and tokens received since
 
     def add_sends_of_round(self, sends_of_round: Iterable[Transfer]) -> None:
-        """Add all sends of one round. Sends of one round do not wait for each other."""
+        """Add all sends of one round.
+
+        Sends of one round do not wait for each other.
+        """
         earlier = self._previous_round if self._awaits_transfers else set()
         sends = {index for transfer in sends_of_round for index in self._add_send(transfer, earlier)}
         self._previous_round = sends or self._previous_round
@@ -175,20 +185,27 @@ class _RankOpsBuilder:
         return len(self.operations) - 1
 
     def _last_receives_of(self, piece_numbers: range) -> set[int]:
-        """Return, for the given pieces of the vector, the indices of the last receive operations that changed them."""
+        """Return the last receive operations that changed the given pieces of the vector.
+
+        Operations are returned by index.
+        """
         return {self._last_receive_by_piece[k] for k in piece_numbers if k in self._last_receive_by_piece}
 
     def _pieces_awaited_by_message(self, transfer: Transfer, message_pieces: range) -> range:
-        """Return the pieces that a message waits for: all of its transfer with `awaits_transfers`, else its own."""
+        """Return the pieces of the vector for which a message waits.
+
+        With `awaits_transfers`, these are all pieces of the transfer, otherwise only the pieces of the message.
+        """
         return self._piece_numbers_of_transfer(transfer) if self._awaits_transfers else message_pieces
 
     def _piece_numbers_of_transfer(self, transfer: Transfer) -> range:
         return range(self._first_piece_by_chunk[transfer.first_chunk], self._first_piece_by_chunk[transfer.stop_chunk])
 
     def _split_into_messages(self, transfer: Transfer) -> list[range]:
-        """Return the pieces in each message of a transfer: as many pieces as the longest message can hold.
+        """Return for each message of a transfer the pieces that it contains.
 
-        A token (an empty message) stands for all pieces of its transfer.
+        A message contains as many pieces as the longest message can hold. A token (an empty message) stands for all
+        pieces of its transfer.
         """
         pieces = self._piece_numbers_of_transfer(transfer)
         if transfer.kind == "token":

@@ -15,7 +15,10 @@ from services.schema.component import FrozenRecord, ScenarioComponent
 
 
 class LearningTask(FrozenRecord):
-    """Task that a model must fit: shape of a sample, number of outputs, and the loss between outputs and targets."""
+    """Task that a model must learn, such as the classification of images.
+
+    It consists of the shape of a sample, the number of outputs, and the loss between outputs and targets.
+    """
 
     inputs: Shape  # of one sample; images are (channels, height, width)
     outputs: int = Field(gt=0)  # number of classes, or of values to predict
@@ -24,9 +27,10 @@ class LearningTask(FrozenRecord):
 
 @dataclass(frozen=True)
 class TrainTestData:
-    """Training and test data of a task: samples (n, *inputs) and targets.
+    """Training and test data of a learning task: samples and targets.
 
-    Targets are labels (n,) as int64 for classification, and values (n, outputs) for regression.
+    Samples have the shape (n, *inputs). Targets are labels (n,) as int64 for classification, and values (n, outputs)
+    for regression.
     """
 
     train_x: HostArray
@@ -37,20 +41,26 @@ class TrainTestData:
 
 
 class Dataset(ScenarioComponent):
-    """Source of training and test samples. Every node that loads a dataset gets the same split."""
+    """Source of training and test samples.
+
+    Every node that loads a dataset gets the same split.
+    """
 
     test_fraction: float = Field(default=0.2, gt=0, lt=1, description="share of the samples that are used for testing")
     seed: int = Field(default=0, ge=0, description="seed of the split, and of generated samples")
 
     @abstractmethod
     def load(self, dtype: npt.DTypeLike) -> TrainTestData:
-        """Return training and test data with floating-point arrays in `dtype`.
+        """Return training and test data with floating-point arrays of the type `dtype`.
 
-        A pure function of the fields.
+        The result is a pure function of the fields of the dataset and of `dtype`.
         """
 
 
 def read_stored_arrays(dataset_name: str) -> dict[str, HostArray]:
-    """Return the arrays, by name, in the file `<dataset_name>.npz` of the folder services/learning/datasets."""
+    """Return the arrays of a dataset from its stored file, by name.
+
+    The file is `<dataset_name>.npz` in the folder services/learning/datasets.
+    """
     with np.load(Path(__file__).with_name(f"{dataset_name}.npz")) as file:
         return dict(file)

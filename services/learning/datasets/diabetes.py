@@ -1,4 +1,7 @@
-"""Diabetes progression: a regression on measured data; a linear model explains half of the variance."""
+"""Diabetes progression: a regression on measured data.
+
+A linear model explains half of the variance.
+"""
 
 from typing import Literal
 

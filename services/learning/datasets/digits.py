@@ -12,9 +12,10 @@ MAX_PIXEL_VALUE = 16  # a pixel counts the inked points of a 4x4 block
 
 
 class Digits(Dataset):
-    """Classification: 1,797 images (1, 8, 8) of ten digits, pixels in [0, 1], split class by class.
+    """Classification of images of the ten handwritten digits.
 
-    E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998 (its test part, as in scikit-learn).
+    The 1,797 images have the shape (1, 8, 8) and pixels in [0, 1]; they are split class by class. E. Alpaydin, C.
+    Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998 (its test part, as in scikit-learn).
     """
 
     kind: Literal["digits"] = "digits"

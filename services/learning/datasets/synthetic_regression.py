@@ -1,4 +1,7 @@
-"""Synthetic regression of any size, for runs whose data must grow with the cluster."""
+"""Synthetic regression of any size.
+
+It serves runs whose data must grow with the cluster.
+"""
 
 from typing import Literal
 
@@ -11,11 +14,11 @@ from services.learning.datasets.split import split_regression_data
 
 
 class SyntheticRegression(Dataset):
-    """Nonlinear regression y = tanh(x·A/√features)·B/√hidden + noise·ε, with x, A, B and ε standard normal.
+    """Synthetic nonlinear regression on normally distributed samples.
 
-    Shapes: x (samples, features), A (features, hidden), B (hidden, outputs), ε like y. Afterwards all columns
-    are standardised by the training part. `noise` is in units of y before that; without noise, y has a standard
-    deviation of about 0.6.
+    y = tanh(x·A/√features)·B/√hidden + noise·ε, with x, A, B and ε standard normal. Shapes: x (samples, features), A
+    (features, hidden), B (hidden, outputs), ε like y. Afterwards all columns are standardised by the training part.
+    `noise` is in units of y before that; without noise, y has a standard deviation of about 0.6.
     """
 
     kind: Literal["synthetic_regression"] = "synthetic_regression"

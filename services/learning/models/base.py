@@ -1,4 +1,7 @@
-"""Base class of models: outputs, loss and gradient as functions of one flat parameter vector."""
+"""Base class of models, which compute outputs, loss and gradient.
+
+All three are functions of one flat parameter vector.
+"""
 
 from abc import abstractmethod
 
@@ -11,7 +14,7 @@ from services.schema.component import ScenarioComponent
 
 
 class Model(ScenarioComponent):
-    """Architecture of a neural network.
+    """Base class of models, each the architecture of a neural network.
 
     The learning task defines the numbers of inputs and outputs. Samples x (B, *task.inputs) and parameters have one
     floating-point type and are on one device; so are results.
@@ -31,11 +34,16 @@ class Model(ScenarioComponent):
 
     @abstractmethod
     def loss_and_grad(self, learning_task: LearningTask, params: Vector, x: Array, y: Array) -> tuple[float, Vector]:
-        """Return the mean loss over the samples `x` with targets `y`, and its gradient with respect to `params`.
+        """Return the mean loss over a batch of samples, and the gradient of this loss.
 
-        Both are zero without samples, so that an empty share of a batch adds nothing.
+        The samples are `x`, with targets `y`; the gradient is that with respect to `params`. Both are zero without
+        samples, so that an empty share of a batch adds nothing.
         """
 
     @abstractmethod
     def predict_outputs(self, learning_task: LearningTask, params: Vector, x: Array) -> Array:
-        """Return the outputs (B, task.outputs) for B samples: class scores before the softmax, or predicted values."""
+        """Return the model's outputs for a batch of samples.
+
+        For B samples the shape is (B, task.outputs). The outputs are class scores before the softmax, or predicted
+        values.
+        """

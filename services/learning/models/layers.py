@@ -22,25 +22,26 @@ VarianceRule: TypeAlias = Callable[[int, int], float]  # (fan in, fan out) -> va
 
 
 def glorot_variance(fan_in: int, fan_out: int) -> float:
-    """Return the initial weight variance that preserves variances through linear or tanh layers.
+    """Return the initial weight variance for linear or tanh layers (Glorot).
 
-    X. Glorot, Y. Bengio, AISTATS 2010, eq. 12.
+    It preserves variances through such layers. X. Glorot, Y. Bengio, AISTATS 2010, eq. 12.
     """
     return 2 / (fan_in + fan_out)
 
 
 def he_variance(fan_in: int, fan_out: int) -> float:  # noqa: ARG001 - one signature for both rules
-    """Return the initial weight variance that keeps the scale of signals constant through layers with ReLU.
+    """Return the initial weight variance for layers with ReLU (He).
 
-    K. He et al., ICCV 2015, eq. 10.
+    It keeps the scale of signals constant through such layers. K. He et al., ICCV 2015, eq. 10.
     """
     return 2 / fan_in
 
 
 class LayerGradientFunctions(NamedTuple):
-    """Backward pass of a layer: two functions of dy, the gradient of the layer's output.
+    """Backward pass of a layer: two functions of the gradient of the layer's output.
 
-    The functions are separate because the gradient of the first layer's input is never needed.
+    The gradient of the output is called dy. The functions are separate because the gradient of the first layer's input
+    is never needed.
     """
 
     input_grad: Callable[[Array], Array]  # dy -> dx
@@ -48,7 +49,10 @@ class LayerGradientFunctions(NamedTuple):
 
 
 class Layer(ABC):
-    """Layer of a neural network: a differentiable function of a batch and of the layer's weights and biases."""
+    """Layer of a neural network: a differentiable function of a batch of inputs.
+
+    The function also depends on the layer's weights and biases.
+    """
 
     @abstractmethod
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -56,16 +60,22 @@ class Layer(ABC):
 
     @abstractmethod
     def init_arrays(self, rng: np.random.Generator) -> tuple[HostArray, ...]:
-        """Return initial values of the layer's arrays."""
+        """Return initial values of the layer's arrays of weights and biases."""
 
     @abstractmethod
     def forward(self, parameter_arrays: tuple[Array, ...], x: Array) -> tuple[Array, LayerGradientFunctions]:
-        """Return the layer's output for the input `x`, and the gradient functions of the layer's backward pass."""
+        """Return the output of the layer, and the functions of its backward pass.
+
+        The output is that for the input `x`; the functions compute the gradients.
+        """
 
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """Dense layer: y = x·w + b, with x (B, I), w (I, O), b (O,), y (B, O)."""
+    """Dense layer: y = x·w + b, with input x, weights w, biases b and output y.
+
+    The shapes are x (B, I), w (I, O), b (O,) and y (B, O).
+    """
 
     inputs: int
     outputs: int
@@ -85,7 +95,9 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Conv2d(Layer):
-    """Convolution y[o] = bias[o] + Σ_c x[c] ⋆ w[o, c] with stride 1 and without padding.
+    """Convolution of images, with stride 1 and without padding.
+
+    y[o] = bias[o] + Σ_c x[c] ⋆ w[o, c].
 
     Shapes: x (C, H, H, B), w (O, C, K, K), y (O, P, P, B). It is one matrix product with the patches of the images
     (im2col): K. Chellapilla et al., "High performance convolutional neural networks for document processing", IWFHR
@@ -142,7 +154,10 @@ class ParameterFreeLayer(Layer):
 
     @abstractmethod
     def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Return the output for the input `x`, and the function from the output's gradient to the input's gradient."""
+        """Return the output of the layer, and the function that computes its gradient.
+
+        The output is that for the input `x`; the function returns the input's gradient, given the output's gradient.
+        """
 
 
 @dataclass(frozen=True)
@@ -168,7 +183,10 @@ class Tanh(ParameterFreeLayer):
 
 @dataclass(frozen=True)
 class AveragePool(ParameterFreeLayer):
-    """Mean of every 2x2 block of images: (C, H, H, B) → (C, H/2, H/2, B), H even."""
+    """Average pooling layer: the mean of every 2x2 block of an image's pixels.
+
+    The shapes are (C, H, H, B) → (C, H/2, H/2, B), with H even.
+    """
 
     def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         block_sums = x[:, ::2, ::2] + x[:, ::2, 1::2] + x[:, 1::2, ::2] + x[:, 1::2, 1::2]
@@ -177,7 +195,10 @@ class AveragePool(ParameterFreeLayer):
 
 @dataclass(frozen=True)
 class Flatten(ParameterFreeLayer):
-    """Conversion of B images of C channels and H·H pixels, (C, H, H, B), to rows of numbers, (B, C·H·H)."""
+    """Layer that converts images to rows of numbers.
+
+    B images of C channels and H·H pixels, shape (C, H, H, B), become rows of shape (B, C·H·H).
+    """
 
     def forward_with_grad_function(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         return x.reshape(-1, x.shape[-1]).T, lambda dy: dy.T.reshape(x.shape)
@@ -187,7 +208,10 @@ ACTIVATIONS: dict[str, Relu | Tanh] = {"relu": Relu(), "tanh": Tanh()}
 
 
 def extract_patches(images: Array, kernel_side: int) -> Array:
-    """Return every KxK patch of images (C, H, H, B) as a column (im2col): shape (C·K·K, P·P·B), P = H - K + 1."""
+    """Return every square patch of a batch of images, as a column (im2col).
+
+    Images of shape (C, H, H, B) and patches of K·K pixels give columns of shape (C·K·K, P·P·B). Here P = H - K + 1.
+    """
     sliding_window_view = array_namespace(images).lib.stride_tricks.sliding_window_view
     windows = sliding_window_view(images, (kernel_side, kernel_side), axis=(1, 2))
     channels, *positions, _, _ = windows.shape
@@ -195,9 +219,10 @@ def extract_patches(images: Array, kernel_side: int) -> Array:
 
 
 def sum_patches(patch_columns: Array, image_shape: Shape, kernel_side: int) -> Array:
-    """Return images of `image_shape` (C, H, H, B).
+    """Return images that are sums of overlapping patches (col2im).
 
-    Each pixel is the sum of its values in all patches that contain it. It is the adjoint of `extract_patches` (col2im).
+    `image_shape` is the shape (C, H, H, B) of the images. Each pixel is the sum of its values in all patches that
+    contain it. The function is the adjoint of `extract_patches`.
     """
     channels, side, _, batch = image_shape
     positions = side - kernel_side + 1
@@ -209,10 +234,16 @@ def sum_patches(patch_columns: Array, image_shape: Shape, kernel_side: int) -> A
 
 
 def upsample(images: Array, factor: int) -> Array:
-    """Return images (C, H, H, B) with every pixel enlarged to factor x factor pixels (nearest neighbour)."""
+    """Return images enlarged by an integer factor (nearest neighbour).
+
+    The images have the shape (C, H, H, B); every pixel becomes factor x factor pixels.
+    """
     return images.repeat(factor, axis=1).repeat(factor, axis=2)
 
 
 def flatten_samples(samples: Array) -> Array:
-    """Return samples of shape (B, …) as rows of shape (B, I)."""
+    """Return each sample of a batch as one row of numbers.
+
+    Samples of shape (B, …) become rows of shape (B, I).
+    """
     return samples.reshape(len(samples), -1)

@@ -20,10 +20,11 @@ IMAGE_AXES = 3  # channels, rows, columns
 
 
 class LeNet5(SequentialModel):
-    """LeNet-5 for square images: conv 6 - pool - conv 16 - pool - dense 120 - dense 84 - dense, kernels 5x5.
+    """LeNet-5 for square images: two convolutions, each with pooling, and three dense layers.
 
-    An image is enlarged by the largest integer factor that fits into `input_side` and padded with zeros: 8x8 becomes
-    32x32 by a factor of 4, 28x28 by a border of two pixels.
+    The chain is conv 6 - pool - conv 16 - pool - dense 120 - dense 84 - dense, with kernels of 5x5. An image is
+    enlarged by the largest integer factor that fits into `input_side` and padded with zeros: 8x8 becomes 32x32 by a
+    factor of 4, 28x28 by a border of two pixels.
     """
 
     kind: Literal["lenet5"] = "lenet5"

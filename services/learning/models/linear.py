@@ -1,4 +1,7 @@
-"""One dense layer: linear regression, or multinomial logistic regression under the cross entropy."""
+"""Linear model that consists of one dense layer.
+
+It is linear regression, or multinomial logistic regression under the cross entropy.
+"""
 
 from math import prod
 from typing import Literal
@@ -10,7 +13,7 @@ from services.schema.arrays import Array
 
 
 class LinearModel(SequentialModel):
-    """Linear model of the flattened sample.
+    """Linear model: one dense layer on the flattened sample.
 
     Its loss is convex, so all strategies approach the same minimum.
     """

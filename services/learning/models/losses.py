@@ -1,6 +1,6 @@
-"""Loss functions: the mean loss over the samples, and its gradient with respect to the outputs.
+"""Loss functions, each with its gradient with respect to the outputs.
 
-Shapes: B samples, at least one; O outputs.
+A loss is the mean over the samples. Shapes: B samples, at least one; O outputs.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from services.schema.arrays import Array, array_namespace
 
 
 def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """Return -mean log softmax(scores)[label], and its gradient.
+    """Return the mean cross entropy of class scores, and its gradient.
 
-    Scores (B, O), labels (B,) → (), (B, O). The largest score of each row is subtracted first: the softmax stays the
-    same, and exp cannot overflow.
+    The cross entropy is -mean log softmax(scores)[label]. Scores (B, O), labels (B,) → (), (B, O). The largest score of
+    each row is subtracted first: the softmax stays the same, and exp cannot overflow.
     """
     xp, samples = array_namespace(scores), len(labels)
     label_entries = xp.arange(samples), labels
@@ -24,7 +24,10 @@ def cross_entropy(scores: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def mse(outputs: Array, targets: Array) -> tuple[Array, Array]:
-    """Return the mean of (output - target)² over B samples and O outputs, and its gradient of shape (B, O)."""
+    """Return the mean squared error of outputs, and its gradient.
+
+    The mean of (output - target)² is over B samples and O outputs; the gradient has the shape (B, O).
+    """
     error = outputs - targets
     return (error**2).mean(), error * (2 / error.size)
 

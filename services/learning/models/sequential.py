@@ -54,7 +54,10 @@ class SequentialModel(Model):
         return outputs
 
     def _forward_pass(self, task: LearningTask, params: Vector, x: Array) -> tuple[Array, list[LayerGradientFunctions]]:
-        """Return the outputs for the samples `x`, and the backward pass of each layer, in the order of the layers."""
+        """Return the outputs of the model, and the backward pass of each layer.
+
+        The outputs are those for the samples `x`; the backward passes are in the order of the layers.
+        """
         arrays = iter(self.parameter_layout(task).unpack(params).values())
         x, layer_backwards = self.prepare_input(x), []
         for layer in self.build_layers(task).values():

@@ -1,4 +1,4 @@
-"""Synchronisers: policies by which the workers and servers of a parameter server wait for each other.
+"""Synchronisers: policies by which workers and parameter servers wait for each other.
 
 bsp        all workers wait for each other in every step
 asp        no worker waits

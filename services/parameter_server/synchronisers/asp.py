@@ -1,4 +1,4 @@
-"""Synchroniser `asp`: asynchronous parallel."""
+"""Synchroniser `asp` (asynchronous parallel): no worker ever waits."""
 
 from typing import Literal
 
@@ -6,9 +6,10 @@ from services.parameter_server.synchronisers.base import Synchroniser
 
 
 class Asp(Synchroniser):
-    """Asynchronous parallel: no worker ever waits, and staleness has no bound.
+    """Asynchronous parallel training: no worker ever waits.
 
-    B. Recht et al., "Hogwild!", NeurIPS 2011; J. Dean et al., "Large scale distributed deep networks", NeurIPS 2012.
+    Staleness has no bound. B. Recht et al., "Hogwild!", NeurIPS 2011; J. Dean et al., "Large scale distributed deep
+    networks", NeurIPS 2012.
     """
 
     kind: Literal["asp"] = "asp"

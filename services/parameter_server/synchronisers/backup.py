@@ -8,11 +8,12 @@ from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyn
 
 
 class BackupWorkers(Synchroniser):
-    """Backup workers: a step of n workers ends with the first n - b gradients (b: `backups`).
+    """Synchronous training with backup workers: a step ends without the last gradients.
 
-    Later ones are dropped. J. Chen et al., "Revisiting distributed synchronous SGD", 2016. A late worker gets the new
-    parameters at once. A dropped gradient was computed but does not count as progress. Every server drops gradients
-    independently, as TensorFlow's accumulators do.
+    A step of n workers ends with the first n - b gradients (b: `backups`). Later gradients are dropped. J. Chen et al.,
+    "Revisiting distributed synchronous SGD", 2016. A late worker gets the new parameters at once. A dropped gradient
+    was computed but does not count as progress. Every server drops gradients independently, as TensorFlow's
+    accumulators do.
     """
 
     kind: Literal["backup"] = "backup"

@@ -1,6 +1,7 @@
-"""Base class of synchronisers: when workers wait, how many gradients an update needs, and which are dropped.
+"""Base class of synchronisers, which decide when workers wait.
 
-A synchroniser keeps no state. The protocol of a server, `services.ps_shard.machine`, calls its methods.
+They also decide how many gradients an update needs, and which gradients are dropped. A synchroniser keeps no state. The
+protocol of a server, `services.ps_shard.machine`, calls its methods.
 """
 
 import sys
@@ -15,11 +16,12 @@ from services.schema.component import FrozenRecord, ScenarioComponent
 
 
 class StragglerCriterion(FrozenRecord):
-    """Criterion for stragglers: workers whose throughput is low compared with all workers.
+    """Criterion by which a worker is a straggler: a low throughput.
 
-    The throughput counts compute time only, over a sliding window of steps. It is low if it is below the mean less one
-    standard deviation over all workers. Fewer than n/2 of n workers can be stragglers by this criterion; of two workers
-    none can. The margin is our addition: without it, one of several equal workers would be below by a tiny amount.
+    The throughput is compared with the throughputs of all workers. The throughput counts compute time only, over a
+    sliding window of steps. It is low if it is below the mean less one standard deviation over all workers. Fewer than
+    n/2 of n workers can be stragglers by this criterion; of two workers none can. The margin is our addition: without
+    it, one of several equal workers would be below by a tiny amount.
     """
 
     window: PositiveInt = Field(5, description="steps over which a worker's throughput is measured")
@@ -52,7 +54,10 @@ class WorkerSyncRules:
 
 
 class Synchroniser(ScenarioComponent):
-    """Rule by which the workers of a parameter server wait for each other. It has no state."""
+    """Rule by which the workers of a parameter server wait for each other.
+
+    The rule has no state.
+    """
 
     def describe_worker_sync(self) -> WorkerSyncRules:
         """Return the properties of this synchroniser that stay the same during a training run."""
@@ -69,10 +74,16 @@ class Synchroniser(ScenarioComponent):
 
     @abstractmethod
     def gradients_per_update(self, worker_count: int) -> int:
-        """Return how many gradients a server averages in one update if there are `worker_count` workers."""
+        """Return the number of gradients that a server averages in one update.
+
+        `worker_count` is the number of workers.
+        """
 
     def accepts_staleness(self, staleness: int) -> bool:  # noqa: ARG002 - most accept every gradient
-        """Return whether an update may use a gradient of this staleness (in updates); otherwise it is dropped."""
+        """Return whether an update may use a gradient with a staleness of `staleness` updates.
+
+        Otherwise the gradient is dropped.
+        """
         return True
 
     def count_allowed_extra_steps(
@@ -82,7 +93,9 @@ class Synchroniser(ScenarioComponent):
         slowest_remaining_s: float,  # noqa: ARG002 - see above
         slowest_worker_step_s: float,  # noqa: ARG002 - see above
     ) -> int:
-        """Return how many steps, the next one included, a worker may start instead of waiting for the slowest worker.
+        """Return how many steps a worker may start before it waits for the slowest worker.
+
+        The next step is included in the number.
 
         Args:
             steps_ahead_of_slowest: number of the worker's next step, less the number of steps that the slowest worker
@@ -94,11 +107,17 @@ class Synchroniser(ScenarioComponent):
         return 0
 
     def explain_bad_worker_count(self, worker_count: int) -> str | None:  # noqa: ARG002 - most take any number of workers
-        """Return why this synchroniser can't be used with `worker_count` workers; None if it can."""
+        """Return why this synchroniser can't be used with a number of workers.
+
+        The number is `worker_count`. Return None if the synchroniser can be used.
+        """
         return None
 
     def gradient_quorum(self, worker_count: int, straggler_count: int) -> int:  # noqa: ARG002 - most ignore stragglers
-        """Return how many gradients an update needs while some of the workers are stragglers."""
+        """Return the number of gradients that an update needs while there are stragglers.
+
+        Stragglers are workers that are too slow.
+        """
         return self.gradients_per_update(worker_count)
 
     def find_always_awaited_ranks(
@@ -106,13 +125,16 @@ class Synchroniser(ScenarioComponent):
         worker_ranks: Collection[int],  # noqa: ARG002 - most require no particular worker
         straggler_ranks: Collection[int],  # noqa: ARG002 - see above
     ) -> frozenset[int]:
-        """Return the ranks of workers whose gradients every update must include.
+        """Return the ranks of the workers whose gradients every update must include.
 
-        By default there are none.
+        By default there are no such workers.
         """
         return frozenset()
 
     @property
     def limits_worker_lead(self) -> bool:
-        """Whether a worker that is far ahead must wait, so that on average all are as slow as the slowest worker."""
+        """Whether a worker that is far ahead of the slowest worker must wait.
+
+        Then all workers are on average as slow as the slowest worker.
+        """
         return not self.may_start_step(sys.maxsize, 0)

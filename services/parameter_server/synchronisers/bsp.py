@@ -1,4 +1,4 @@
-"""Synchroniser `bsp`: bulk synchronous parallel."""
+"""Synchroniser `bsp` (bulk synchronous parallel): all workers wait for each other."""
 
 from typing import Literal
 
@@ -6,9 +6,10 @@ from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyn
 
 
 class Bsp(Synchroniser):
-    """Bulk synchronous parallel: no worker starts a step before all workers have finished the previous one.
+    """Bulk synchronous parallel training: all workers wait for each other in every step.
 
-    L. G. Valiant, "A bridging model for parallel computation", CACM 33(8), 1990.
+    No worker starts a step before all workers have finished the previous step. L. G. Valiant, "A bridging model for
+    parallel computation", CACM 33(8), 1990.
     """
 
     kind: Literal["bsp"] = "bsp"

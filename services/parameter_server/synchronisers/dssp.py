@@ -1,4 +1,4 @@
-"""Synchroniser `dssp`: dynamic stale synchronous parallel."""
+"""Synchroniser `dssp`: dynamic stale synchronous parallel training."""
 
 from math import ceil, isinf
 from typing import Literal, Self
@@ -10,12 +10,13 @@ from services.schema.conflicts import KeyConflict, raise_conflicts
 
 
 class Dssp(Synchroniser):
-    """Dynamic SSP: to shorten waits, the server varies (`low` to `high`) how many steps a worker may lead the slowest.
+    """Dynamic stale synchronous parallel training, with a varying bound on workers' lead.
 
-    X. Zhao et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server
-    predicts when the worker and the slowest worker finish their next steps, from the durations of their last ones. The
-    worker gets as many extra steps as let it wait least for the slowest. We differ: the prediction is made for every
-    worker that would have to wait, not only for the fastest; it is repeated at every push; durations exclude waiting.
+    To shorten waits, the server varies (`low` to `high`) how many steps a worker may lead the slowest worker. X. Zhao
+    et al., "Dynamic stale synchronous parallel distributed training for deep learning", ICDCS 2019. The server predicts
+    when the worker and the slowest worker finish their next steps, from the durations of their last ones. The worker
+    gets as many extra steps as let it wait least for the slowest. We differ: the prediction is made for every worker
+    that would have to wait, not only for the fastest; it is repeated at every push; durations exclude waiting.
     """
 
     kind: Literal["dssp"] = "dssp"
@@ -48,7 +49,10 @@ class Dssp(Synchroniser):
 
 
 def _compute_wait_s(worker_ready_after_s: float, slowest_remaining_s: float, slowest_worker_step_s: float) -> float:
-    """Return the seconds that a worker, once ready, waits until the slowest worker ends its next step."""
+    """Return the seconds that a worker waits until the slowest worker ends its next step.
+
+    The wait begins when the worker is ready.
+    """
     periods = (worker_ready_after_s - slowest_remaining_s) / slowest_worker_step_s
     if isinf(periods):  # the period is so short that there is nothing to wait for
         return 0.0

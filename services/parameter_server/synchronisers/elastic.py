@@ -9,11 +9,12 @@ from services.parameter_server.synchronisers.straggler_aware import StragglerAwa
 
 
 class ElasticSynchroniser(StragglerAwareSynchroniser):
-    """Synchronous training that leaves out stragglers: a step ends when all other workers have pushed.
+    """Synchronous training that does not wait for stragglers (workers that are too slow).
 
-    S. Li et al., "Sync-Switch", ICDCS 2021, elastic policy. We differ: a straggler goes on computing. Its gradient is
-    used if it arrives in time and is dropped otherwise. The other workers wait for it again once it is as fast as they
-    are. Only one server is allowed: several servers could disagree about which workers are stragglers.
+    A step ends when all other workers have pushed. S. Li et al., "Sync-Switch", ICDCS 2021, elastic policy. We differ:
+    a straggler goes on computing. Its gradient is used if it arrives in time and is dropped otherwise. The other
+    workers wait for it again once it is as fast as they are. Only one server is allowed: several servers could disagree
+    about which workers are stragglers.
     """
 
     kind: Literal["elastic"] = "elastic"

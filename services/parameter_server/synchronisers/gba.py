@@ -8,13 +8,14 @@ from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyn
 
 
 class Gba(Synchroniser):
-    """Global batch aggregation: no worker waits, and an update is made when gradients for a global batch have arrived.
+    """Global batch aggregation: one update per global batch, and no worker waits.
 
-    W. Su et al., "GBA: a tuning-free approach to switch between synchronous and asynchronous training for
-    recommendation models", NeurIPS 2022. A worker gets its reply at once; its own gradient may not be in those
-    parameters yet. We differ in two points. A gradient that is too stale is dropped and does not count towards the
-    global batch; in the paper it counts with weight 0. So every update covers the same number of samples, except the
-    last ones after workers have left. Staleness is counted in updates, not in the paper's tokens.
+    An update is made when gradients for a global batch have arrived. W. Su et al., "GBA: a tuning-free approach to
+    switch between synchronous and asynchronous training for recommendation models", NeurIPS 2022. A worker gets its
+    reply at once; its own gradient may not be in those parameters yet. We differ in two points. A gradient that is too
+    stale is dropped and does not count towards the global batch; in the paper it counts with weight 0. So every update
+    covers the same number of samples, except the last ones after workers have left. Staleness is counted in updates,
+    not in the paper's tokens.
     """
 
     kind: Literal["gba"] = "gba"

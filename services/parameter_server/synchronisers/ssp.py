@@ -1,4 +1,4 @@
-"""Synchroniser `ssp`: stale synchronous parallel."""
+"""Synchroniser `ssp`: stale synchronous parallel training, with a bounded lead of workers."""
 
 from typing import Literal
 
@@ -8,11 +8,12 @@ from services.parameter_server.synchronisers.base import Synchroniser, WorkerSyn
 
 
 class Ssp(Synchroniser):
-    """Stale synchronous parallel: no worker starts a step more than `staleness` steps ahead of the slowest worker.
+    """Stale synchronous parallel training: a bound on the steps that workers may be ahead.
 
-    Q. Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NeurIPS 2013. The
-    bound holds when a step starts; finished steps can be one more apart. A push is answered with the newest parameters,
-    as with the paper's cache if it is always refreshed. With staleness 0 it equals bsp: gradients are averaged.
+    No worker starts a step more than `staleness` steps ahead of the slowest worker. Q. Ho et al., "More effective
+    distributed ML via a stale synchronous parallel parameter server", NeurIPS 2013. The bound holds when a step starts;
+    finished steps can be one more apart. A push is answered with the newest parameters, as with the paper's cache if it
+    is always refreshed. With staleness 0 it equals bsp: gradients are averaged.
     """
 
     kind: Literal["ssp"] = "ssp"

@@ -1,4 +1,7 @@
-"""Base class of synchronisers with which workers do not wait for stragglers (workers that are too slow)."""
+"""Base class of synchronisers with which workers do not wait for stragglers.
+
+Stragglers are workers that are too slow.
+"""
 
 from pydantic import Field
 
@@ -6,7 +9,10 @@ from services.parameter_server.synchronisers.base import StragglerCriterion, Syn
 
 
 class StragglerAwareSynchroniser(Synchroniser):
-    """Synchronous training in which workers do not wait for stragglers (workers that are too slow)."""
+    """Synchronous training in which workers do not wait for stragglers.
+
+    Stragglers are workers that are too slow.
+    """
 
     stragglers: StragglerCriterion = Field(StragglerCriterion(), description="criterion for being a straggler")
 

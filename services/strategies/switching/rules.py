@@ -1,4 +1,4 @@
-"""Switch rules: when a strategy with two training phases switches to its second phase.
+"""Rules that decide when a strategy switches to its second training phase.
 
 Some rules decide by the losses, others name a step that is known before the run. A rule has no I/O: at every evaluation
 point it receives the losses and returns a decision. Only the first decision to fire counts. Later decisions are still
@@ -24,7 +24,10 @@ USE_NEVER = "for a run without a switch use kind: never"
 
 @dataclass(frozen=True)
 class LossEvaluation:
-    """Point of a run at which losses are measured and the switch rule decides whether to switch the strategy."""
+    """Point of a training run at which losses are measured.
+
+    At this point the switch rule decides whether to switch the strategy.
+    """
 
     number: int  # from 1
     step: int  # number of finished steps
@@ -32,7 +35,10 @@ class LossEvaluation:
     train_loss_sums: Sequence[tuple[float, int]] = ()  # by worker: sum of losses, samples; since the previous point
 
     def select_loss(self, loss_source: LossSource, mean_or_max: Literal["mean", "max"]) -> float:
-        """Return the validation loss or the training loss of all workers; NaN if it was not measured."""
+        """Return the validation loss or the training loss of all workers.
+
+        Return NaN if the loss was not measured.
+        """
         if loss_source == "validation":
             return self.validation_loss
         means = [(total / samples, samples) for total, samples in self.train_loss_sums if samples]
@@ -44,7 +50,7 @@ class LossEvaluation:
 
 
 class SwitchRuleState(NamedTuple):
-    """State that a rule for a strategy switch keeps from one evaluation of the loss to the next."""
+    """State that a switch rule keeps from one evaluation of the loss to the next."""
 
     losses: tuple[float, ...] = ()  # the last finite ones
     points: int = 0  # evaluation points so far
@@ -52,9 +58,9 @@ class SwitchRuleState(NamedTuple):
 
 
 class SwitchRuleDecision(NamedTuple):
-    """Decision of a switch rule whether to switch the strategy now, with its reasons.
+    """Decision of a switch rule whether to switch the strategy now.
 
-    All fields are logged.
+    The decision contains its reasons. All fields are logged.
     """
 
     loss: float | None  # at this point; None: the rule uses no loss, or the loss was not finite
@@ -70,20 +76,20 @@ class SwitchRule(ScenarioComponent):
 
     @property
     def watched_loss_source(self) -> LossSource:
-        """Loss that the rule uses: the validation loss or the training loss."""
+        """Loss that the switch rule uses: the validation loss or the training loss."""
         return "validation"
 
     def planned_switch_step(self, total_steps: int, steps_per_epoch: int) -> int | None:  # noqa: ARG002 - losses decide
-        """Return the step before which the strategy switches.
+        """Return the training step before which the strategy switches.
 
-        Return None if it never switches, or if losses decide when.
+        Return None if the strategy never switches, or if losses decide when.
         """
         return None
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:  # noqa: ARG002 - most fit any budget
-        """Return a key of this rule that does not fit the number of training steps, and the reason.
+        """Return a key of this rule that does not fit the number of training steps.
 
-        Return None if all fit.
+        Also return the reason. Return None if all keys fit.
         """
         return None
 
@@ -95,12 +101,13 @@ class SwitchRule(ScenarioComponent):
 
 
 class PlateauRule(SwitchRule):
-    """Switch rule that fires at a plateau of the loss: mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window is at most a threshold.
+    """Switch rule that fires at a plateau of the loss.
 
-    N. Provatas, I. Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025, with the numbers of a
-    public implementation: six losses, so five changes, and a threshold of 0.01. If a loss decays to zero as exp(-t/τ),
-    its relative change stays 1 - exp(-1/τ), and the rule may never fire. Noise with relative standard deviation σ adds
-    1.13 σ to the mean change. So use a loss with a lower bound above zero, averaged over many samples.
+    At a plateau, the mean of |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ over a window of losses Lᵢ is at most a threshold. N. Provatas, I.
+    Chalas, I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025, with the numbers of a public
+    implementation: six losses, so five changes, and a threshold of 0.01. If a loss decays to zero as exp(-t/τ), its
+    relative change stays 1 - exp(-1/τ), and the rule may never fire. Noise with relative standard deviation σ adds 1.13
+    σ to the mean change. So use a loss with a lower bound above zero, averaged over many samples.
     """
 
     kind: Literal["plateau"] = "plateau"
@@ -123,7 +130,10 @@ class PlateauRule(SwitchRule):
         return self.loss
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the key `force_at` and the reason of its conflict if it is not before the last epoch; else None."""
+        """Return the conflict of the key `force_at` with the number of epochs.
+
+        Return the key and the reason if `force_at` is not before the last epoch, else None.
+        """
         epochs = total_steps // steps_per_epoch
         if self.force_at is None or self.force_at < epochs:
             return None
@@ -147,19 +157,19 @@ class PlateauRule(SwitchRule):
 
 
 def mean_relative_change(losses: Sequence[float]) -> float:
-    """Return the mean relative change |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁ between consecutive losses.
+    """Return the mean relative change between consecutive losses.
 
-    At least two losses are needed.
+    The relative change from loss Lᵢ₋₁ to loss Lᵢ is |Lᵢ - Lᵢ₋₁| / Lᵢ₋₁. At least two losses are needed.
     """
     changes = [abs(loss - previous) / max(abs(previous), MIN_DIVISOR) for previous, loss in pairwise(losses)]
     return sum(changes) / len(changes)
 
 
 class AtStepRule(SwitchRule):
-    """Switch rule that fires before a step that is known before the run.
+    """Switch rule that fires before a given training step.
 
-    Step 0 is the first step. The step can be given as a fraction of the budget, which is the timing policy of S. Li, O.
-    Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021.
+    The step is known before the run. Step 0 is the first step. The step can be given as a fraction of the budget, which
+    is the timing policy of S. Li, O. Mangoubi, L. Xu, T. Guo, "Sync-Switch", ICDCS 2021.
     """
 
     kind: Literal["at"] = "at"
@@ -178,8 +188,9 @@ class AtStepRule(SwitchRule):
         return step if step < total_steps else None
 
     def switch_time_conflict(self, total_steps: int, steps_per_epoch: int) -> tuple[str, str] | None:
-        """Return the key (`step` or `epoch`) and the reason if it puts the switch after the last step; else None.
+        """Return the conflict of a declared switch that comes after the last step.
 
+        Return the key (`step` or `epoch`) and the reason if the key puts the switch after the last step, else None.
         `fraction: 1` is allowed, because it may be one end of a sweep.
         """
         if self.step is not None and self.step >= total_steps:
@@ -202,12 +213,18 @@ class AtStepRule(SwitchRule):
     def decide_strategy_switch(
         self, loss_evaluation: LossEvaluation, rule_state: SwitchRuleState
     ) -> tuple[SwitchRuleDecision, SwitchRuleState]:
-        """Return a decision not to switch: for this rule the plan contains the step of the switch."""
+        """Return the decision not to switch the strategy at this evaluation.
+
+        For this rule, the trial plan contains the step of the switch.
+        """
         return SwitchRuleDecision(None, None, None, fires=False), rule_state._replace(points=loss_evaluation.number)
 
 
 class NeverRule(SwitchRule):
-    """Switch rule that never fires: training gives bitwise the result of the first training phase alone."""
+    """Switch rule that never fires.
+
+    Training gives bitwise the result of the first training phase alone.
+    """
 
     kind: Literal["never"] = "never"
 

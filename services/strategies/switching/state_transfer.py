@@ -1,4 +1,7 @@
-"""State transfer at a strategy switch: digests of vectors, messages that carry vectors, and the time limit."""
+"""State transfer at a strategy switch.
+
+This module has digests of vectors, messages that carry vectors, and the time limit.
+"""
 
 import asyncio
 import hashlib
@@ -28,14 +31,18 @@ class StrategySwitchTimeout:
 
     @property
     def deadline_from_now_s(self) -> float:
-        """Virtual time by which a node that stops its training now must have finished the strategy switch."""
+        """Deadline of a strategy switch that begins now, as a virtual time.
+
+        A node that stops its training now must have finished the switch by this time.
+        """
         return self.clock.now() + self.timeout_s
 
     @asynccontextmanager
     async def cancel_block_at_deadline(self, virtual_deadline_s: float) -> AsyncIterator[None]:
-        """Cancel the body of the `async with` block at the virtual time `virtual_deadline_s`.
+        """Cancel the body of an `async with` block at a deadline.
 
-        Without a deadline, a message to a node that is cut off would wait for ever.
+        The deadline is the virtual time `virtual_deadline_s`. Without a deadline, a message to a node that is cut off
+        would wait for ever.
 
         Raises:
             DeadlineExceeded: the body was not finished at the deadline.
@@ -61,17 +68,21 @@ def hash_vectors(model_vectors: Sequence[HostArray], optimiser_update_count: int
 def compute_shard_digests(
     shard_ranges: Sequence[VectorRange], model_vectors: Sequence[HostArray], optimiser_update_count: int | None = None
 ) -> tuple[str, ...]:
-    """Return one digest per range: the SHA-256 of that range in all of the vectors, which have equal lengths."""
+    """Return one SHA-256 digest for each range of the vectors.
+
+    A digest covers its range in all of the vectors, which have equal lengths.
+    """
     return tuple(
         hash_vectors([shard.view(vector) for vector in model_vectors], optimiser_update_count) for shard in shard_ranges
     )
 
 
 async def send_model_vectors(transport: Transport, receiver_name: str, step: int, vectors: Sequence[HostArray]) -> None:
-    """Send parameters or optimiser vectors to another node, which already knows their number and lengths.
+    """Send parameters or optimiser vectors to another node.
 
-    If this task is cancelled, no further message is sent, but a message that has been started is completed: a stream
-    could carry nothing after half a message.
+    The other node already knows the number and the lengths of the vectors. If this task is cancelled, no further
+    message is sent, but a message that has been started is completed: a stream could carry nothing after half a
+    message.
 
     Args:
         transport: of the sender.
@@ -90,7 +101,9 @@ async def send_model_vectors(transport: Transport, receiver_name: str, step: int
 async def receive_model_vectors(
     transport: Transport, sender: str, step: int, vectors_to_fill: Sequence[HostArray]
 ) -> None:
-    """Receive parameters or optimiser vectors from the node `sender`, and write them into `vectors_to_fill`.
+    """Receive parameters or optimiser vectors from another node.
+
+    The vectors of the node `sender` are written into `vectors_to_fill`.
 
     Raises:
         DeadlineExceeded: a message did not arrive in time.

@@ -1,4 +1,4 @@
-"""Strategy-Switch strategy: trains with one strategy until a switch rule fires, then with another strategy.
+"""Strategy-Switch: trains with one strategy until a switch rule fires, then with another.
 
 By default all-reduce until the loss has stabilised, then an asynchronous parameter server. N. Provatas, I. Chalas,
 I. Konstantinou, N. Koziris, "Strategy-Switch", IEEE Access 13, 2025. We differ: training proceeds in steps, not in
@@ -28,7 +28,10 @@ DEFAULT_SECOND_PHASE = ParameterServer(synchrony=Asp())
 
 
 class StrategySwitch(Strategy):
-    """Strategy that trains with strategy `before` until the switch rule `when` fires, then with strategy `after`."""
+    """Strategy that switches from the strategy `before` to the strategy `after`.
+
+    The strategy trains with `before` until the switch rule `when` fires.
+    """
 
     kind: Literal["strategy_switch"] = "strategy_switch"
     before: SwitchablePhase = Field(AllReduce(), description="before the switch: all_reduce or parameter_server")
@@ -71,9 +74,10 @@ class StrategySwitch(Strategy):
     def resolve_auto_collective(
         self, network_and_model_sizes: NetworkAndModelSizes, cost_model: CostModel
     ) -> tuple[Self, dict[str, float]]:
-        """Return the strategy with collectives chosen for `auto`, and the predicted exchange time of each candidate.
+        """Return the strategy with a chosen collective in place of `auto`.
 
-        If both phases have candidates, "before" or "after" is appended to the names of the candidates.
+        Also return the predicted exchange time of each candidate. If both phases have candidates, "before" or "after"
+        is appended to the names of the candidates.
         """
         (before, first), (after, second) = (
             phase.resolve_auto_collective(network_and_model_sizes, cost_model) for phase in (self.before, self.after)
@@ -124,9 +128,9 @@ def find_phase_conflicts(
     scenario_sizes: ScenarioSizes,
     lr_conflict_reason: str | None,
 ) -> Iterator[KeyConflict]:
-    """Yield the conflicts of a strategy switch between two training phases.
+    """Yield the conflicts between two training phases of a strategy switch.
 
-    Those of learning rates come first.
+    Conflicts of learning rates come first.
     """
     if phase_before == phase_after:
         yield KeyConflict((), "before and after are the same strategy; change one of them")
@@ -151,9 +155,9 @@ def find_phase_conflicts(
 def _explain_shard_mismatch(
     phase_before: SwitchablePhase, phase_after: SwitchablePhase, worker_count: int
 ) -> str | None:
-    """Return how two phases with servers differ in shards or shard owners, which is not allowed.
+    """Return how shards or shard owners differ between two training phases with servers.
 
-    Return None if they don't.
+    A difference is not allowed. Return None if there is no difference.
     """
     if not (isinstance(phase_before, ParameterServer) and isinstance(phase_after, ParameterServer)):
         return None
@@ -176,7 +180,7 @@ def _explain_shard_mismatch(
 def _explain_unequal_shards(phase_before: SwitchablePhase, worker_count: int) -> str | None:
     """Return why shards of two servers may contain different updates at a strategy switch.
 
-    Return None if they can't.
+    Return None if the shards can't contain different updates.
     """
     if not isinstance(phase_before, ParameterServer) or phase_before.describe_worker_exchange().is_synchronous:
         return None
@@ -195,9 +199,10 @@ def _explain_unequal_shards(phase_before: SwitchablePhase, worker_count: int) ->
 
 
 def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> float:
-    """Return the factor on the learning rate that gives each sample the same weight as in synchronous training.
+    """Return the factor by which the learning rate of a training phase is scaled.
 
-    The factor is the share of the batch in one update. It is 1 if the staleness weights already reduce the rate.
+    With this factor, each sample has the same weight as in synchronous training. The factor is the share of the batch
+    in one update. It is 1 if the staleness weights already reduce the rate.
     """
     algorithm = training_phase.server_algorithm()
     if algorithm is None or _staleness_divides_lr(training_phase):
@@ -206,5 +211,8 @@ def _learning_rate_scale(training_phase: SwitchablePhase, worker_count: int) -> 
 
 
 def _staleness_divides_lr(training_phase: SwitchablePhase) -> bool:
-    """Return whether the staleness weights of a phase divide its learning rate by about n, the number of workers."""
+    """Return whether staleness weights reduce the learning rate to about 1/n of it.
+
+    n is the number of workers. The staleness weights are those of the given training phase.
+    """
     return isinstance(training_phase, ParameterServer) and training_phase.staleness.divides_lr_by_worker_count

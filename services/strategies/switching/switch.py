@@ -1,6 +1,7 @@
-"""Strategy switch between two training phases: its rule, learning rate, optimiser's state, and state transfer.
+"""Strategy switch between two training phases.
 
-A strategy switch happens during the run: no node restarts, and no gradient is lost or counted twice.
+The module has the rule of the switch, the learning rate, the optimiser's state, and state transfer. A strategy switch
+happens during the run: no node restarts, and no gradient is lost or counted twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,10 @@ OptimiserStatePolicy: TypeAlias = Literal["carry", "zero", "reset"]
 
 
 class ModelTransfer(NamedTuple):
-    """State transfer at a strategy switch: which vectors nodes send (parameters, optimiser's state), and to whom."""
+    """State transfer at a strategy switch: vectors to send, and their receivers.
+
+    The vectors can be the parameters, the optimiser's state, or both.
+    """
 
     receivers: Literal["servers", "workers", "none"]
     includes_params: bool = False  # whether parameters are sent
@@ -27,7 +31,10 @@ class ModelTransfer(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPhaseSwitch:
-    """Strategy switch: its two training phases, its rule, and its effects on learning rate and optimiser's state."""
+    """Strategy switch between two training phases, with the rule that decides its time.
+
+    The class also has the effects of the switch on the learning rate and the optimiser's state.
+    """
 
     first: SinglePhaseStrategy
     second: SinglePhaseStrategy
@@ -37,26 +44,30 @@ class TrainingPhaseSwitch:
     fraction_key: tuple[str, ...] | None = None  # path of the fraction's key in the scenario; None: no fraction
 
     def batch_shares_after_switch(self, worker_count: int) -> tuple[int, ...]:
-        """Return each worker's weight in the division of the batch after the switch.
+        """Return each worker's weight in the division of the batch after the strategy switch.
 
-        Return 0 if it is promoted to server.
+        The weight is 0 if the worker is promoted to server.
         """
         algorithm = self.second.server_algorithm()
         computing = algorithm.count_gradient_workers(worker_count) if algorithm else worker_count
         return (1,) * computing + (0,) * (worker_count - computing)
 
     def optimiser_after_switch(self, declared_optimiser: AnyOptimiser, worker_count: int) -> AnyOptimiser:
-        """Return the optimiser after the strategy switch, with the learning rate of the second training phase."""
+        """Return the optimiser after the strategy switch.
+
+        The optimiser has the learning rate of the second training phase.
+        """
         first = self.first.scale_learning_rate(declared_optimiser, worker_count)
         return first.model_copy(update={"rate": first.rate * self.learning_rate_factor(worker_count)})
 
     def optimiser_state_after_switch(
         self, optimiser: AnyOptimiser, params: Vector, state_before: OptimiserState
     ) -> OptimiserState:
-        """Return the optimiser's state after the strategy switch, by `state_policy`: carry, zero or reset.
+        """Return the optimiser's state after the strategy switch.
 
-        carry: unchanged. zero: its vectors are zero and its count of updates continues (so Adam's bias correction does
-        not start again). reset: the state before the first update.
+        The state depends on `state_policy`, which has one of three values. carry: unchanged. zero: its vectors are zero
+        and its count of updates continues (so Adam's bias correction does not start again). reset: the state before the
+        first update.
         """
         if self.state_policy == "carry":
             return state_before
@@ -68,7 +79,10 @@ class TrainingPhaseSwitch:
 
     @property
     def model_transfer_plan(self) -> ModelTransfer:
-        """State transfer at the strategy switch: vectors, and receivers, which are nodes that lack these vectors."""
+        """State transfer at the strategy switch: vectors to send, and their receivers.
+
+        The receivers are the nodes that lack these vectors.
+        """
         carries = self.state_policy == "carry"
         from_servers, to_servers = (bool(phase.server_algorithm()) for phase in (self.first, self.second))
         if to_servers and not from_servers:
@@ -81,7 +95,9 @@ class TrainingPhaseSwitch:
     def max_transfer_bytes(
         self, worker_count: int, parameter_count: int, dtype: str, optimiser_vector_count: int
     ) -> BytesPerStep:
-        """Return an upper limit of the payload bytes that each node sends in the state transfer of a strategy switch.
+        """Return an upper limit of the bytes that each node sends at a strategy switch.
+
+        The bytes are those of the payloads in the state transfer.
 
         Args:
             worker_count: number of workers.
@@ -109,9 +125,10 @@ class TrainingPhaseSwitch:
 
 
 def find_shard_sender(shard_number: int, shard_owner_names: Sequence[str], worker_names: Sequence[str]) -> str:
-    """Return the name of the worker that sends a shard's vectors to the shard owner at a strategy switch.
+    """Return the name of the worker that sends a shard to its owner at a strategy switch.
 
-    An owner that is a worker has the shard already and is returned itself. For other owners the workers take turns.
+    The worker sends the vectors of the shard. An owner that is a worker has the shard already and is returned itself.
+    For other owners the workers take turns.
 
     Args:
         shard_number: number of the shard.

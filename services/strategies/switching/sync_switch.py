@@ -33,7 +33,10 @@ SYNCHRONISER_BY_STRAGGLER_POLICY: dict[str, AnySynchroniser] = {
 
 
 class SyncSwitch(Strategy):
-    """Parameter server, synchronous (bsp) for a fraction of the steps, then asynchronous (asp) on the same servers."""
+    """Parameter server that is synchronous (bsp) at first, then asynchronous (asp).
+
+    The synchronous phase lasts for a fraction of the steps. Both phases use the same servers.
+    """
 
     kind: Literal["sync_switch"] = "sync_switch"
     servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
@@ -63,9 +66,9 @@ class SyncSwitch(Strategy):
         return after.gradients_per_update(worker_count) / before.gradients_per_update(worker_count)
 
     def find_scenario_conflicts(self, scenario_sizes: ScenarioSizes) -> Iterator[KeyConflict]:
-        """Yield each scenario conflict of the two phases once.
+        """Yield the scenario conflicts of both training phases.
 
-        Key paths start at the keys of this strategy.
+        Each conflict is yielded once. Key paths start at the keys of this strategy.
         """
         conflicts = find_phase_conflicts(*self._strategies_before_and_after(), scenario_sizes, None)
         yield from dict.fromkeys(KeyConflict(path[1:], why) for path, why in conflicts)

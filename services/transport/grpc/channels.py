@@ -31,7 +31,10 @@ _ERROR_TYPES: dict[grpc.StatusCode, type[NetworkError]] = {
 
 
 def open_channel(address: Address, peer_name: str, identity: NodeIdentity | None) -> grpc.aio.Channel:
-    """Return a channel to the node `peer_name`: with mutual TLS if an identity is given, else unencrypted."""
+    """Return a gRPC channel to the node `peer_name`.
+
+    The channel uses mutual TLS if an identity is given. Otherwise it is unencrypted.
+    """
     if identity is None:
         return grpc.aio.insecure_channel(str(address), options=GRPC_OPTIONS)
     credentials = grpc.ssl_channel_credentials(identity.ca_certificate, identity.private_key, identity.certificate)
@@ -40,7 +43,9 @@ def open_channel(address: Address, peer_name: str, identity: NodeIdentity | None
 
 
 def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity | None) -> None:
-    """Make the server listen on exactly this address: with mutual TLS if an identity is given, else unencrypted.
+    """Make a gRPC server listen on exactly the given address.
+
+    The server uses mutual TLS if an identity is given. Otherwise it is unencrypted.
 
     Raises:
         PeerUnreachable: the address is not available.
@@ -58,7 +63,10 @@ def listen_on(server: grpc.aio.Server, address: Address, identity: NodeIdentity 
 
 @asynccontextmanager
 async def translate_grpc_errors(peer_name: str) -> AsyncIterator[None]:
-    """Raise gRPC errors in the `with` block as a `NetworkError` that contains the name of the peer node."""
+    """Translate gRPC errors in a `with` block into a `NetworkError`.
+
+    The raised error contains the name of the peer node.
+    """
     try:
         yield
     except grpc.aio.AioRpcError as error:

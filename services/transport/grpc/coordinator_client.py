@@ -78,6 +78,9 @@ class GrpcCoordinatorClient(CoordinatorClient):
         await self._channel.close()
 
     async def _call(self, stub_method: Any, request: Any, timeout_s: float) -> Any:
-        """Call a method of the gRPC stub with a time limit in virtual seconds, and return its reply."""
+        """Call a gRPC method of the coordinator with a time limit, and return the reply.
+
+        The time limit is in virtual seconds.
+        """
         async with translate_grpc_errors(COORDINATOR):
             return await stub_method(request, timeout=timeout_s * self._plan.dilation, wait_for_ready=True)

@@ -1,4 +1,7 @@
-"""Data plane over gRPC: one long-lived stream to every neighbour, opened with the sender's signed identity."""
+"""Data plane over gRPC: one long-lived stream to every neighbour.
+
+A stream is opened with the sender's signed identity.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -67,7 +70,10 @@ class GrpcTransport(SocketTransport):
         shaping: TransportShaping | None = None,
         encrypt: bool = False,
     ) -> None:
-        """Create a transport that has no open streams yet; see `SocketTransport` for the arguments."""
+        """Create a transport that has no open streams yet.
+
+        `SocketTransport` describes the arguments.
+        """
         super().__init__(addresses, identity, clock, timeout_s, stream_lifetime_s, shaping, encrypt)
         self._streams: dict[str, _GrpcSendStream] = {}
         self._server = grpc.aio.server(options=GRPC_OPTIONS)
@@ -80,7 +86,10 @@ class GrpcTransport(SocketTransport):
         await self._server.start()
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Open the streams to these nodes before training, because handshakes would delay the first step."""
+        """Open the streams to the given nodes before training starts.
+
+        Without this call, handshakes would delay the first step.
+        """
         for name in node_names:
             stream = self._open_stream(name)
             async with translate_grpc_errors(name):
@@ -92,7 +101,10 @@ class GrpcTransport(SocketTransport):
         await self._server.stop(self._stream_lifetime_wall_s)  # neighbours may still send
 
     async def abort(self) -> None:
-        """Stop the gRPC server at once, so that it logs no errors when the process ends."""
+        """Stop the gRPC server at once.
+
+        The server then logs no errors when the process ends.
+        """
         await self._server.stop(None)
 
     async def _close_stream(self, peer: str, stream: _GrpcSendStream) -> None:
@@ -160,7 +172,10 @@ class GrpcTransport(SocketTransport):
         return self._streams[target]
 
     async def _receive_stream(self, encoded_messages: AsyncIterator[bytes], grpc_context: Any) -> StreamReceipt:
-        """Receive the messages of one neighbour until the stream ends, and return the number of messages."""
+        """Receive the messages of one neighbour until the stream ends.
+
+        Return the number of messages.
+        """
         try:
             proof = dict(grpc_context.invocation_metadata()).get(IDENTITY_METADATA_KEY)
             source = self._identity.verify_identity_proof(proof)

@@ -1,6 +1,6 @@
-"""Data plane over bare TCP: the transport, and the sending and receiving end of a stream.
+"""Data plane over bare TCP.
 
-A stream is: the length of the proof of identity and the proof; the receiver's reply to it; messages as in data.proto,
-each a prefix of constant length and its payload. After the last message the receiver sends the number of messages that
-it has received.
+The package has the transport, and the sending and receiving end of a stream. A stream is: the length of the proof of
+identity and the proof; the receiver's reply to it; messages as in data.proto, each a prefix of constant length and its
+payload. After the last message the receiver sends the number of messages that it has received.
 """

@@ -1,4 +1,7 @@
-"""Data plane over bare TCP: one long-lived stream to every neighbour, opened with the sender's signed identity."""
+"""Data plane over bare TCP: one long-lived stream to every neighbour.
+
+A stream is opened with the sender's signed identity.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -18,7 +21,10 @@ from services.transport.tcp.sender import COUNT_FORMAT, StreamSender, open_strea
 
 @dataclass
 class _TcpSendStream:
-    """Outgoing TCP stream to one neighbour, to which one message at a time is written."""
+    """Outgoing TCP stream to one neighbour.
+
+    One message at a time is written to the stream.
+    """
 
     sender_task: asyncio.Task[StreamSender]  # opens the stream once, for all messages
     write_lock: SmallMessagesFirstLock = field(default_factory=SmallMessagesFirstLock)
@@ -27,12 +33,18 @@ class _TcpSendStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be written: the neighbour has accepted the stream, and no message on it was cut off."""
+        """Whether messages can be written to this stream.
+
+        The neighbour must have accepted the stream, and no message on it may have been cut off.
+        """
         task = self.sender_task
         return not self.is_broken and task.done() and not task.cancelled() and task.exception() is None
 
     def finish_write(self, *, is_broken_off: bool) -> None:
-        """Release the stream for the next message, after a message has been written or has failed."""
+        """Release the stream for the next message.
+
+        Call this after a message has been written or has failed.
+        """
         if is_broken_off:
             self.close_after_failure()
         else:
@@ -40,7 +52,10 @@ class _TcpSendStream:
         self.write_lock.release()
 
     def close_after_failure(self) -> None:
-        """Close the stream after an incomplete message or a connection error: no other message can follow."""
+        """Close the stream after an incomplete message or a connection error.
+
+        No other message can follow on this stream.
+        """
         if self.is_open:
             self.sender_task.result().close()
         self.is_broken = True
@@ -63,7 +78,10 @@ class TcpTransport(SocketTransport):
             raise PeerUnreachable(f"can't listen on {address}: {error}") from error
 
     async def connect(self, node_names: Iterable[str]) -> None:
-        """Open the streams to these nodes before training, because handshakes would delay the first step."""
+        """Open the streams to the given nodes before training starts.
+
+        Without this call, handshakes would delay the first step.
+        """
         for name in node_names:
             try:
                 async with asyncio.timeout(self._stream_lifetime_wall_s):
@@ -85,7 +103,10 @@ class TcpTransport(SocketTransport):
             receiver.abort()
 
     async def _close_stream(self, peer: str, stream: _TcpSendStream) -> None:
-        """Send the end-of-stream message and check the number of messages that the neighbour has received."""
+        """End a stream, and check how many messages the neighbour has received.
+
+        The end-of-stream message makes the neighbour reply with the number of received messages.
+        """
         try:
             async with asyncio.timeout(self._timeout_wall_s):
                 await stream.write_lock.acquire(0)  # `start_send` may have left a message that is still being written
@@ -123,9 +144,9 @@ class TcpTransport(SocketTransport):
             stream.write_lock.release()
 
     def start_send(self, target: str, message: Message) -> SendFuture | None:
-        """Write a message as far as the kernel accepts it at once.
+        """Write as much of a message as the kernel accepts at once.
 
-        Start a task for the rest, if there is any.
+        Start a task for the rest of the message, if there is any.
         """
         stream = self._streams.get(target)
         if self._shaping or stream is None or not stream.is_open or not stream.write_lock.try_acquire():

@@ -1,4 +1,7 @@
-"""Receiving end of a TCP stream: verifies the sender's identity and delivers its messages to the mailbox."""
+"""Receiving end of a TCP stream.
+
+The receiver verifies the sender's identity and delivers its messages to the mailbox.
+"""
 
 import asyncio
 import socket
@@ -103,7 +106,10 @@ class StreamReceiver(asyncio.BufferedProtocol):
             return 0
 
     def _set_receive_low_watermark(self) -> None:
-        """Make the kernel wake this process when the rest of a payload has arrived, not for each packet."""
+        """Make the kernel wake this process when the rest of a payload has arrived.
+
+        Otherwise the kernel would wake it for each packet.
+        """
         wakeup_bytes = len(self._unfilled) if len(self._unfilled) >= READ_AHEAD_BYTES else 1
         if self._socket is not None and wakeup_bytes != self._wakeup_bytes:
             self._wakeup_bytes = wakeup_bytes
@@ -136,7 +142,7 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _mark_parser_buffer_filled(self, received_bytes: int) -> None:
-        """Mark `received_bytes` bytes of the current buffer as filled.
+        """Mark `received_bytes` bytes of the parser's current buffer as filled.
 
         Resume the parser when the buffer is full.
         """
@@ -186,15 +192,18 @@ class StreamReceiver(asyncio.BufferedProtocol):
         self._transport.write(COUNT_FORMAT.pack(message_count))
 
     def _reply_to_identity_proof(self, rejection_reason: str) -> None:
-        """Reply to a sender's proof of identity: empty if the proof is accepted, else the reason of the rejection."""
+        """Reply to a sender's proof of identity.
+
+        The reply is empty if the proof is accepted. Otherwise it is the reason of the rejection.
+        """
         text = rejection_reason.encode()
         self._transport.write(LENGTH_FORMAT.pack(len(text)) + text)
 
     def _deliver(self, message: Message) -> None:
-        """Put a message into the mailbox.
+        """Put a message into the mailbox, after the emulated delay if there is one.
 
-        If this process emulates the network, only after the emulated delay. While shaping delays a message, this node
-        stops reading: later messages wait in the kernel, then at the sender.
+        There is a delay only if this process emulates the network. While shaping delays a message, this node stops
+        reading: later messages wait in the kernel, then at the sender.
         """
         if self._deliver_shaped is None:
             self._mailbox.deliver(self._source, message)
@@ -227,9 +236,9 @@ class StreamReceiver(asyncio.BufferedProtocol):
 
 
 def _check_proof_length(proof_bytes: int) -> int:
-    """Return the announced length of an unknown sender's proof of identity.
+    """Check the length that an unknown sender announces for its proof of identity.
 
-    Raise an error if it is too long.
+    Return the length, or raise an error if the proof is too long.
 
     Raises:
         AuthenticationError: the length exceeds the limit.
@@ -242,7 +251,7 @@ def _check_proof_length(proof_bytes: int) -> int:
 
 
 def _allocate_payload(size_bytes: int) -> memoryview:
-    """Return memory of `size_bytes` for a payload, at an aligned address.
+    """Return memory for a payload of `size_bytes` bytes, at an aligned address.
 
     NumPy does not clear the memory.
     """

@@ -20,11 +20,14 @@ MAX_UNSENT_BYTES = 1 << 20
 
 
 class StreamSender(ABC):
-    """Base class of an outgoing stream to one neighbour; only one task may write to it at a time."""
+    """Base class of an outgoing stream to one neighbour.
+
+    Only one task may write to the stream at a time.
+    """
 
     @abstractmethod
     async def write_to_socket(self, *buffers: Buffer) -> None:
-        """Write buffers one after the other.
+        """Write buffers to the socket one after the other.
 
         Return when the kernel has a copy, so that the caller may change them.
 
@@ -33,7 +36,7 @@ class StreamSender(ABC):
         """
 
     def write_and_return_unsent(self, *buffers: Buffer) -> Sequence[Buffer]:
-        """Write as many bytes as the kernel accepts at once.
+        """Write as many bytes of the buffers as the kernel accepts at once.
 
         Return the remaining buffers, for `write_to_socket`.
 
@@ -56,7 +59,10 @@ class StreamSender(ABC):
 
 
 class PlainStreamSender(StreamSender):
-    """Outgoing stream over an unencrypted socket: the kernel copies payloads directly from their array."""
+    """Outgoing stream over an unencrypted socket.
+
+    The kernel copies payloads directly from their array.
+    """
 
     def __init__(self, connected_socket: socket.socket) -> None:
         self._socket = connected_socket
@@ -99,7 +105,10 @@ class PlainStreamSender(StreamSender):
 
 
 class TlsStreamSender(StreamSender):
-    """Outgoing stream over a TLS connection; TLS copies all data."""
+    """Outgoing stream over a TLS connection.
+
+    TLS copies all data.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -123,7 +132,7 @@ class TlsStreamSender(StreamSender):
 async def open_stream(
     address: Address, peer: str, tls_context: ssl.SSLContext | None, identity_proof: bytes
 ) -> StreamSender:
-    """Open a stream to a node, once it listens.
+    """Open a stream to a node as soon as the node listens.
 
     Return the stream when the node has accepted `identity_proof`. The stream is unencrypted if `tls_context` is None.
 
@@ -180,7 +189,10 @@ async def _make_stream_sender(connection: socket.socket, peer: str, tls_context:
 
 
 def _unsent_buffers(buffers: list[memoryview], sent_bytes: int) -> list[memoryview]:
-    """Return the parts of a list of buffers that remain after their first `sent_bytes` bytes have been sent."""
+    """Return the parts of a list of buffers that have not been sent yet.
+
+    The first `sent_bytes` bytes of the list have been sent.
+    """
     while buffers and sent_bytes >= len(buffers[0]):
         sent_bytes -= len(buffers.pop(0))
     return [buffers[0][sent_bytes:], *buffers[1:]] if buffers else []

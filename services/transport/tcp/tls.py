@@ -1,4 +1,7 @@
-"""TLS contexts for streams between nodes: both ends of a stream present a certificate of the run."""
+"""TLS contexts for streams between nodes.
+
+Both ends of a stream present a certificate of the training run.
+"""
 
 import os
 import ssl
@@ -7,14 +10,20 @@ from services.runtime.identity import NodeIdentity
 
 
 def make_client_tls_context(identity: NodeIdentity) -> ssl.SSLContext:
-    """Return the TLS context of outgoing streams: the receiver's certificate must contain the receiver's name."""
+    """Return the TLS context of outgoing streams.
+
+    The receiver's certificate must contain the receiver's name.
+    """
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=identity.ca_certificate.decode())
     _load_own_certificate(context, identity)
     return context
 
 
 def make_server_tls_context(identity: NodeIdentity) -> ssl.SSLContext:
-    """Return the TLS context of incoming streams: the sender must have a certificate of this run."""
+    """Return the TLS context of incoming streams.
+
+    The sender must have a certificate of the training run.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=identity.ca_certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     _load_own_certificate(context, identity)
@@ -22,7 +31,10 @@ def make_server_tls_context(identity: NodeIdentity) -> ssl.SSLContext:
 
 
 def _load_own_certificate(tls_context: ssl.SSLContext, identity: NodeIdentity) -> None:
-    """Load the node's certificate and key through a file in memory: the ssl module reads only files."""
+    """Load the node's certificate and key into a TLS context.
+
+    They pass through a file in memory, because the ssl module reads only files.
+    """
     file = os.memfd_create("identity")
     try:
         os.write(file, identity.certificate + identity.private_key)
