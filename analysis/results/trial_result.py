@@ -58,7 +58,6 @@ class TrialResult:
     step_seconds: dict[str, float] | None
     predicted_step_seconds: float | None  # predicted median over all steps of all workers
     phase_seconds: dict[str, float] | None  # mean per step phase, over steps on whole batches if there are any
-    overlap: float | None
     bytes_sent: dict[str, int]
     expected_bytes_sent: dict[str, int]
     staleness: dict[str, Any] | None
@@ -148,7 +147,6 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         step_seconds=step_time_statistics(trial),
         predicted_step_seconds=predicted_median_step_s(trial),
         phase_seconds=step_phase_seconds(trial),
-        overlap=None,  # not measured: nodes log only the communication that compute did not hide
         bytes_sent=bytes_sent(trial),
         expected_bytes_sent=expected_bytes_sent(trial),
         staleness=staleness_statistics(trial),
