@@ -383,6 +383,65 @@ def test_an_event_at_a_step_is_due_when_the_nodes_that_begin_it_reach_the_step(
     assert verdict.level == INVALID or "its workers did not reach its step" in verdict.reason
 
 
+LINK_OF_WORKER = {"kind": "link", "at": {"time": "3s"}, "of": ["worker-0"], "uplink": "10mbit"}
+LINK_OF_SERVER = LINK_OF_WORKER | {"of": ["server-0"]}
+SLOWDOWN = {"kind": "slowdown", "at": {"time": "3s"}, "of": ["worker-0"], "factor": 2.0, "lasts": "1s"}
+
+
+@pytest.mark.parametrize(
+    ("change", "step_counts", "level"),
+    [
+        (SLOWDOWN, (2, 2), VALID),  # the trial waits for its last evaluation
+        (SLOWDOWN, (2, 9), VALID),  # and for a slower worker
+        (SLOWDOWN, (9, 2), INVALID),
+        (LINK_OF_WORKER, (2, 9), VALID),
+        (LINK_OF_WORKER, (9, 2), INVALID),
+        (LINK_OF_SERVER, (2, 2), VALID),
+        (LINK_OF_SERVER, (2, 9), INVALID),  # the server serves the slower worker
+    ],
+)
+def test_an_event_after_its_nodes_finished_training_is_not_missing(
+    make_trial: MakeTrial,
+    line: Line,
+    steps_line: StepsLine,
+    change: dict[str, Any],
+    step_counts: tuple[int, int],
+    level: VerdictLevel,
+) -> None:
+    """A node that has left the run applies no events, while the trial goes on for other nodes or an evaluation."""
+    logs = {"coordinator": [line("run_start", time_s=10), line("run_stop", time_s=20)]} | {
+        f"worker-{rank}": [steps_line([{"start_s": 10.0 + step} for step in range(count)], f"worker-{rank}")]
+        for rank, count in enumerate(step_counts)
+    }
+    event = {"number": 0, "time_s": 3.0, "step": None, "change": change}
+    nodes = [*NODES, {"name": "server-0", "role": "server", "rank": 0}]
+
+    verdict = check_planned_event_lateness(make_trial(logs, events=[event], nodes=nodes))
+
+    assert verdict.level == level
+    assert verdict.level == INVALID or "training ended before" in verdict.reason
+
+
+def test_the_verdict_names_events_that_came_after_training_beside_applied_events(
+    make_trial: MakeTrial, line: Line, steps_line: StepsLine
+) -> None:
+    """A reader of the verdict should not look for a fault."""
+    applied = [applied_event(line, phase, at_s, 0.0) for phase, at_s in (("begin", 1.0), ("end", 1.5))]
+    logs = {
+        "coordinator": [line("run_start", time_s=10), line("run_stop", time_s=20)],
+        "worker-0": [*applied, steps_line([{"start_s": 10.0 + step} for step in range(2)], "worker-0")],
+    }
+    events = [
+        {"number": number, "time_s": time_s, "step": None, "change": change}
+        for number, time_s, change in ((0, 1.0, PAUSE), (1, 3.0, SLOWDOWN))
+    ]
+
+    verdict = check_planned_event_lateness(make_trial(logs, events=events, nodes=NODES))
+
+    assert verdict.level == VALID
+    assert verdict.reason.endswith("training ended before slowdown 1")
+
+
 def test_an_event_that_could_not_be_applied_is_invalid(make_trial: MakeTrial, line: Line) -> None:
     """The node that applies events logs a failure without a lateness."""
     value = {"number": 0, "kind": "pause", "planned_s": 1.0, "applied_s": 1.0, "lateness_s": None, "phase": "begin"}
