@@ -20,6 +20,7 @@ from analysis.reading.run_folder import RunFolder, TrialFolder
 
 ReadResult = TypeVar("ReadResult")
 DIVERGED_SUFFIX = ": training diverged"
+NO_TRIAL_FOLDER = "the run has no trials: none was started, or their folders were removed"
 SCENARIO_FILES = ("scenario.yaml", "resolved.yaml")  # the scenario as given, and with every default filled in
 STEP_TIME_COLUMNS = ("start_s", "step_s", "data_s", "compute_s", "exchange_s", "wait_s", "update_s")
 
@@ -88,14 +89,16 @@ def _code_location_of_error(error: Exception) -> str:
 def find_run_file_damage(run_folder: RunFolder) -> tuple[FileProblem, ...]:
     """Return the damage of files outside of trials, such as manifest.json.
 
-    Missing plans of trials are included.
+    Missing plans of trials are included. A run without any trial folder is damaged, too.
     """
     problems = [("manifest.json", None if run_folder.manifest else "not a JSON object: empty or cut off")]
     problems += [(name, None if run_folder.read_yaml(name) else "not a YAML mapping") for name in SCENARIO_FILES]
     absent = [name for name, _ in problems if not (run_folder.path / name).is_file()]
     damaged = [FileProblem("", name, None, "missing" if name in absent else text) for name, text in problems if text]
-    without_plan = (FileProblem(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan)
-    return (*damaged, *_check_published_speedups(run_folder), *without_plan)
+    without_plan = [FileProblem(name, "plan.json", None, "missing") for name in run_folder.trials_without_plan]
+    has_trials = run_folder.trial_folders or without_plan
+    without_trials = [] if has_trials else [FileProblem("", "trials", None, NO_TRIAL_FOLDER)]
+    return (*damaged, *_check_published_speedups(run_folder), *without_trials, *without_plan)
 
 
 def _check_published_speedups(run_folder: RunFolder) -> Iterator[FileProblem]:
@@ -125,6 +128,7 @@ def find_trial_file_damage(
     damages = list(_find_status_damage(folder, trial_status))
     for node_name, log in node_logs.items():
         lines = [*log.unusable_lines, *log_lines_with_bad_rows.get(node_name, ()), *_find_non_finite_values(log)]
+        lines += _find_lines_of_other_nodes(node_name, log)
         problems: list[tuple[int | None, str]] = [(line.line_number, line.problem) for line in lines]
         if succeeded and not log.events and not lines:
             problems = [(None, "empty" if folder.log_path(node_name).stat().st_size == 0 else "no event")]
@@ -139,6 +143,18 @@ def find_trial_file_damage(
         lost = {file: _describe_lost_records(node, node_logs) for file, node in unreported.items()}
         damages += [FileProblem(folder.path.name, file, None, problem) for file, problem in lost.items() if problem]
     return tuple(damages)
+
+
+def _find_lines_of_other_nodes(node_name: str, node_log: NodeLog) -> Iterator[UnusableLogLine]:
+    """Yield the log lines that name another node than the log file.
+
+    Each line of a node has its name as namespace. The namespace is empty in logs of the coordinator and of other
+    programs.
+    """
+    for event in node_log.events:
+        if event.namespace not in ("", node_name):
+            problem = f"logged by {event.namespace}, but the file is the log of {node_name}"
+            yield UnusableLogLine(event.line_number, problem)
 
 
 def _find_status_damage(trial_folder: TrialFolder, trial_status: Mapping[str, Any]) -> Iterator[FileProblem]:

@@ -103,7 +103,7 @@ def build_run_summary(
     trial_results = _judge_time_saved_by_switch(trial_results, run_tables)
     found_curves = speedup_curves(group_trials(trial_results))
     verdicts = [trial.verdict for trial in trial_results]
-    if run_tables.unread_trial_damage:
+    if run_tables.unread_trial_damage or run_tables.folder.trials_without_plan or not trial_results:
         verdicts.append(VerdictLevel.INVALID)
     return RunSummary(
         schema=SUMMARY_SCHEMA,

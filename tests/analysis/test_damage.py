@@ -144,6 +144,29 @@ def without_node_stop(trial: TrialFolder) -> None:
     drop_lines(trial, "worker-1", "node_stop")
 
 
+def exchange_logs(trial: TrialFolder, node: str, other: str) -> None:
+    path, other_path = trial.log_path(node), trial.log_path(other)
+    content, other_content = path.read_bytes(), other_path.read_bytes()
+    path.write_bytes(other_content)
+    other_path.write_bytes(content)
+
+
+def exchange_logs_of_workers(trial: TrialFolder) -> None:
+    """As when files are copied by hand; both logs are complete."""
+    exchange_logs(trial, "worker-0", "worker-1")
+
+
+def exchange_logs_of_worker_and_coordinator(trial: TrialFolder) -> None:
+    exchange_logs(trial, "worker-1", "coordinator")
+
+
+def insert_line_of_another_node(trial: TrialFolder) -> None:
+    """As when two nodes write to one file."""
+    lines = trial.log_path("worker-1").read_text().splitlines(keepends=True)
+    lines.insert(2, trial.log_path("worker-0").read_text().splitlines(keepends=True)[0])
+    trial.log_path("worker-1").write_text("".join(lines))
+
+
 CASES: dict[str, tuple[DamageTrial, str]] = {
     "empty": (empty_log, "logs/worker-1.log: empty"),
     "cut": (cut_log_within_a_line, "logs/worker-1.log:3: cut off in the middle"),
@@ -166,6 +189,18 @@ CASES: dict[str, tuple[DamageTrial, str]] = {
     "no steps, uncounted": (without_steps_and_step_count, "logs/worker-1.log: no node_steps event"),
     "no stop": (without_node_stop, "logs/worker-1.log: no node_stop event: the last lines are lost"),
     "cut status": (status_cut_off, "status.json: empty or cut off: how the trial ended is not known"),
+    "exchanged": (
+        exchange_logs_of_workers,
+        "logs/worker-1.log:1: logged by worker-0, but the file is the log of worker-1",
+    ),
+    "exchanged with the coordinator": (
+        exchange_logs_of_worker_and_coordinator,
+        "logs/coordinator.log:1: logged by worker-1, but the file is the log of coordinator",
+    ),
+    "a line of another node": (
+        insert_line_of_another_node,
+        "logs/worker-1.log:3: logged by worker-0, but the file is the log of worker-1",
+    ),
 }
 
 
@@ -216,6 +251,37 @@ def test_a_complete_run_has_no_damage(run: RunFolder) -> None:
 
     assert numbers["damage"] == []
     assert "Damaged records" not in page
+
+
+def test_each_exchanged_log_is_reported_in_one_line(run: RunFolder) -> None:
+    """Every line of both files names another node."""
+    exchange_logs_of_workers(run.trial_folders[DAMAGED_INDEX])
+
+    first, second = analyse(run)[0]["damage"]
+
+    assert "logs/worker-0.log:1: logged by worker-1, " in first
+    assert "logs/worker-1.log:1: logged by worker-0, " in second
+    assert first.endswith(" more lines)")
+
+
+@pytest.mark.parametrize("removed", ["trials/*", "trials"])
+def test_a_run_whose_trial_folders_were_removed_is_invalid(run: RunFolder, removed: str) -> None:
+    """Without a trial there is nothing that could be valid."""
+    for path in list(run.path.glob(removed)):
+        shutil.rmtree(path)
+
+    numbers, page = analyse(run)
+
+    assert numbers["verdict"] == "invalid"
+    assert numbers["damage"] == ["trials: the run has no trials: none was started, or their folders were removed"]
+    assert "the run has no trials" in page
+
+
+def test_a_run_with_a_trial_without_plan_is_invalid(run: RunFolder) -> None:
+    """A trial that cannot be read was not checked."""
+    without_plan(run.trial_folders[DAMAGED_INDEX])
+
+    assert analyse(run)[0]["verdict"] == "invalid"
 
 
 def test_a_lost_batch_is_reported_once(run: RunFolder) -> None:

@@ -163,6 +163,8 @@ def test_the_report_of_a_run_without_trials_states_that(tmp_path: Path) -> None:
     page = report.write_report(tmp_path).read_text()
 
     assert "No trial finished" in page
+    assert "the run has no trials" in page
+    assert json.loads((tmp_path / "summary.json").read_text())["verdict"] == "invalid"
 
 
 def test_a_folder_that_is_not_a_run_is_rejected(tmp_path: Path) -> None:
