@@ -50,9 +50,14 @@ class RunProgressDisplay(ABC):
         self.show_event_progress(str(log_event["key"]))
 
     def trial_ended(self, plan: Plan, trial_status: str, wall_s: float) -> None:
-        """Show that the running trial has ended, with its status and wall-clock duration."""
+        """Show that the running trial has ended, with its status and its duration in wall time.
+
+        For the engine, a trial succeeded if its nodes ran to their end. The log shows whether its training diverged.
+        """
+        has_diverged = trial_status == "success" and self.progress.trial_progress.has_diverged
         self.progress.finish_trial(wall_s)
-        self.show_trial_end(f"{trial_title(plan)}: {trial_status}, {format_duration(wall_s)}")
+        status = "diverged" if has_diverged else trial_status
+        self.show_trial_end(f"{trial_title(plan)}: {status}, {format_duration(wall_s)}")
 
     @abstractmethod
     def print_line(self, line: str) -> None:

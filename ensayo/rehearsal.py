@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -67,14 +68,16 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
     summary = json.loads((finished_run.folder / "summary.json").read_text(encoding="utf-8"))
     failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
     verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
-    exit_code = _run_exit_code(finished_run, summary["verdict"])
+    exit_code = _run_exit_code(finished_run, summary)
     return FinishedRunResult(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
 
 
-def _run_exit_code(finished_run: FinishedRun, run_verdict: str) -> ExitCode:
+def _run_exit_code(finished_run: FinishedRun, run_summary: Mapping[str, Any]) -> ExitCode:
     """Return the exit code of the worst result among the trials of a run."""
     if finished_run.interrupted:
         return ExitCode.INTERRUPTED
     if any(status.status != "success" for status in finished_run.statuses):
         return ExitCode.FAILED
-    return ExitCode.INVALID if run_verdict == "invalid" else ExitCode.OK
+    if any(trial["diverged"] for trial in run_summary["trials"]):
+        return ExitCode.FAILED
+    return ExitCode.INVALID if run_summary["verdict"] == "invalid" else ExitCode.OK

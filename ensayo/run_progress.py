@@ -21,6 +21,7 @@ class TrialProgress:
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the last evaluation, on held-out samples
     training_start_ms: float | None = None
     latest_event_ms: float | None = None
+    has_diverged: bool = False  # whether a loss was NaN or infinite; known when the trial has ended
 
     def updated_by_log_event(self, log_event: Mapping[str, Any]) -> Self:
         """Return a copy of the trial's progress, updated by one more log event."""
@@ -31,6 +32,7 @@ class TrialProgress:
             training_start_ms=log_event["time_ms"] if log_event["key"] == "run_start" else self.training_start_ms,
             latest_event_ms=log_event["time_ms"],
             metrics=log_event["value"] if log_event["key"] == "eval_metrics" else self.metrics,
+            has_diverged=self.has_diverged or bool(metadata.get("diverged")),
         )
 
     @property

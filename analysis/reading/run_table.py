@@ -70,6 +70,11 @@ class TrialLogTables:
         """Whether the numbers of the trial would be wrong because files are lost or damaged."""
         return any(not damage.is_divergence for damage in self.damage)
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a loss of the trial was NaN or infinite, by the coordinator's log or by the logged losses."""
+        return bool(self.run_stop.get("diverged")) or any(damage.is_divergence for damage in self.damage)
+
 
 @dataclass(frozen=True)
 class RunLogTables:

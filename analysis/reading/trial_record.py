@@ -116,7 +116,8 @@ def _format_csv_column(values: NDArray[Any]) -> list[Any] | str:
     scale = POWERS_OF_TEN[SIGNIFICANT_DIGITS - 1 - exponents]
     scaled = values * scale
     rounded = np.rint(scaled) / scale
-    is_tie = np.abs(np.abs(scaled - np.rint(scaled)) - 0.5) < TIE_TOLERANCE  # the product is too inexact to round these
+    with np.errstate(invalid="ignore"):  # losses of training that diverged are infinite
+        is_tie = np.abs(np.abs(scaled - np.rint(scaled)) - 0.5) < TIE_TOLERANCE  # too inexact a product to round these
     cells: list[Any] = rounded.tolist()
     for row in np.flatnonzero(~is_plain | is_tie | (rounded == np.rint(rounded))).tolist():
         cells[row] = _format_number(values[row])

@@ -8,11 +8,12 @@ INTERRUPTED_REASON = "interrupted"  # reason that engines record for an interrup
 
 
 def describe_excluded_trials(summary: RunSummary) -> list[str]:
-    """Return sentences on trials that have not run or are excluded from comparisons.
+    """Return sentences on trials that have not run, have diverged, or are excluded from comparisons.
 
     The sentences give the numbers of these trials, and the reasons for exclusion.
     """
-    return [text for text in (_describe_trials_not_run(summary), _describe_unusable_trials(summary)) if text]
+    texts = (_describe_trials_not_run(summary), _describe_diverged_trials(summary), _describe_unusable_trials(summary))
+    return [text for text in texts if text]
 
 
 def count_planned_trials(summary: RunSummary) -> int:
@@ -36,6 +37,11 @@ def _describe_trials_not_run(summary: RunSummary) -> str:
     return f"{_format_count_of_planned(count, summary)} {'has' if count == 1 else 'have'} not run: {reason}"
 
 
+def _describe_diverged_trials(summary: RunSummary) -> str:
+    count = sum(trial.diverged for trial in summary.trials)
+    return f"{_format_count_of_planned(count, summary)} diverged: a loss was NaN or infinite" if count else ""
+
+
 def _describe_unusable_trials(summary: RunSummary) -> str:
     reasons = _count_exclusion_reasons(summary)
     count = sum(reasons.values())
@@ -47,16 +53,18 @@ def _describe_unusable_trials(summary: RunSummary) -> str:
 
 
 def _count_exclusion_reasons(summary: RunSummary) -> Counter[str]:
-    """Return the number of excluded trials for each reason.
+    """Return the number of excluded trials by reason.
 
-    The reasons are failed, interrupted, aborted, and unreadable (damaged files).
+    The reasons are failed, diverged, interrupted, aborted and unreadable (damaged files).
     """
     unfinished = [trial for trial in summary.trials if not trial.is_finished]
-    damaged = {trial.id for trial in unfinished} & _damaged_trial_ids(summary)
-    aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged
+    diverged = {trial.id for trial in unfinished if trial.diverged}
+    damaged = ({trial.id for trial in unfinished} & _damaged_trial_ids(summary)) - diverged
+    aborted = {trial.id for trial in unfinished if trial.status == "aborted"} - damaged - diverged
     interrupted = aborted & _interrupted_trial_ids(summary)
     return Counter(
-        failed=len(unfinished) - len(damaged) - len(aborted),
+        failed=len(unfinished) - len(damaged) - len(aborted) - len(diverged),
+        diverged=len(diverged),
         interrupted=len(interrupted),
         aborted=len(aborted - interrupted),
         unreadable=len(damaged) + len(_unreadable_trial_ids(summary)),

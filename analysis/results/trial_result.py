@@ -76,6 +76,7 @@ class TrialResult:
     predicted_mean_step_seconds: float | None = None  # predicted mean over the steps that `phase_seconds` averages
     saturates_at: float | None = None  # predicted number of workers that saturate the servers' links
     typical_of: StepStatistic = "median"  # statistic of the steps that `typical_step_seconds` is; one value per round
+    diverged: bool = False  # a loss was NaN or infinite; false where the files of the trial are damaged
 
     @property
     def is_finished(self) -> bool:
@@ -164,6 +165,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         predicted_mean_step_seconds=predicted_mean_step_s(trial),
         saturates_at=plan.saturation_workers,
         typical_of=step_time_statistic_name(plan),
+        diverged=trial.has_diverged and not trial.is_unreadable,
     )
 
 
@@ -191,10 +193,11 @@ def _status_of_unsuccessful_training(trial: TrialLogTables) -> tuple[TrialStatus
     Return None if training succeeded.
     """
     reason = str(trial.run_stop.get("reason", ""))
+    if trial.has_diverged:
+        divergence = next((str(damage) for damage in trial.damage if damage.is_divergence), reason)
+        return "failed" if trial.plan.target is None else "missed_target", divergence
     if trial.plan.target is None and trial.run_stop.get("status") == "aborted":
         return "aborted", reason
-    if trial.damage:
-        return "failed" if trial.plan.target is None else "missed_target", str(trial.damage[0])
     if trial.plan.target is not None and time_to_target_s(trial) is None:
         return "missed_target", reason
     return None

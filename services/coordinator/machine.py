@@ -6,7 +6,7 @@ call that returns the actions to take. This module uses no clock, socket or mode
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from math import inf, nan
+from math import inf, isfinite, nan
 from typing import TypeAlias
 
 from services.coordinator import switch_machine
@@ -122,7 +122,7 @@ class RunStateMachine:
     plan_sha256: str
     strategy_switch: StrategySwitchStateMachine | None = None  # None: the strategy has one training phase
     stop_reason: str = NO_STOP_REASON
-    has_diverged: bool = False
+    divergence_reason: str = ""  # names the first loss that was NaN or infinite; empty while all are finite
     _joined_nodes: set[str] = field(default_factory=set)
     _left_nodes: set[str] = field(default_factory=set)
     _is_start_gate_open: bool = False
@@ -181,7 +181,7 @@ class RunStateMachine:
         elif not self.is_synchronous or report.epoch <= self._last_decided_epoch:
             actions.append(self._make_epoch_reply(report.node_name, report.epoch))
         if self.is_synchronous and self._have_all_workers_reported(reports):
-            actions.append(LogTrainLossAction(reports[self.worker_names[0]], _mean_loss(reports.values())))
+            actions.append(self._record_train_loss(reports[self.worker_names[0]], _mean_loss(reports.values())))
             actions.extend(self._continue_switch_or_stop(report.epoch))
         if not self.is_synchronous:
             actions.extend(self._count_async_worker_epoch(replace(report, parameters=b"")))
@@ -196,7 +196,7 @@ class RunStateMachine:
         if len(self._pass_reports) < len(self._computing_worker_names):
             return []
         reports, self._pass_reports, self._finished_passes = self._pass_reports, [], self._finished_passes + 1
-        action = LogTrainLossAction(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
+        action = self._record_train_loss(replace(epoch_report, epoch=self._finished_passes), _mean_loss(reports))
         if not self._does_switch_rule_use("train"):
             return [action]
         point = LossEvaluation(
@@ -208,6 +208,7 @@ class RunStateMachine:
         """Record the quality metrics of the parameters after an epoch, and decide whether training stops."""
         self._last_evaluated_epoch = epoch_report.epoch
         self._validation_loss = eval_metrics.get("loss", nan)
+        self._record_validation_loss(epoch_report.epoch, eval_metrics)
         is_target_reached = self.target is not None and self.target.is_reached(eval_metrics)
         actions: list[RunAction] = []
         if is_target_reached and not self.stop_reason:
@@ -227,6 +228,7 @@ class RunStateMachine:
         Called after all nodes have left. This is the last evaluation point of the switch rule. An incomplete pass over
         the data ends here.
         """
+        self._record_validation_loss(epoch_number, eval_metrics)
         if self._does_switch_rule_use("validation"):
             return self._apply_strategy_switch_rule(LossEvaluation(epoch_number, step, eval_metrics.get("loss", nan)))
         if self._does_switch_rule_use("train") and self._pass_reports:
@@ -236,6 +238,28 @@ class RunStateMachine:
                 )
             )
         return []
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a training loss or a validation loss was NaN or infinite."""
+        return bool(self.divergence_reason)
+
+    def _record_train_loss(self, epoch_report: EpochReport, mean_loss: float) -> LogTrainLossAction:
+        """Record the mean training loss of all workers over an epoch, and return the action that logs it."""
+        self._record_divergence(f"training loss of epoch {epoch_report.epoch}", mean_loss)
+        return LogTrainLossAction(epoch_report, mean_loss)
+
+    def _record_validation_loss(self, epoch_number: int, eval_metrics: dict[str, float]) -> None:
+        if "loss" in eval_metrics:
+            self._record_divergence(f"validation loss of epoch {epoch_number}", eval_metrics["loss"])
+
+    def _record_divergence(self, loss_name: str, loss: float) -> None:
+        """Record that training has diverged if a loss is not finite.
+
+        The log names the first such loss as the reason. Training continues to the end of its budget.
+        """
+        if not isfinite(loss) and not self.divergence_reason:
+            self.divergence_reason = f"training diverged: the {loss_name} is {loss}"
 
     @property
     def _computing_worker_names(self) -> tuple[str, ...]:
@@ -293,7 +317,8 @@ class RunStateMachine:
         actions: list[RunAction] = [*self.strategy_switch.handle_loss_evaluation(eval_point, may_switch=not is_over)]
         decisions = [action.decision for action in actions if isinstance(action, LogRuleDecisionAction)]
         if any(decision.gives_up for decision in decisions) and not self.stop_reason:
-            self.has_diverged, self.stop_reason = True, f"{decisions[0].skipped} losses were not finite"
+            self.stop_reason = f"training diverged: {decisions[0].skipped} losses were not finite"
+            self.divergence_reason = self.stop_reason
             actions.append(AnnounceRunStopAction(self.stop_reason))
         return actions
 

@@ -36,7 +36,7 @@ from services.runtime.control import (
     SwitchStageReport,
 )
 from services.runtime.run_log import RunLog
-from services.schema.arrays import HostArray
+from services.schema.arrays import HostArray, without_divergence_warnings
 from services.strategies.switching.rules import LossEvaluation, SwitchRuleDecision
 
 
@@ -340,7 +340,10 @@ class CoordinatorRuntime:
             "run_stop",
             status="aborted" if is_target_missed or self.machine.has_diverged else "success",
             target_reached=self._has_reached_target,
-            reason=self.machine.stop_reason or ("target missed" if is_target_missed else "budget used"),
+            diverged=self.machine.has_diverged,
+            reason=self.machine.divergence_reason
+            or self.machine.stop_reason
+            or ("target missed" if is_target_missed else "budget used"),
             samples_count=samples,
             step=steps,
         )
@@ -357,6 +360,7 @@ class CoordinatorRuntime:
 
 def evaluate_model_quality(plan: Plan, data: TrainTestData, params: HostArray) -> dict[str, float]:
     """Return the quality metrics and the loss of a model on its evaluation set, by name."""
-    outputs = plan.model.predict_outputs(data.task, params, data.test_x)
-    loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
-    return compute_quality_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}
+    with without_divergence_warnings():
+        outputs = plan.model.predict_outputs(data.task, params, data.test_x)
+        loss, _ = LOSSES[data.task.loss](outputs, data.test_y)
+        return compute_quality_metrics(data.task, outputs, data.test_y) | {"loss": float(loss)}

@@ -24,7 +24,7 @@ from services.runtime.control import FinalNodeReport
 from services.runtime.run_log import LogEventBatch
 from services.runtime.transport import Message, MessageKind, MessageTag, Transport
 from services.runtime.vector_messages import receive_remaining_pieces, send_vector
-from services.schema.arrays import HostArray
+from services.schema.arrays import HostArray, without_divergence_warnings
 
 
 @dataclass
@@ -141,9 +141,11 @@ class ServerRuntime:
 
     def _apply_update(self, update: ApplyUpdateAction) -> None:
         started_s, started_ms = self.clock.now(), self.clock.timestamp_ms()
-        self.update_rule.update_shard_params(
-            [self._make_worker_contribution(push, update.count_updates_behind(push)) for push in update.pushes]
-        )
+        contributions = [
+            self._make_worker_contribution(push, update.count_updates_behind(push)) for push in update.pushes
+        ]
+        with without_divergence_warnings():
+            self.update_rule.update_shard_params(contributions)
         self._last_update_s = self.clock.now() - started_s
         for push in update.pushes:
             self.update_log.add_event(

@@ -4,8 +4,10 @@ The function returns the module `numpy` or `cupy`.
 """
 
 import sys
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray: they have one interface and no common base class
@@ -19,3 +21,12 @@ def array_namespace(array: Array) -> Any:
     Code that calls functions of the returned module runs with both libraries.
     """
     return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def without_divergence_warnings() -> AbstractContextManager[object]:
+    """Return a context in which NumPy computes with infinite values and NaN without a warning.
+
+    For compute on the parameters of a model that may have diverged. The logged losses show the divergence; NumPy would
+    print a warning for each kind of operation to the standard error of the node.
+    """
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")

@@ -17,7 +17,7 @@ from services.runtime.clock import Clock
 from services.runtime.control import CoordinatorClient, EpochReport, StopOrSwitchDecision
 from services.runtime.pacing import ComputeSpeedPacer, TimedComputeResult, is_phase_deadline_missed
 from services.runtime.run_log import STEP_COLUMNS, LogEventBatch, RunLog, StepTimer
-from services.schema.arrays import HostArray, Vector
+from services.schema.arrays import HostArray, Vector, without_divergence_warnings
 from services.strategies import Gradient, StepResult, WorkerAlgorithm, WorkerContext
 from services.strategies.base import WorkerState
 from services.worker.strategy_switch import WorkerStrategySwitch
@@ -152,7 +152,8 @@ class WorkerRuntime:
         Announce the leaving of this worker to nodes that wait for its messages.
         """
         if self.phase.worker_computes_gradients:
-            await self.current_algorithm.exchange_unsent_result(next_step, step_result, StepTimer(self.clock))
+            with without_divergence_warnings():
+                await self.current_algorithm.exchange_unsent_result(next_step, step_result, StepTimer(self.clock))
             await self.current_algorithm.announce_leaving(next_step)
 
     @property
@@ -273,7 +274,8 @@ class WorkerRuntime:
         started_ms, started_s = self.clock.timestamp_ms(), self.clock.now()
         times = StepTimer(self.clock)
         loss, gradient, computed = await self._compute_gradient(step, params, times)
-        result = await self.current_algorithm.exchange_and_update(step, params, gradient, worker_state, times)
+        with without_divergence_warnings():
+            result = await self.current_algorithm.exchange_and_update(step, params, gradient, worker_state, times)
         self.counters.add_loss(loss, gradient.samples)
         self.counters.steps += 1
         seconds, step_s = times.seconds, self.clock.now() - started_s
@@ -322,7 +324,8 @@ class WorkerRuntime:
         return loss, Gradient(mean_gradient, len(share)), computed
 
     def _loss_and_gradient(self, params: Vector, inputs: Vector, targets: Vector) -> tuple[float, Vector]:
-        result = self.plan.model.loss_and_grad(self.data.task, params, inputs, targets)
+        with without_divergence_warnings():
+            result = self.plan.model.loss_and_grad(self.data.task, params, inputs, targets)
         self.algorithm_context.device.synchronize()
         return result
 

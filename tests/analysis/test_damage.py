@@ -370,6 +370,35 @@ def test_a_model_that_diverged_reached_no_target(run: RunFolder) -> None:
     assert trial["samples_to_target"] is None
 
 
+def test_a_diverged_trial_without_target_failed_and_is_counted_as_diverged(run: RunFolder) -> None:
+    """Its files are intact, so it is not unreadable."""
+    trial = run.trial_folders[DAMAGED_INDEX]
+    plan = json.loads(trial.plan_path.read_text())
+    trial.plan_path.write_text(json.dumps(plan | {"target": None}))
+    write_nan_loss(trial)
+
+    numbers, page = analyse(run)
+
+    result = numbers["trials"][DAMAGED_INDEX]
+    assert (result["status"], result["diverged"]) == ("failed", True)
+    assert result["status_reason"].endswith("loss of step 3 is nan: training diverged")
+    assert "1 of 3 trials diverged: a loss was NaN or infinite" in page
+    assert "1 of 3 trials is excluded from comparisons: 1 diverged" in page
+
+
+def test_a_trial_whose_coordinator_logged_the_divergence_has_diverged(run: RunFolder) -> None:
+    """The mean over workers may overflow although each logged loss is finite."""
+    trial = run.trial_folders[DAMAGED_INDEX]
+    last_line = len(trial.log_path("coordinator").read_text().splitlines())
+    replace_in_log(trial, "coordinator", '"reason": ""', '"reason": "training diverged", "diverged": true', last_line)
+
+    numbers, _ = analyse(run)
+
+    result = numbers["trials"][DAMAGED_INDEX]
+    assert (result["status"], result["status_reason"]) == ("missed_target", "training diverged")
+    assert [each["diverged"] for each in numbers["trials"]] == [False, True, False]
+
+
 def test_trials_that_have_not_run_are_listed(run: RunFolder) -> None:
     """The manifest lists the planned trials; a folder without a plan has run and is damaged."""
     manifest = run.path / "manifest.json"

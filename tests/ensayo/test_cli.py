@@ -108,6 +108,42 @@ def test_invalid_arguments_end_with_2(arguments: list[str], monkeypatch: pytest.
     assert exit_code_of(arguments, monkeypatch) == ExitCode.NOT_STARTED
 
 
+DIVERGING_SCENARIO = """\
+name: diverging
+workload:
+  dataset: {kind: synthetic_regression, samples: 100, features: 4, outputs: 2, hidden: 8}
+  model: {kind: linear}
+  optimiser: {kind: sgd, rate: 1e30}
+  batch: 20
+  epochs: 2
+cluster:
+  workers: 2
+  worker: {throughput: 1000/s}
+strategies:
+  ring: {kind: all_reduce}
+baseline: false
+"""
+
+
+def test_a_run_with_a_diverged_trial_ends_with_4_and_states_the_divergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Such a run once ended as a success with exit code 3 and with warnings of NumPy."""
+    scenario = tmp_path / "diverging.yaml"
+    scenario.write_text(DIVERGING_SCENARIO)
+
+    code = exit_code_of(["run", str(scenario), "--engine", "simulated", "--runs", str(tmp_path)], monkeypatch)
+
+    printed = capfd.readouterr()
+    (summary_path,) = tmp_path.glob("diverging/*/summary.json")
+    (trial,) = json.loads(summary_path.read_text())["trials"]
+    assert code == ExitCode.FAILED
+    assert (trial["status"], trial["diverged"]) == ("failed", True)
+    assert "  ring, 2 workers: diverged, " in printed.out
+    assert ": training diverged" in printed.out
+    assert "Warning" not in printed.err
+
+
 def test_a_setting_is_a_key_and_a_value() -> None:
     """Values may contain equals signs; the key is required."""
     assert cli.parse_key_value_settings(["cluster.workers=4", "a=b=c"]) == {"cluster.workers": "4", "a": "b=c"}

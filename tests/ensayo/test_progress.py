@@ -34,6 +34,24 @@ def display_output(kind: type[RunProgressDisplay]) -> str:
     return console.file.getvalue()
 
 
+def test_a_diverged_trial_is_not_called_a_success() -> None:
+    """Its nodes ran to their end, so the engine reports success; the log of the coordinator has the divergence."""
+    scenario = load_scenario(find_scenario("smoke"))
+    plan = make_plan(scenario.trials()[0], "run", "simulated", DummyAddresses())
+    file = io.StringIO()
+    display = PlainLineDisplay(Console(file=file, width=120), clock=lambda: 0.0)
+    display.run_started(scenario, "simulated", "as asked", (plan, plan), Path("runs/smoke/1"))
+    for number, diverged in ((1, True), (2, False)):
+        display.trial_started(plan, number, 2)
+        display.coordinator_event_logged(
+            plan, {"key": "run_stop", "time_ms": 1000.0, "metadata": {"diverged": diverged}}
+        )
+        display.trial_ended(plan, "success", 2.0)
+
+    ends = [line for line in file.getvalue().splitlines() if line.startswith("  ")]
+    assert ends == ["  ring, 2 workers: diverged, 2.0 s", "  ring, 2 workers: success, 2.0 s"]
+
+
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """Logs of continuous integration must be readable."""
     assert display_output(PlainLineDisplay).splitlines() == [

@@ -382,13 +382,11 @@ def test_switch_rule_on_training_loss_is_logged_for_the_last_epoch(simulate: Cal
 
 def test_losses_that_are_not_finite_abort_the_run_with_a_reason(simulate: Callable[..., Any]) -> None:
     """A diverged model never reaches a plateau, so the rule would wait forever."""
-    with np.errstate(all="ignore"):
-        trial = simulate(
-            switch("ring", "asp", {"kind": "plateau"}), 2, epochs=40, optimiser={"kind": "sgd", "rate": 1e30}
-        )
+    trial = simulate(switch("ring", "asp", {"kind": "plateau"}), 2, epochs=40, optimiser={"kind": "sgd", "rate": 1e30})
 
     (stop,) = trial.events("coordinator", "run_stop")
-    assert (stop["metadata"]["status"], stop["metadata"]["reason"]) == ("aborted", "3 losses were not finite")
+    assert stop["metadata"]["status"] == "aborted"
+    assert stop["metadata"]["reason"] == "training diverged: 3 losses were not finite"
     assert not trial.events("coordinator", "switch_committed")
 
 
