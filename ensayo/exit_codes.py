@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     OK = 0  # all trials succeeded, and no verdict is invalid
     NOT_STARTED = 2  # the scenario, the arguments or the host do not allow the command; nothing was started
     INVALID = 3  # all trials finished, but the verdict of at least one is invalid
-    FAILED = 4  # a trial failed, was aborted, or diverged: one of its losses was NaN or infinite
+    FAILED = 4  # a trial failed, was aborted or diverged, or the files of a run could not be written
     INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 

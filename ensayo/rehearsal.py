@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from compose.engines import choose_engine
-from compose.runs.run import FinishedRun, RunObserver, ScenarioFile, run_scenario
+from compose.runs.run import FinishedRun, RunFolderError, RunObserver, ScenarioFile, run_scenario
 from compose.scenario_files.load import load_scenario, read_first_comment
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
@@ -47,8 +47,10 @@ def rehearse(
         command: command line that the user typed; it is recorded in the run folder.
 
     Raises:
-        UserError: the scenario is not valid, or the engine cannot run it; nothing was started.
+        UserError: the scenario is not valid, the engine cannot run it, or the run folder can't be created; no trial was
+            started.
         HostError: this host lacks something that the engine needs.
+        RunFolderError: a file in the run folder can't be written.
     """
     scenario = load_scenario(scenario_path, settings, engine)
     choice = choose_engine(engine or scenario.engine)
@@ -64,7 +66,13 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
     """
     from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
 
-    report.write_report(finished_run.folder)
+    try:
+        report.write_report(finished_run.folder)
+    except OSError as error:
+        raise RunFolderError(
+            f"{finished_run.folder}: the report can't be written: {error}; "
+            f"make the folder writable or free disk space, then run: ensayo report {finished_run.folder}"
+        ) from error
     summary = json.loads((finished_run.folder / "summary.json").read_text(encoding="utf-8"))
     failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
     verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])

@@ -9,11 +9,13 @@ import secrets
 import shutil
 import subprocess
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 import yaml
@@ -30,8 +32,13 @@ from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
+from services.schema.errors import EnsayoError, UserError
 
 RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
+
+
+class RunFolderError(EnsayoError):
+    """Error because the files of a run that has started can't be written, for example on a full disk."""
 
 
 class RunObserver(TrialEventObserver, EnginePreparationObserver, Protocol):
@@ -91,12 +98,14 @@ def run_scenario(
         run_observer: is called as the run proceeds.
 
     Raises:
-        UserError: this host can't carry the scenario; nothing was started.
+        UserError: this host can't carry the scenario, or the run folder can't be created; no trial was started.
         HostError: the engine can't be prepared on this host.
+        RunFolderError: a file in the run folder can't be written; the run has ended.
     """
     engine = engine_choice.engine
     with raise_on_first_stop_signal(), closing(engine):
         capacity_check = check_host_capacity(scenario_file.scenario, engine)
+        create_runs_folder(runs_folder)  # before the engine is prepared, which can take minutes
         engine.prepare(run_observer)
         return _run_trials(scenario_file, engine_choice, capacity_check, runs_folder, run_observer)
 
@@ -115,6 +124,34 @@ def check_host_capacity(scenario: Scenario, engine: TrialEngine) -> CapacityChec
     return check_host_can_run(scenario, plans, find_host_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
+def create_runs_folder(runs_folder: Path) -> None:
+    """Create the folder of all runs if it is missing, and check that files can be created in it.
+
+    Raises:
+        UserError: the folder can't be created, or is not writable.
+    """
+    with explain_folder_errors(runs_folder):
+        runs_folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=runs_folder):
+            pass
+
+
+@contextmanager
+def explain_folder_errors(runs_folder: Path) -> Iterator[None]:
+    """Convert errors of creating a run folder, before its first trial has started.
+
+    Raises:
+        UserError: a folder or file can't be written; the message states the cause and how to continue.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"--runs {runs_folder}: the run folder can't be created: {error}; "
+            "choose a writable folder on a disk with free space"
+        ) from error
+
+
 def _run_trials(
     scenario_file: ScenarioFile,
     engine_choice: EngineChoice,
@@ -125,7 +162,8 @@ def _run_trials(
     engine = engine_choice.engine
     run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     plans = make_trial_plans(scenario_file, engine, capacity_check, run_name)
-    folder = _create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans)
+    with explain_folder_errors(runs_folder):
+        folder = _create_run_folder(scenario_file, engine_choice, capacity_check, runs_folder, plans)
     run_observer.run_started(scenario_file.scenario, engine.name, engine_choice.reason, plans, folder)
     statuses: list[TrialOutcome] = []
     try:
@@ -169,16 +207,34 @@ def _run_trial(plan: Plan, engine: TrialEngine, run_folder: Path, run_observer: 
     run the next one, and a sweep of hours must not end early.
     """
     trial_folder = run_folder / "trials" / plan.trial
-    (trial_folder / "logs").mkdir(parents=True)
-    (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))
+    with explain_write_errors(run_folder):
+        (trial_folder / "logs").mkdir(parents=True)
+        (trial_folder / "plan.json").write_text(plan.model_dump_json(indent=1))
     status = TrialOutcome(trial=plan.trial, engine=engine.name, status="aborted", reason="interrupted")
     try:
         status = engine.run_trial(plan, trial_folder, run_observer)
     except Exception as error:  # noqa: BLE001 - see the docstring; the reason names the type of the error
         status = TrialOutcome(trial=plan.trial, engine=engine.name, status="failed", reason=failure_reason(error))
     finally:
-        (trial_folder / "status.json").write_text(status.model_dump_json(indent=1))
+        with explain_write_errors(run_folder):
+            (trial_folder / "status.json").write_text(status.model_dump_json(indent=1))
     return status
+
+
+@contextmanager
+def explain_write_errors(run_folder: Path) -> Iterator[None]:
+    """Convert errors of writing a file in the folder of a run that has started.
+
+    Raises:
+        RunFolderError: a file can't be written; the message states the cause and how to continue.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(
+            f"{run_folder}: a file of the run can't be written: {error}; "
+            "make the folder writable or free disk space, then start the run again"
+        ) from error
 
 
 def _create_run_folder(

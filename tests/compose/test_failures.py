@@ -1,5 +1,6 @@
 """A trial that fails, for any reason, ends itself and no other trial."""
 
+import errno
 import json
 import os
 import signal
@@ -11,17 +12,19 @@ from typing import Any, ClassVar
 import pytest
 
 from compose.engines import EngineChoice
-from compose.engines.base import TrialEngine, TrialEventObserver
+from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEventObserver
 from compose.engines.simulated import SimulatedEngine
-from compose.runs.run import FinishedRun, ScenarioFile, run_scenario
+from compose.runs.run import FinishedRun, RunFolderError, ScenarioFile, run_scenario
 from compose.runs.supervisor import LogTail, TrialFailed, TrialNodeRunner, TrialSupervisor
 from compose.scenario_files.load import find_scenario, load_scenario
+from ensayo.exit_codes import ExitCode, exit_code_of_error
+from ensayo.rehearsal import write_run_report
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.plan import COORDINATOR, Plan
 from services.plan.trial_outcome import LinkShapingRecord, TrialOutcome
 from services.runtime.run_log import LOG_LINE_PREFIX
 from services.scenario.scenario import EngineName, Scenario
-from services.schema.errors import HostError
+from services.schema.errors import HostError, UserError
 
 
 @dataclass
@@ -215,3 +218,78 @@ def test_latest_points_to_the_run_that_started_last(tmp_path: Path) -> None:
 
     assert (tmp_path / "latest").resolve() == finished.folder.resolve()
     assert {entry.name for entry in tmp_path.iterdir()} == {"latest", "smoke"}
+
+
+class EngineThatMustNotBePrepared(ScriptedEngine):
+    """Engine of a run that must end before the engine is prepared."""
+
+    def prepare(self, preparation_observer: EnginePreparationObserver) -> None:
+        raise AssertionError
+
+
+def fail_writes_of(file_name: str, error_number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every attempt to write a file with this name fail; tests run as root, for whom no folder is read-only."""
+    write_text = Path.write_text
+
+    def write_or_fail(path: Path, *arguments: Any, **options: Any) -> int:
+        if path.name == file_name:
+            raise OSError(error_number, os.strerror(error_number), str(path))
+        return write_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", write_or_fail)
+
+
+def test_a_read_only_folder_of_runs_is_reported_before_the_engine_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preparing an engine can take minutes, for a run that cannot be written."""
+
+    def fail_on_read_only_disk(**_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path))
+
+    monkeypatch.setattr("compose.runs.run.TemporaryFile", fail_on_read_only_disk)
+
+    with pytest.raises(UserError, match=rf"--runs {tmp_path}: .*Read-only file system.*choose a writable folder"):
+        run_smoke_scenario(EngineThatMustNotBePrepared({}), tmp_path)
+
+
+def test_a_disk_that_is_full_before_the_first_trial_is_an_error_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was started; another folder solves the problem."""
+    fail_writes_of("manifest.json", errno.ENOSPC, monkeypatch)
+    engine = ScriptedEngine({})
+
+    with pytest.raises(UserError, match=rf"--runs {tmp_path}: .*No space left on device.*choose a writable folder"):
+        run_smoke_scenario(engine, tmp_path)
+
+    assert engine.started_trials == 0
+
+
+@pytest.mark.parametrize("file_name", ["plan.json", "status.json"])
+def test_a_disk_that_is_full_during_a_run_ends_the_run_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_name: str
+) -> None:
+    """All further trials would fail too; the exit code is that of a failed trial."""
+    fail_writes_of(file_name, errno.ENOSPC, monkeypatch)
+    engine = ScriptedEngine({})
+
+    with pytest.raises(RunFolderError, match=r"can't be written: .*No space left on device.*free disk space") as raised:
+        run_smoke_scenario(engine, tmp_path)
+
+    assert exit_code_of_error(raised.value) == ExitCode.FAILED
+    assert engine.started_trials <= 1
+
+
+def test_a_disk_that_is_full_for_the_report_leaves_a_run_that_can_be_reported_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All trials have run; only the report is missing."""
+
+    def fail_on_full_disk(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("analysis.report.report.write_report", fail_on_full_disk)
+
+    with pytest.raises(RunFolderError, match=rf"No space left on device.*then run: ensayo report {tmp_path}$"):
+        write_run_report(FinishedRun(tmp_path, (), interrupted=False))

@@ -93,6 +93,21 @@ def test_virtual_time_needs_workers_that_are_paced(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_as_folder_of_runs_ends_with_2_and_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run ended with a traceback, after the engine was prepared."""
+    runs = tmp_path / "runs"
+    runs.write_text("")
+
+    code = exit_code_of(["run", "smoke", "--engine", "simulated", "--quiet", "--runs", str(runs)], monkeypatch)
+
+    assert code == ExitCode.NOT_STARTED
+    message = capsys.readouterr().err
+    assert message.startswith(f"--runs {runs}: the run folder can't be created: ")
+    assert "choose a writable folder" in message
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
