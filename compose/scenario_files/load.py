@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from pydantic import ValidationError
 
@@ -24,6 +25,7 @@ from services.schema.conflicts import KeyPath as Key
 from services.schema.errors import UserError
 
 SHIPPED_FOLDER = Path(__file__).parents[2] / "scenarios"
+MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
 
 
 def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine: str | None = None) -> Scenario:
@@ -57,10 +59,11 @@ def find_scenario(name: str) -> Path:
     """
     is_path = name.endswith((".yaml", ".yml"))
     path = Path(name) if is_path else SHIPPED_FOLDER / f"{name}.yaml"
-    if path.is_file():
+    reason = _explain_not_a_file(path)
+    if not reason:
         return path
     if is_path:
-        raise UserError(f"{name}: file not found")
+        raise UserError(f"{name}: {reason}")
     shipped_names = [file.stem for file in shipped_scenario_paths()]
     suggestion = "".join(f"; did you mean {match}?" for match in get_close_matches(name, shipped_names, n=1))
     raise UserError(
@@ -83,8 +86,23 @@ def read_first_comment(path: Path) -> str:
     return next((text for text in comments if not text.startswith("yaml-language-server")), "")
 
 
+def _explain_not_a_file(path: Path) -> str:
+    """Return why there is no regular file at `path`; the result is empty if there is one."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "file not found"
+    except OSError as error:  # such as a loop of symbolic links
+        return f"the file can't be read: {error.strerror}"
+    if S_ISDIR(mode):
+        return "this is a folder; write the path of a scenario file in it"
+    return "" if S_ISREG(mode) else "not a regular file; write the path of a scenario file"
+
+
 def _read_text(path: Path) -> str:
     try:
+        if (size := path.stat().st_size) > MAX_FILE_BYTES:
+            raise UserError(f"{path}: the file has {size:,} bytes; a scenario has at most {MAX_FILE_BYTES:,}")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the file can't be read: {error}") from error

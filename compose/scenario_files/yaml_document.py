@@ -23,12 +23,46 @@ SCALAR_TYPES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", float),
     "str": (r"", str),
 }
+# The largest shipped scenario has about 200 keys and list items in 8 levels. Larger documents take seconds to read, and
+# deeper ones exceed the recursion limit of Python.
+MAX_YAML_NODES = 20_000
+MAX_YAML_DEPTH = 50
+MAX_NUMBER_LENGTH = 100  # Python does not convert a text of thousands of digits to an integer
+TOO_MANY_NODES = (
+    f"the document has more than {MAX_YAML_NODES:,} keys and list items, counting those that a YAML alias repeats; "
+    "shorten it"
+)
+TOO_DEEP = f"sections and lists are nested more than {MAX_YAML_DEPTH} levels deep; reduce the nesting"
+
+
+class YamlSizeError(yaml.MarkedYAMLError):
+    """Error for YAML text that is valid, but beyond the limits on its size."""
 
 
 class Yaml12Loader(yaml.SafeLoader):
     """PyYAML loader that recognises numbers, booleans and null by the rules of YAML 1.2."""
 
     yaml_implicit_resolvers: dict[str | None, Any] = {}  # noqa: RUF012 - PyYAML expects a class attribute
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.composed_node_count, self.nesting_depth = 0, 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose the next node of the text.
+
+        Raises:
+            YamlSizeError: the text has too many nodes, or the node is nested too deeply.
+        """
+        self.composed_node_count += 1
+        self.nesting_depth += 1
+        has_too_many_nodes = self.composed_node_count > 2 * MAX_YAML_NODES  # a key and its value are two nodes
+        if has_too_many_nodes or self.nesting_depth > MAX_YAML_DEPTH + 1:  # the document itself is a node
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # PyYAML's stubs do not type it
+            raise YamlSizeError(problem=TOO_MANY_NODES if has_too_many_nodes else TOO_DEEP, problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.nesting_depth -= 1
+        return node
 
 
 for name, (form, _) in SCALAR_TYPES.items():
@@ -63,7 +97,7 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
         file_name: name of the file in messages.
 
     Raises:
-        ScenarioError: the text is not valid YAML, or has features that scenarios do not support.
+        ScenarioError: the text is not valid YAML, is too large, or has features that scenarios do not support.
     """
     reader = _YamlNodeReader(file_name)
     try:
@@ -71,9 +105,6 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
         data = reader.read_node(node, ()) if node else None
     except yaml.YAMLError as error:
         raise ScenarioError([_describe_syntax_error(error, file_name)]) from None
-    except RecursionError:
-        message = "a YAML alias contains itself; replace the alias with its content"
-        raise ScenarioError([ScenarioProblem(SourcePosition(file_name), "", message)]) from None
     if reader.problems:
         raise ScenarioError(reader.problems)
     return YamlDocument(data, {(): SourcePosition(file_name, 1)} | reader.positions)
@@ -85,6 +116,8 @@ def _describe_syntax_error(error: yaml.YAMLError, file_name: str) -> ScenarioPro
         return ScenarioProblem(SourcePosition(file_name), "", f"not valid YAML: {' '.join(str(error).split())}")
     mark = error.problem_mark or error.context_mark
     position = SourcePosition(file_name, mark.line + 1 if mark else 0)
+    if isinstance(error, YamlSizeError):
+        return ScenarioProblem(position, "", str(error.problem))
     context = f" {error.context}" if error.context and error.problem else ""
     begin = f" that begins on line {error.context_mark.line + 1}" if context and error.context_mark else ""
     return ScenarioProblem(position, "", f"not valid YAML: {error.problem or error.context}{context}{begin}")
@@ -100,6 +133,7 @@ class _YamlNodeReader:
     file_name: str
     positions: dict[KeyPath, SourcePosition] = field(default_factory=dict)
     problems: list[ScenarioProblem] = field(default_factory=list)
+    enclosing_nodes: list[yaml.Node] = field(default_factory=list)  # from the document to the node that is read
 
     @singledispatchmethod
     def read_node(self, node: Any, key_path: KeyPath) -> Any:  # noqa: ARG002 - the same signature as the methods below
@@ -109,9 +143,17 @@ class _YamlNodeReader:
     @read_node.register
     def _read_scalar(self, node: yaml.ScalarNode, key_path: KeyPath) -> Any:
         _, decode = SCALAR_TYPES.get(node.tag.removeprefix(TAG_PREFIX), (None, None))
-        if decode:
+        if decode and node.tag != f"{TAG_PREFIX}str" and len(node.value) > MAX_NUMBER_LENGTH:
+            return self._add_problem(
+                node, key_path, f"the number has more than {MAX_NUMBER_LENGTH} characters; write a shorter one"
+            )
+        if not decode:
+            return self._add_problem(node, key_path, f"the YAML tag {node.tag} is not supported; remove it")
+        try:
             return decode(node.value)
-        return self._add_problem(node, key_path, f"the YAML tag {node.tag} is not supported; remove it")
+        except ValueError:  # only an explicit tag, such as `!!int five`, selects a decoder that does not match
+            message = f"{node.value!r} does not have the type of its YAML tag {node.tag}; remove the tag"
+            return self._add_problem(node, key_path, message)
 
     @read_node.register
     def _read_sequence(self, node: yaml.SequenceNode, key_path: KeyPath) -> Any:
@@ -132,7 +174,25 @@ class _YamlNodeReader:
         if first_position := self.positions.get(key_path):
             return self._add_problem(key_node, key_path, f"duplicate key, first at {first_position}; remove one")
         self.positions[key_path] = self._node_position(key_node)
-        return self.read_node(value_node, key_path)
+        if value_node in self.enclosing_nodes:
+            message = "a YAML alias contains itself; replace the alias with its content"
+            return self._add_problem(key_node, key_path, message)
+        if too_large := self._explain_too_large_document(key_path):
+            self._add_problem(key_node, key_path, too_large)
+            raise ScenarioError(self.problems)
+        self.enclosing_nodes.append(value_node)
+        value = self.read_node(value_node, key_path)
+        self.enclosing_nodes.pop()
+        return value
+
+    def _explain_too_large_document(self, key_path: KeyPath) -> str:
+        """Return why the document is too large with all aliases replaced; the result is empty if it is not.
+
+        The keys read so far are counted, and `key_path` is one of them.
+        """
+        if len(key_path) > MAX_YAML_DEPTH:
+            return TOO_DEEP
+        return TOO_MANY_NODES if len(self.positions) > MAX_YAML_NODES else ""
 
     def _add_problem(self, node: yaml.Node, key_path: KeyPath, message: str) -> None:
         self.problems.append(ScenarioProblem(self._node_position(node), ".".join(map(str, key_path)), message))
