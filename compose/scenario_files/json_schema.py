@@ -14,10 +14,10 @@ JsonSchema = dict[str, Any]
 
 NUMBER_TYPES = {"number": "a number", "integer": "a whole number"}
 BOUND_TEXTS = {
-    "minimum": "of at least {:g}",
-    "exclusiveMinimum": "above {:g}",
-    "maximum": "at most {:g}",
-    "exclusiveMaximum": "below {:g}",
+    "minimum": "of at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
 }
 
 
@@ -64,10 +64,15 @@ def describe_allowed_number(scenario_document: Any, key_path: KeyPath) -> str:
     (schema, *_) = schema.get("anyOf") or schema.get("oneOf") or [schema]
     if schema.get("type") not in NUMBER_TYPES:
         return ""
-    bounds = " and ".join(text.format(schema[key]) for key, text in BOUND_TEXTS.items() if key in schema)
+    bounds = " and ".join(text.format(_format_bound(schema[key])) for key, text in BOUND_TEXTS.items() if key in schema)
     bounds = bounds.replace("of at least 0 and at most", "from 0 to")
-    is_share = "maximum" in schema or "exclusiveMaximum" in schema
+    is_share = schema.get("maximum", schema.get("exclusiveMaximum")) == 1
     return " ".join(filter(None, (NUMBER_TYPES[schema["type"]], bounds))) + (", for example 0.01" if is_share else "")
+
+
+def _format_bound(bound: float) -> str:
+    """Return a bound of a number as text, with commas between thousands if it is whole."""
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"
 
 
 def _schema_at_key_path(json_schema: JsonSchema, scenario_section: Any, key_path: KeyPath) -> JsonSchema:

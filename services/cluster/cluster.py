@@ -9,6 +9,7 @@ from services.cluster.device_profiles import RELATIVE_THROUGHPUT, AnyVariation, 
 from services.cluster.network import AccessLink, AccessLinkSettings, AnyTopology, NodePairLink, StarTopology
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
+from services.schema.limits import MAX_WORKERS
 from services.schema.units import Bytes, Throughput
 
 DeviceChoice: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -107,7 +108,7 @@ class WorkerGroup(AccessLinkSettings):
 class Cluster(FrozenRecord):
     """The emulated cluster: its nodes and the network between them."""
 
-    workers: int = Field(1, ge=1, description="number of workers")
+    workers: int = Field(1, ge=1, le=MAX_WORKERS, description="number of workers")
     worker: WorkerSpec = Field(WorkerSpec(), description="properties of every worker")
     server: ServerSpec = Field(ServerSpec(), description="properties of every server, under strategies with servers")
     groups: tuple[WorkerGroup, ...] = Field((), description="groups of workers with properties of their own")

@@ -26,6 +26,7 @@ from services.scenario.sweep import (
 from services.scenario.workload import Workload, learning_task_of
 from services.schema.component import FrozenRecord
 from services.schema.conflicts import KeyConflict, prepend_parent_key, raise_conflicts
+from services.schema.limits import MAX_DILATION, MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
 from services.schema.units import Duration
 from services.strategies import AnyStrategy, ScenarioSizes
 
@@ -33,7 +34,7 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Label: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 AUTO: Literal["auto"] = "auto"
 Dilation: TypeAlias = Annotated[  # discriminated by type, so that the error of a wrong number does not mention "auto"
-    Annotated[float, Field(ge=1), Tag("number")] | Annotated[Literal["auto"], Tag("word")],
+    Annotated[float, Field(ge=1, le=MAX_DILATION), Tag("number")] | Annotated[Literal["auto"], Tag("word")],
     Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
 ]
 EngineName: TypeAlias = Literal["docker", "local", "simulated"]
@@ -235,9 +236,27 @@ class Scenario(FrozenRecord):
 
     @model_validator(mode="after")
     def _reject_field_conflicts(self) -> Self:
+        raise_conflicts(self._find_too_many_trials())  # before the trials are enumerated
         raise_conflicts((*self._find_invalid_sweep_items(), *self._unknown_nodes_or_strategies()))
-        raise_conflicts(() if self.sweep else self._find_unswept_conflicts())
+        if not self.sweep:
+            raise_conflicts(self._find_too_large_training())  # before strategies compute anything for each step
+            raise_conflicts(self._find_unswept_conflicts())
         return self
+
+    def _find_too_many_trials(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if the scenario has more trials than allowed; the trials are counted, not enumerated."""
+        labels = ((None,) if self.baseline else ()) + tuple(self.strategies)
+        combinations = sum(
+            prod(len(axis.swept_values_or_names) for axis in self._sweep_axes_of_strategy(label).values())
+            for label in labels
+        )
+        if combinations * self.repeats > MAX_TRIALS:
+            message = (
+                f"the scenario has {combinations * self.repeats:,} trials: {combinations:,} combinations of strategy "
+                f"and swept values, times {self.repeats:,} repeats; at most {MAX_TRIALS:,} trials are allowed; "
+                "reduce repeats, swept values or strategies"
+            )
+            yield KeyConflict(("sweep" if combinations > self.repeats else "repeats",), message)
 
     def _find_invalid_sweep_items(self) -> Iterator[KeyConflict]:
         document = self.encode()
@@ -245,8 +264,12 @@ class Scenario(FrozenRecord):
             for path in axis.swept_key_paths(name):
                 if message := unsweepable_key_reason(path, document):
                     yield KeyConflict(("sweep", name), message)
-            if invalid_counts := [v for v in axis.list_swept_values(name, WORKERS_KEY_PATH) if not is_positive_int(v)]:
-                message = f"the number of workers should be a whole number at least 1, not {invalid_counts[0]!r}"
+            counts = axis.list_swept_values(name, WORKERS_KEY_PATH)
+            if invalid_counts := [v for v in counts if not (is_positive_int(v) and v <= MAX_WORKERS)]:
+                message = (
+                    f"the number of workers should be a whole number from 1 to {MAX_WORKERS:,}, "
+                    f"not {invalid_counts[0]!r}"
+                )
                 yield KeyConflict(("sweep", name), message)
 
     def _unknown_nodes_or_strategies(self) -> Iterator[KeyConflict]:
@@ -261,12 +284,26 @@ class Scenario(FrozenRecord):
     def _swept_node_counts(self, count_key_path: str) -> Iterator[int]:
         """Yield the values of a swept key that counts nodes, such as the number of workers or of servers."""
         values = (value for name, axis in self.sweep.items() for value in axis.list_swept_values(name, count_key_path))
-        return (value for value in values if is_positive_int(value))
+        return (value for value in values if is_positive_int(value) and value <= max(MAX_WORKERS, MAX_SERVERS))
 
     def _swept_server_counts(self) -> Iterator[int]:
         for label in self.strategies:
             for phase in ("", ".before", ".after"):  # keys of a strategy with two phases
                 yield from self._swept_node_counts(f"strategies.{label}{phase}.servers")
+
+    def _find_too_large_training(self) -> Iterator[KeyConflict]:
+        """Yield a conflict if a trial has more training steps, or the model more parameters, than allowed."""
+        layout = self.workload.model.parameter_layout(learning_task_of(self.workload.dataset).task)
+        if (parameters := layout.parameter_count) > MAX_PARAMETERS:
+            message = f"the model has {parameters:,} parameters; at most {MAX_PARAMETERS:,} are allowed"
+            yield KeyConflict(("workload", "model"), message)
+        steps_per_epoch = self.workload.steps_per_epoch(self.cluster.workers)
+        if self.workload.epochs * steps_per_epoch > MAX_STEPS:
+            message = (
+                f"{self.workload.epochs:,} epochs of {steps_per_epoch:,} steps are more than {MAX_STEPS:,} steps; "
+                f"at most {MAX_STEPS // steps_per_epoch:,} epochs are allowed with this batch"
+            )
+            yield KeyConflict(("workload", "epochs"), message)
 
     def _find_unswept_conflicts(self) -> Iterator[KeyConflict]:
         """Yield the conflicts between keys of a scenario without a sweep.

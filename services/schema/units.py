@@ -24,6 +24,7 @@ class Quantity(float):
 
     units: ClassVar[Mapping[str, float]]  # suffix -> size in the base unit, smallest first; the base unit is 1
     example: ClassVar[str]  # for error messages and the JSON Schema
+    largest: ClassVar[str]  # in a scenario; beyond it, times and byte counts computed from it overflow
 
     def __new__(cls, value: str | float) -> Self:
         """Create a quantity from a string with a unit, or from a number in the base unit.
@@ -52,7 +53,10 @@ class Quantity(float):
     @classmethod
     def _validate(cls, value: Any) -> Self:
         if isinstance(value, cls | str):
-            return cls(value)
+            quantity = cls(value)
+            if quantity > cls(cls.largest):
+                raise ValueError(f"{value} is too large; at most {cls.largest} is allowed")
+            return quantity
         if isinstance(value, int | float) and not isinstance(value, bool):
             raise ValueError(f"{value:g} has no unit; write it with its unit, for example {cls.example}")  # noqa: TRY004 - pydantic collects ValueErrors
         raise ValueError(f"should be a {cls.__name__.lower()} with its unit, for example {cls.example}")
@@ -91,6 +95,7 @@ class Rate(Quantity):
 
     units: ClassVar = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
     example = "100mbit"
+    largest = "1000000gbit"
 
 
 class Duration(Quantity):
@@ -98,6 +103,7 @@ class Duration(Quantity):
 
     units: ClassVar = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
     example = "5ms"
+    largest = "87600h"
 
 
 class Bytes(Quantity):
@@ -108,6 +114,7 @@ class Bytes(Quantity):
 
     units: ClassVar = {"B": 1.0, "kB": 1e3, "KiB": 2.0**10, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
     example = "512MiB"
+    largest = "1000000000GB"
 
 
 class Throughput(Quantity):
@@ -115,3 +122,4 @@ class Throughput(Quantity):
 
     units: ClassVar = {"/s": 1.0}
     example = "4000/s"
+    largest = "1000000000000/s"

@@ -18,6 +18,7 @@ from services.parameter_server.synchronisers import AnySynchroniser, Bsp
 from services.parameter_server.update_rules import UpdateRule
 from services.schema.arrays import HostArray
 from services.schema.conflicts import KeyConflict
+from services.schema.limits import MAX_SERVERS
 from services.strategies.base import BytesPerStep, ScenarioSizes, SinglePhaseStrategy, average_bytes_per_step
 from services.strategies.cost_model import CostModel, StepTimePrediction
 from services.strategies.server_based_prediction import ServerStepTimeModel
@@ -29,7 +30,12 @@ class ServerBasedStrategy(SinglePhaseStrategy, ABC):
     Each server owns one shard (a range) of the parameter vector.
     """
 
-    servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
+    servers: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_SERVERS,
+        description="number of servers; each one owns a shard of the parameters",
+    )
     placement: AnyPlacement = Field(default=DedicatedPlacement(), description="nodes that own the shards")
     synchrony: AnySynchroniser = Field(Bsp(), description="synchronisation policy: when a server updates and replies")
 

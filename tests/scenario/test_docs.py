@@ -15,6 +15,7 @@ from services.cluster.links.access_link import LINK_PROFILES
 from services.cluster.links.link_properties import DISTANCE_DELAYS
 from services.collectives import AnyCollective, AutoCollective
 from services.plan import make_plan
+from services.schema.limits import MAX_PARAMETERS, MAX_SERVERS, MAX_STEPS, MAX_TRIALS, MAX_WORKERS
 
 BASE = """
 name: documented
@@ -65,3 +66,13 @@ def test_the_cluster_page_lists_every_profile_with_its_value(pytestconfig: pytes
     assert [name for name, speed in RELATIVE_THROUGHPUT.items() if f"`{name}` {speed:g}" not in page] == []
     assert [name for name in LINK_PROFILES if f"`{name}`" not in page] == []
     assert [name for name, delay in DISTANCE_DELAYS.items() if f"`{name}` {1e3 * delay:g} ms" not in page] == []
+
+
+def test_the_readme_states_the_limits_of_a_scenario(pytestconfig: pytest.Config) -> None:
+    """A user plans an experiment with them."""
+    text = (
+        f"at most {MAX_WORKERS:,} workers, {MAX_SERVERS:,} servers, {MAX_TRIALS:,} trials, "
+        f"{MAX_STEPS:,} training steps per trial and {MAX_PARAMETERS:,} parameters"
+    )
+
+    assert text in (pytestconfig.rootpath / "README.md").read_text(encoding="utf-8")

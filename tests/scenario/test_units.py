@@ -11,6 +11,7 @@ from services.schema.units import Bytes, Duration, Quantity, Rate, Throughput
 
 UNITS = (Rate, Duration, Bytes, Throughput)
 positive = st.floats(min_value=1e-12, max_value=1e30)
+allowed_in_scenarios = st.floats(min_value=1e-12, max_value=1e8)
 every_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.__name__)
 
 
@@ -22,7 +23,7 @@ def test_a_quantity_is_unchanged_after_formatting_and_parsing(unit: type[Quantit
 
 
 @every_unit
-@given(value=positive)
+@given(value=allowed_in_scenarios)
 def test_a_quantity_round_trips_through_json_and_matches_the_schema(unit: type[Quantity], value: float) -> None:
     """An editor must accept the values that Ensayo itself writes."""
     adapter: TypeAdapter[Quantity] = TypeAdapter(unit)
@@ -49,6 +50,16 @@ def test_the_error_of_an_invalid_quantity_lists_the_units(unit: type[Quantity], 
     """Zero, negative and infinite quantities and unknown units are invalid."""
     with pytest.raises(ValueError, match=f"above zero with a unit .*{next(iter(unit.units))}"):
         unit(text)
+
+
+@every_unit
+def test_a_scenario_accepts_the_largest_quantity_and_no_larger_one(unit: type[Quantity]) -> None:
+    """1e300h is a finite number, but times computed from it are infinite."""
+    adapter: TypeAdapter[Quantity] = TypeAdapter(unit)
+
+    assert adapter.validate_python(unit.largest) == unit(unit.largest)
+    with pytest.raises(ValidationError, match=f"at most {unit.largest}"):
+        adapter.validate_python(str(unit(2 * unit(unit.largest))))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pydantic import Field
 from services.compressors import AnyCompressor, IdentityCompressor
 from services.parameter_server.synchronisers import AnySynchroniser, Asp, Bsp, ElasticSynchroniser, GreedySynchroniser
 from services.schema.conflicts import KeyConflict
+from services.schema.limits import MAX_SERVERS
 from services.strategies.base import PhasesAndSwitch, ScenarioSizes, Strategy
 from services.strategies.parameter_server import ParameterServer
 from services.strategies.switching.rules import AtStepRule
@@ -39,7 +40,12 @@ class SyncSwitch(Strategy):
     """
 
     kind: Literal["sync_switch"] = "sync_switch"
-    servers: int = Field(default=1, ge=1, description="number of servers; each one owns a shard of the parameters")
+    servers: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_SERVERS,
+        description="number of servers; each one owns a shard of the parameters",
+    )
     fraction: float = Field(0.125, ge=0, le=1, description="part of the steps that is synchronous; 1: all steps")
     stragglers: Literal["keep", "elastic", "greedy"] = Field(
         default="keep",
