@@ -2,7 +2,7 @@
 
     import ensayo
 
-    rehearsal = ensayo.rehearse(ensayo.find("quickstart"), engine="simulated")
+    rehearsal = ensayo.rehearse("quickstart", engine="simulated", settings={"sweep.workers": [1, 2]})
     print(rehearsal.verdict, rehearsal.folder / "report.html")
 
 Names are imported when they are first used, since `ensayo --help` needs none of them.
@@ -22,6 +22,10 @@ NAMES = {  # public name -> module:attribute
     "rehearse": "ensayo.rehearsal:rehearse",
     "report": "analysis.report.report:write_report",
     "compare": "analysis.comparison.run_changes:compare_runs",
+    "EnsayoError": "services.schema.errors:EnsayoError",
+    "UserError": "services.schema.errors:UserError",
+    "ScenarioError": "compose.scenario_files.problems:ScenarioError",
+    "HostError": "services.schema.errors:HostError",
 }
 
 __all__ = list(NAMES)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from compose.engines import choose_engine
 from compose.runs.run import FinishedRun, RunFolderError, RunObserver, ScenarioFile, run_scenario
-from compose.scenario_files.load import load_scenario, read_first_comment
+from compose.scenario_files.load import ScenarioDeclaration, decode_scenario_text, read_scenario_text
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
 
@@ -29,34 +29,37 @@ class FinishedRunResult:
 
 
 def rehearse(
-    scenario_path: Path,
+    scenario: ScenarioDeclaration,
     engine: str | None = None,
-    runs_folder: Path = Path("runs"),
-    settings: Mapping[str, str] | None = None,
+    runs_folder: str | Path = Path("runs"),
+    settings: Mapping[str, Any] | None = None,
     observer: RunObserver | None = None,
     command: str = "",
 ) -> FinishedRunResult:
-    """Run all trials of a scenario file on this host, and write the report of the run.
+    """Run all trials of a scenario on this host, and write the report of the run.
 
     Args:
-        scenario_path: path of the scenario file.
+        scenario: name of a shipped scenario, path of a scenario file, dict with the content of a scenario file, or
+            Scenario.
         engine: name of the engine that runs the nodes; default: that of the scenario, else the best of this host.
         runs_folder: folder in which the run folder is created.
-        settings: values that replace those of the scenario: dotted key -> YAML text.
+        settings: values that replace those of the scenario: dotted key -> YAML text, or a number, boolean, None, list
+            or dict.
         observer: receives the progress of the run.
         command: command line that the user typed; it is recorded in the run folder.
 
     Raises:
-        UserError: the scenario is not valid, the engine cannot run it, or the run folder can't be created; no trial was
+        ScenarioError: the scenario is not valid; no trial was started. It is a UserError.
+        UserError: there is no such scenario, the engine cannot run it, or the run folder can't be created; no trial was
             started.
         HostError: this host lacks something that the engine needs.
         RunFolderError: a file in the run folder can't be written.
     """
-    scenario = load_scenario(scenario_path, settings, engine)
-    choice = choose_engine(engine or scenario.engine)
-    text = scenario_path.read_text(encoding="utf-8")
-    source = ScenarioFile(scenario, text, read_first_comment(scenario_path), command)
-    return write_run_report(run_scenario(source, choice, runs_folder, observer or SilentDisplay(Console())))
+    scenario_text = read_scenario_text(scenario)
+    loaded_scenario = decode_scenario_text(scenario_text, settings, engine)
+    choice = choose_engine(engine or loaded_scenario.engine)
+    source = ScenarioFile(loaded_scenario, scenario_text.text, scenario_text.first_comment, command)
+    return write_run_report(run_scenario(source, choice, Path(runs_folder), observer or SilentDisplay(Console())))
 
 
 def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:

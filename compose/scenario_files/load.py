@@ -1,20 +1,22 @@
-"""Loading of scenarios: finds, decodes and checks a scenario file.
+"""Loading of scenarios: finds, decodes and checks a scenario file, or a scenario given as a Python object.
 
 The check finds out whether every trial is possible.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
 from compose.scenario_files.overrides import override_scenario_values
-from compose.scenario_files.problems import ScenarioError, ScenarioProblem
+from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from compose.scenario_files.validation_messages import explain_validation_error
-from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
+from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
 from services.cluster.cluster import cluster_node_names
 from services.cluster.events import find_too_frequent_events
 from services.plan import random_event_horizon_s
@@ -27,20 +29,94 @@ from services.schema.errors import UserError
 SHIPPED_FOLDER = Path(__file__).parents[2] / "scenarios"
 MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
 
+# Name of a shipped scenario, path of a scenario file, content of a scenario file as Python values, or loaded scenario.
+ScenarioDeclaration: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
-def load_scenario(path: Path, settings: Mapping[str, str] | None = None, engine: str | None = None) -> Scenario:
+
+@dataclass(frozen=True)
+class ScenarioText:
+    """YAML text of a scenario, and its origin for messages."""
+
+    text: str
+    origin: str  # path of the file; for a scenario given as a Python object, the type of the object
+    is_file: bool  # whether messages state lines
+
+    @property
+    def first_comment(self) -> str:
+        """First comment of the text, which states the research question of the scenario.
+
+        Editor hints are skipped. Scenarios given as Python objects have no comments.
+        """
+        comments = (line.lstrip("# ").strip() for line in self.text.splitlines() if line.startswith("#"))
+        return next((text for text in comments if not text.startswith("yaml-language-server")), "")
+
+    def parse(self) -> YamlDocument:
+        """Parse the text into a document with the position of every key.
+
+        Raises:
+            ScenarioError: the text is not valid YAML, or has features that scenarios do not support.
+        """
+        document = parse_yaml(self.text, self.origin)
+        if self.is_file:
+            return document
+        return YamlDocument(document.data, dict.fromkeys(document.positions, SourcePosition(self.origin)))
+
+
+def load_scenario(
+    scenario: ScenarioDeclaration, settings: Mapping[str, Any] | None = None, engine: str | None = None
+) -> Scenario:
     """Load a scenario and check that each of its trials is possible.
 
     Args:
-        path: scenario file.
-        settings: values that replace those of the file: dotted path -> YAML.
+        scenario: name of a shipped scenario, path of a scenario file, dict with the content of a scenario file, or
+            Scenario.
+        settings: values that replace those of the scenario: dotted path -> YAML text, or a number, boolean, None, list
+            or dict.
         engine: engine that will run the trials; by default the engine in the scenario.
 
     Raises:
         ScenarioError: the scenario is invalid; the message lists every problem.
         UserError: the file can't be read, or a setting has a wrong path.
     """
-    document = override_scenario_values(parse_yaml(_read_text(path), _path_relative_to_cwd(path)), settings or {})
+    return decode_scenario_text(read_scenario_text(scenario), settings, engine)
+
+
+def read_scenario_text(scenario: ScenarioDeclaration) -> ScenarioText:
+    """Return the YAML text of a scenario; for a dict or a Scenario, write the text.
+
+    Raises:
+        UserError: there is no such file or shipped scenario, or `scenario` has another type.
+        ScenarioError: the dict has a value that YAML can't represent.
+    """
+    if isinstance(scenario, str):
+        scenario = find_scenario(scenario)
+    if isinstance(scenario, Path):
+        return ScenarioText(_read_text(scenario), _path_relative_to_cwd(scenario), is_file=True)
+    if isinstance(scenario, Scenario):
+        return ScenarioText(write_yaml(scenario.encode(), "Scenario object"), "Scenario object", is_file=False)
+    if isinstance(scenario, Mapping):
+        return ScenarioText(write_yaml(dict(scenario), "scenario dict"), "scenario dict", is_file=False)
+    raise UserError(
+        f"a scenario can't be given as {type(scenario).__name__}; allowed are the name of a shipped scenario, the path "
+        "of a .yaml file (str or Path), a dict with the content of such a file, and a Scenario"
+    )
+
+
+def decode_scenario_text(
+    scenario_text: ScenarioText, settings: Mapping[str, Any] | None = None, engine: str | None = None
+) -> Scenario:
+    """Decode the text of a scenario and check that each of its trials is possible.
+
+    Args:
+        scenario_text: YAML text of the scenario.
+        settings: as for `load_scenario`.
+        engine: engine that will run the trials; by default the engine in the scenario.
+
+    Raises:
+        ScenarioError: the scenario is invalid; the message lists every problem.
+        UserError: a setting has a wrong path.
+    """
+    document = override_scenario_values(scenario_text.parse(), settings or {})
     scenario = _decode_scenario(document)
     problems = _find_sweep_problems(scenario, document, engine or scenario.engine)
     if problems := problems or _find_too_frequent_events(scenario, document):
@@ -82,8 +158,7 @@ def read_first_comment(path: Path) -> str:
 
     Editor hints are skipped.
     """
-    comments = (line.lstrip("# ").strip() for line in _read_text(path).splitlines() if line.startswith("#"))
-    return next((text for text in comments if not text.startswith("yaml-language-server")), "")
+    return read_scenario_text(path).first_comment
 
 
 def _explain_not_a_file(path: Path) -> str:

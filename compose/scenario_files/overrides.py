@@ -1,30 +1,32 @@
-"""Replacement of values of a scenario file by arguments of the command line (`--set KEY=VALUE`)."""
+"""Replacement of values of a scenario by arguments of the command line (`--set KEY=VALUE`) or of the Python API."""
 
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 from compose.scenario_files.problems import SourcePosition
-from compose.scenario_files.yaml_document import YamlDocument, parse_yaml
+from compose.scenario_files.yaml_document import YamlDocument, parse_yaml, write_yaml
 from services.scenario.sweep import KEY_PATH_ALIASES
 from services.schema.conflicts import KeyPath
 from services.schema.errors import UserError
 
 
-def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str, str]) -> YamlDocument:
+def override_scenario_values(document: YamlDocument, values_by_key: Mapping[str, Any]) -> YamlDocument:
     """Return a copy of a scenario document with the values of `--set` arguments.
 
     Keys set this way are not swept.
 
     Args:
         document: scenario file.
-        values_by_key: dotted path, or short name such as `workers` -> value as YAML.
+        values_by_key: dotted path, or short name such as `workers` -> YAML text, or a number, boolean, None, list or
+            dict.
 
     Raises:
-        UserError: a path does not exist in the document, or a value is not valid YAML.
+        UserError: a path does not exist in the document, a value is not valid YAML, or has a type that YAML lacks.
     """
     data, positions = deepcopy(document.data), dict(document.positions)
-    for name, text in values_by_key.items():
+    for name, new_value in values_by_key.items():
+        text = new_value if isinstance(new_value, str) else write_yaml(new_value, f"--set {name}", in_one_line=True)
         path, option = KEY_PATH_ALIASES.get(name, name), f"--set {name}={text}"
         value = parse_yaml(text, option).data
         positions[_set_value_at_path(data, path, value, option)] = SourcePosition(option)

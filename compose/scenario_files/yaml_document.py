@@ -1,4 +1,4 @@
-"""Parser of YAML files that keeps the line of every key and list item.
+"""Parser of YAML files that keeps the line of every key and list item, and writer of YAML text.
 
 Values have the types of JSON, as in YAML 1.2: `1e-3` is a number, `on` and `12:30` are strings, and there are no dates.
 """
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
+from sys import maxsize
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ import yaml
 from compose.scenario_files.problems import ScenarioError, ScenarioProblem, SourcePosition
 from services.schema.conflicts import KeyPath
 
+LINE_WIDTH = 120  # of written lists and texts
 TAG_PREFIX = "tag:yaml.org,2002:"
 # Tag -> regular expression of its written form, decoder. The first expression that matches decides.
 SCALAR_TYPES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
@@ -65,8 +67,26 @@ class Yaml12Loader(yaml.SafeLoader):
         return node
 
 
+class Yaml12Dumper(yaml.SafeDumper):
+    """PyYAML writer that quotes each string which YAML 1.1 or YAML 1.2 would read as another type.
+
+    Values of types that JSON does not have are errors, except that a tuple is written as a list.
+    """
+
+    yaml_representers = {  # noqa: RUF012 - PyYAML expects a class attribute
+        value_type: represent
+        for value_type, represent in yaml.SafeDumper.yaml_representers.items()
+        if value_type in {str, int, float, bool, type(None), list, tuple, dict, None}  # None: all other types
+    }
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - signature of PyYAML
+        """Write a list or dict that occurs twice in full, not as an alias of its first occurrence."""
+        return True
+
+
 for name, (form, _) in SCALAR_TYPES.items():
     Yaml12Loader.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)
+    Yaml12Dumper.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)
 
 
 @dataclass(frozen=True)
@@ -108,6 +128,39 @@ def parse_yaml(text: str, file_name: str) -> YamlDocument:
     if reader.problems:
         raise ScenarioError(reader.problems)
     return YamlDocument(data, {(): SourcePosition(file_name, 1)} | reader.positions)
+
+
+def write_yaml(value: Any, origin: str, *, in_one_line: bool = False) -> str:
+    """Return the YAML text of a Python value, such that `parse_yaml` returns an equal value.
+
+    Args:
+        value: text, number, boolean, None, or a list or dict of such values.
+        origin: origin of the value in messages, such as "scenario dict".
+        in_one_line: whether to write lists and dicts in one line, as in `[1, 2]`.
+
+    Raises:
+        ScenarioError: the value, or a value inside of it, has another type.
+    """
+    try:
+        text = yaml.dump(
+            value,
+            Dumper=Yaml12Dumper,
+            sort_keys=False,
+            allow_unicode=True,
+            default_flow_style=in_one_line,
+            width=maxsize if in_one_line else LINE_WIDTH,
+        )
+    except yaml.representer.RepresenterError as error:
+        wrong_value = error.args[-1]
+        message = (
+            f"{wrong_value!r} has the type {type(wrong_value).__name__}; allowed are text, numbers, booleans, None, "
+            "lists and dicts; convert it, for example by str() or float()"
+        )
+        raise ScenarioError([ScenarioProblem(SourcePosition(origin), "", message)]) from None
+    except RecursionError:
+        message = "a list or dict contains itself; replace the inner one with its content"
+        raise ScenarioError([ScenarioProblem(SourcePosition(origin), "", message)]) from None
+    return text.removesuffix("...\n").removesuffix("\n") if in_one_line else text
 
 
 def _describe_syntax_error(error: yaml.YAMLError, file_name: str) -> ScenarioProblem:

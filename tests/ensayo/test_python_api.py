@@ -1,19 +1,129 @@
-"""The Python API: its names, and the snippet of the README."""
+"""The Python API: its names, the forms of a scenario, its errors, and the snippet of the README."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import ensayo
+from ensayo.rehearsal import FinishedRunResult, rehearse
+
+SHIPPED_FILE = ensayo.find("smoke")
+SHIPPED_DOCUMENT: dict[str, Any] = yaml.safe_load(SHIPPED_FILE.read_text(encoding="utf-8"))
+SCENARIO_FORMS = {
+    "name": "smoke",
+    "path as text": str(SHIPPED_FILE),
+    "path": SHIPPED_FILE,
+    "dict": SHIPPED_DOCUMENT,
+    "Scenario": ensayo.load(SHIPPED_FILE),
+}
+
+SHORT_DOCUMENT = SHIPPED_DOCUMENT | {"strategies": {"ring": {"kind": "all_reduce"}}, "baseline": True}
+SHORT_SETTINGS = {"workload.epochs": 1}
+
+# Accesses every public name, imports every module of the package, and accesses every public name again.
+REPEATED_ACCESS = """
+import importlib, pkgutil
+import ensayo
+
+first = {name: getattr(ensayo, name) for name in ensayo.NAMES}
+assert first == {name: getattr(ensayo, name) for name in ensayo.NAMES}
+for module in pkgutil.iter_modules(ensayo.__path__, "ensayo."):
+    if module.name != "ensayo.__main__":
+        importlib.import_module(module.name)
+for name, value in first.items():
+    assert getattr(ensayo, name) is value, name
+"""
 
 
 @pytest.mark.parametrize("name", ensayo.NAMES)
 def test_every_public_name_can_be_imported(name: str) -> None:
     """Names are imported when they are first used, so a wrong module shows only then."""
     assert callable(getattr(ensayo, name))
+
+
+def test_a_public_name_stays_the_same_after_the_import_of_any_module() -> None:
+    """Python sets an imported submodule as attribute of its package, which would hide a public name."""
+    done = subprocess.run([sys.executable, "-c", REPEATED_ACCESS], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("form", SCENARIO_FORMS)
+def test_every_form_of_a_scenario_loads_the_same_scenario(form: str) -> None:
+    """A notebook has a dict or a changed Scenario; it should not have to write a file first."""
+    assert ensayo.load(SCENARIO_FORMS[form]) == SCENARIO_FORMS["Scenario"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("cluster.workers", 4, "4"),
+        ("workload.optimiser.rate", 0.01, "0.01"),
+        ("baseline", True, "true"),
+        ("workload.model.hidden", [16, 8], "[16, 8]"),
+        ("workload.optimiser", {"kind": "adam", "rate": 0.1}, "{kind: adam, rate: 0.1}"),
+        ("sweep", {"workers": (1, 2)}, "{workers: [1, 2]}"),
+    ],
+)
+def test_a_setting_is_a_python_value_or_its_yaml_text(key: str, value: object, text: str) -> None:
+    """Numbers, lists and dicts are written in Python as they are; the command line has only text."""
+    assert ensayo.load("smoke", {key: value}) == ensayo.load("smoke", {key: text})
+    assert ensayo.load("smoke", {key: value}) != ensayo.load("smoke")
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRunResult:
+    """Result of a short run in virtual time, whose scenario is given as a dict."""
+    return rehearse(SHORT_DOCUMENT, "simulated", str(tmp_path_factory.mktemp("runs")), SHORT_SETTINGS)
+
+
+def test_scenarios_are_rehearsed_repeatedly_in_one_program(finished_run: FinishedRunResult, tmp_path: Path) -> None:
+    """A sweep that is written in Python calls `rehearse` in a loop.
+
+    The run folder keeps the text of a scenario that was given as a dict, so that the run can be repeated.
+    """
+    again = rehearse(finished_run.folder / "scenario.yaml", "simulated", tmp_path, SHORT_SETTINGS)
+    once_more = rehearse(ensayo.load(SHORT_DOCUMENT), "simulated", tmp_path, SHORT_SETTINGS)
+
+    assert finished_run.verdict == "valid", finished_run.reasons
+    assert len({finished_run.folder, again.folder, once_more.folder}) == 3
+    assert yaml.safe_load((finished_run.folder / "scenario.yaml").read_text()) == SHORT_DOCUMENT
+    summaries = [json.loads((run.folder / "summary.json").read_text()) for run in (finished_run, again, once_more)]
+    assert summaries[0]["trials"] == summaries[1]["trials"] == summaries[2]["trials"]
+
+
+def test_an_error_in_a_dict_names_its_keys() -> None:
+    """The text that is written from a dict has lines, but the user cannot see them."""
+    wrong = SHIPPED_DOCUMENT | {"seed": "one", "worker": 2}
+
+    with pytest.raises(ensayo.ScenarioError) as caught:
+        ensayo.load(wrong)
+
+    lines = str(caught.value).splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [["scenario dict", "seed"], ["scenario dict", "worker"]]
+
+
+def test_an_error_of_a_setting_names_its_key_and_value() -> None:
+    with pytest.raises(ensayo.ScenarioError, match=r"^--set cluster.worker.uplink=1: .*: 1 has no unit"):
+        ensayo.load("smoke", {"cluster.worker.uplink": 1})
+
+
+@pytest.mark.parametrize("call", [ensayo.load, ensayo.rehearse])
+def test_another_type_of_scenario_is_an_error_that_names_the_allowed_types(call: Any) -> None:
+    with pytest.raises(ensayo.UserError, match=r"can't be given as list; allowed are the name .*, a dict .* Scenario$"):
+        call(["smoke"])
+
+
+@pytest.mark.parametrize("name", ["UserError", "ScenarioError", "HostError"])
+def test_every_public_error_is_caught_as_ensayo_error(name: str) -> None:
+    """A program can catch all errors of the API by one class."""
+    assert issubclass(getattr(ensayo, name), ensayo.EnsayoError)
 
 
 @pytest.mark.slow
