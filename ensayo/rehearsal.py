@@ -6,8 +6,9 @@ No other module both starts nodes and reads the logs of nodes.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -17,15 +18,56 @@ from compose.scenario_files.load import ScenarioDeclaration, decode_scenario_tex
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.reading.run_table import RunLogTables
+
+# ruff: noqa: PLC0415 - pandas and matplotlib take a second to import, which the nodes can use
+
 
 @dataclass(frozen=True)
 class FinishedRunResult:
-    """Result of a run that has ended: its folder, its verdict and the reasons for the verdict."""
+    """Result of a run that has ended: its folder, its verdict and the reasons for the verdict.
+
+    The data frames are read from the run folder on first use. Their column names end with the unit.
+    """
 
     folder: Path
     verdict: str  # valid, degraded or invalid
     reasons: tuple[str, ...]  # "trial: reason", for trials that failed and for verdicts that are not valid
     exit_code: ExitCode
+
+    @cached_property
+    def trials(self) -> "pd.DataFrame":
+        """Results of the trials: one row per trial, with its status, verdict, times and final quality."""
+        from analysis.results.data_frames import make_trial_frame
+
+        return make_trial_frame(_read_summary(self.folder))
+
+    @cached_property
+    def curves(self) -> "pd.DataFrame":
+        """Speedup curves: one row per strategy, combination of swept values and number of workers."""
+        from analysis.results.data_frames import make_curve_frame
+
+        return make_curve_frame(_read_summary(self.folder))
+
+    @property
+    def steps(self) -> "pd.DataFrame":
+        """Training steps: one row per trial, worker and step, with the seconds of each step phase."""
+        return self._log_tables.steps
+
+    @property
+    def evals(self) -> "pd.DataFrame":
+        """Evaluations of the model: one row per trial, evaluation and metric."""
+        return self._log_tables.evals
+
+    @cached_property
+    def _log_tables(self) -> "RunLogTables":
+        from analysis.exports.readable_trials import read_readable_trials
+        from analysis.reading.run_folder import RunFolder
+
+        return read_readable_trials(RunFolder(self.folder))
 
 
 def rehearse(
@@ -67,7 +109,7 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
 
     Return the verdict and the exit code of the run.
     """
-    from analysis.report import report  # noqa: PLC0415 - pandas and matplotlib take a second, which the nodes can use
+    from analysis.report import report
 
     try:
         report.write_report(finished_run.folder)
@@ -76,11 +118,17 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
             f"{finished_run.folder}: the report can't be written: {error}; "
             f"make the folder writable or free disk space, then run: ensayo report {finished_run.folder}"
         ) from error
-    summary = json.loads((finished_run.folder / "summary.json").read_text(encoding="utf-8"))
+    summary = _read_summary(finished_run.folder)
     failures = (f"{status.trial}: {status.reason}" for status in finished_run.statuses if status.reason)
     verdict_reasons = (f"{trial['id']}: {reason}" for trial in summary["trials"] for reason in trial["reasons"])
     exit_code = _run_exit_code(finished_run, summary)
     return FinishedRunResult(finished_run.folder, summary["verdict"], (*failures, *verdict_reasons), exit_code)
+
+
+def _read_summary(run_folder: Path) -> dict[str, Any]:
+    """Return the content of the file summary.json of a run."""
+    summary: dict[str, Any] = json.loads((run_folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
 
 
 def _run_exit_code(finished_run: FinishedRun, run_summary: Mapping[str, Any]) -> ExitCode:

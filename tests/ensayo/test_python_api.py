@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import ensayo
+from analysis.results.data_frames import make_curve_frame, make_trial_frame
 from ensayo.rehearsal import FinishedRunResult, rehearse
 
 SHIPPED_FILE = ensayo.find("smoke")
@@ -124,6 +125,50 @@ def test_another_type_of_scenario_is_an_error_that_names_the_allowed_types(call:
 def test_every_public_error_is_caught_as_ensayo_error(name: str) -> None:
     """A program can catch all errors of the API by one class."""
     assert issubclass(getattr(ensayo, name), ensayo.EnsayoError)
+
+
+def test_the_data_frame_of_trials_has_one_row_per_trial(finished_run: FinishedRunResult) -> None:
+    trials = finished_run.trials
+
+    assert list(trials["trial"]) == sorted(path.name for path in (finished_run.folder / "trials").iterdir())
+    assert list(trials["workers"]) == [1, 2]
+    assert (trials["training_s"] * trials["samples_per_s"]).tolist() == pytest.approx(trials["samples"].tolist())
+
+
+def test_every_swept_key_has_a_column(finished_run: FinishedRunResult) -> None:
+    """A program groups trials by the values of the sweep; the number of workers has its column already."""
+    (trial, *_) = json.loads((finished_run.folder / "summary.json").read_text())["trials"]
+
+    trials = make_trial_frame({"trials": [trial | {"labels": {"workers": 1, "cluster.worker.uplink": "1mbit"}}]})
+
+    assert list(trials["cluster.worker.uplink"]) == ["1mbit"]
+    assert list(trials.columns).count("workers") == 1
+
+
+def test_the_data_frame_of_steps_has_one_row_per_worker_and_step(finished_run: FinishedRunResult) -> None:
+    trials, steps = finished_run.trials.set_index("trial"), finished_run.steps.groupby("trial")
+
+    assert steps.size().to_dict() == (trials["steps"] * trials["workers"]).to_dict()
+    assert steps["samples"].sum().to_dict() == trials["samples"].to_dict()
+    assert (finished_run.steps["step_s"] >= finished_run.steps["compute_s"]).all()
+
+
+def test_the_data_frame_of_evaluations_ends_with_the_final_quality(finished_run: FinishedRunResult) -> None:
+    accuracy = finished_run.evals.query("metric == 'accuracy'").sort_values("time_s").groupby("trial")["value"]
+
+    assert accuracy.last().to_dict() == finished_run.trials.set_index("trial")["final_accuracy"].to_dict()
+
+
+def test_the_data_frame_of_curves_has_the_speedup_over_the_baseline(finished_run: FinishedRunResult) -> None:
+    (point,) = finished_run.curves.to_dict("records")
+
+    assert (point["strategy"], point["base_strategy"], point["workers"]) == ("ring", "none", 2)
+    assert point["speedup"] == pytest.approx(point["base_time_s"] / point["time_s"])
+
+
+def test_a_run_without_curves_has_an_empty_data_frame_of_curves() -> None:
+    """A program that selects a column of the curves should find no rows, not fail."""
+    assert make_curve_frame({"curves": []})["speedup"].empty
 
 
 @pytest.mark.slow
