@@ -17,6 +17,7 @@ from services.schema.conflicts import KeyPath
 
 LINE_WIDTH = 120  # of written lists and texts
 TAG_PREFIX = "tag:yaml.org,2002:"
+UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 # Tag -> regular expression of its written form, decoder. The first expression that matches decides.
 SCALAR_TYPES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "null": (r"~|null|Null|NULL|", lambda _: None),
@@ -83,7 +84,13 @@ class Yaml12Dumper(yaml.SafeDumper):
         """Write a list or dict that occurs twice in full, not as an alias of its first occurrence."""
         return True
 
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Write a text; quote one with a line break of Unicode, which PyYAML would read as a space."""
+        style = '"' if UNICODE_LINE_BREAKS.intersection(text) else None
+        return self.represent_scalar(TAG_PREFIX + "str", text, style)
 
+
+Yaml12Dumper.add_representer(str, Yaml12Dumper.represent_text)
 for name, (form, _) in SCALAR_TYPES.items():
     Yaml12Loader.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)
     Yaml12Dumper.add_implicit_resolver(TAG_PREFIX + name, re.compile(f"^(?:{form})$"), None)

@@ -19,6 +19,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 @given(value=VALUES, in_one_line=st.booleans())
 @example(value="1e-3", in_one_line=True)  # a number in YAML 1.2
 @example(value=["on", "12:30"], in_one_line=False)  # a boolean and a number in YAML 1.1
+@example(value={"a\x85": ["\u2028", "\u2029b"]}, in_one_line=False)  # line breaks in YAML 1.1
 def test_written_yaml_is_read_as_the_same_value(value: Any, in_one_line: bool) -> None:
     """A scenario that is given as a dict is run from the text that is kept in the run folder.
 
