@@ -12,4 +12,5 @@ def check_trial_files_readable(trial: TrialLogTables) -> CheckVerdict:
     if not trial.damage:
         return valid_verdict("every line of the logs could be read")
     first, *others = trial.damage
-    return invalid_verdict(f"{first}" + (f", and {len(others)} more problems" if others else ""))
+    rest = f", and {len(others)} more problem{'s' * (len(others) > 1)}" if others else ""
+    return invalid_verdict(f"{first}{rest}")
