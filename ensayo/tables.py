@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -40,8 +41,19 @@ def plan_table(plans: Sequence[Plan]) -> Table:
         if plan.second_phase:
             table.add_row(*_format_second_phase_row(plan.second_phase))
     total_s = sum(plan.estimated_training_wall_s for plan in plans)
-    table.caption = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
+    summary = f"{len(plans)} trials: {_format_wall_time(total_s)}; starting and evaluating not counted"
+    table.caption = "\n".join((summary, *_describe_trials_without_closed_form(plans)))
     return table
+
+
+def _describe_trials_without_closed_form(plans: Sequence[Plan]) -> Iterable[str]:
+    """Yield, for each reason, the trials whose predicted time is an estimate that is compared with nothing."""
+    trials_by_reason = defaultdict[str, list[str]](list)
+    for plan in plans:
+        if plan.training_unpredicted_reason:
+            trials_by_reason[plan.training_unpredicted_reason].append(plan.trial[:3])
+    for reason, trials in trials_by_reason.items():
+        yield f"no closed form for {', '.join(trials)}: {reason}; their times are estimates"
 
 
 def _plan_table_row(plan: Plan) -> Iterable[str]:

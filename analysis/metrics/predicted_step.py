@@ -7,15 +7,17 @@ from analysis.reading.run_table import TrialLogTables
 from analysis.reading.training_phases import training_phases
 
 
-def predicted_median_step_s(trial: TrialLogTables) -> float | None:
-    """Return the median step time that the strategy's closed form predicts.
+def predicted_typical_step_s(trial: TrialLogTables) -> float | None:
+    """Return the step time that the strategy's closed form predicts, to compare with the typical measured step time.
 
-    Return None without a prediction. It is in seconds. For a trial that switched strategies it is the mean of both
-    predictions, weighted by the steps of each strategy.
+    Return None without a prediction. It is in seconds: a mean if the speeds of workers vary, otherwise a median. For a
+    trial that switched strategies it is the mean of both predictions, weighted by the steps of each strategy.
     """
-    weighted = [(phase.predicted.median_step_s, len(phase.steps)) for phase in training_phases(trial)]
-    has_steps = any(count for _, count in weighted)
-    return _weighted_mean_s(weighted) if has_steps else trial.plan.predicted.median_step_s
+    phases = training_phases(trial)
+    if len(phases) > 1:
+        return predicted_mean_step_s(trial)
+    predicted = phases[0].predicted if phases else trial.plan.predicted
+    return predicted.mean_step_s if trial.plan.has_varying_worker_speeds else predicted.median_step_s
 
 
 def predicted_mean_step_s(trial: TrialLogTables) -> float | None:

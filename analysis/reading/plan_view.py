@@ -99,6 +99,7 @@ class TrialPlan(PlanJsonSection):
     reply_bytes_per_step: dict[str, float] = {}
     predicted: StepTimePrediction = NO_PREDICTION
     predicted_s: float = 0.0  # of the whole budget; 0 if nothing was declared to predict it from
+    training_unpredicted_reason: str = ""  # why `predicted_s` is compared with nothing; empty: it is a prediction
     # number of workers that saturate the servers' links in asynchronous training
     saturation_workers: float | None = None
     second_phase: PlanAfterStrategySwitch | None = None  # for a strategy that switches
@@ -172,7 +173,12 @@ class TrialPlan(PlanJsonSection):
 
     @property
     def predicted_samples_per_second(self) -> float | None:
-        """Predicted samples per second of all workers together, including those whose gradients are dropped."""
+        """Predicted samples per second of all workers together, including those whose gradients are dropped.
+
+        None if no closed form describes the training time.
+        """
+        if self.training_unpredicted_reason:
+            return None
         counted_s = self.predicted_s * self.predicted.counted
         return self.epochs * self.train_samples / counted_s if counted_s else None
 

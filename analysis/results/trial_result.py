@@ -9,7 +9,7 @@ import numpy as np
 from analysis.checks.verdict import CheckVerdict, VerdictLevel, worst_verdict_level
 from analysis.metrics.bytes_sent import bytes_sent, expected_bytes_sent
 from analysis.metrics.event_outcomes import PlannedVsActualTimes, find_event_times
-from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_median_step_s
+from analysis.metrics.predicted_step import predicted_mean_step_s, predicted_typical_step_s
 from analysis.metrics.progress import final_eval_metrics, samples_per_second, steps_done, trained_sample_count
 from analysis.metrics.staleness import staleness_statistics
 from analysis.metrics.step_seconds import (
@@ -56,7 +56,7 @@ class TrialResult:
     samples_to_target: int | None
     final: dict[str, float]
     step_seconds: dict[str, float] | None
-    predicted_step_seconds: float | None  # predicted median over all steps of all workers
+    predicted_step_seconds: float | None  # predicted counterpart of `typical_step_seconds`
     phase_seconds: dict[str, float] | None  # mean per step phase, over steps on whole batches if there are any
     bytes_sent: dict[str, int]
     expected_bytes_sent: dict[str, int]
@@ -108,7 +108,7 @@ class TrialResult:
         It is a mean or a median of the steps.
         """
         if self.switch and self.switch.has_switched:
-            return self.step_seconds["mean"] if self.step_seconds else None
+            return sum(self.phase_seconds.values()) if self.phase_seconds else None
         return self.typical_step_seconds
 
     @property
@@ -146,7 +146,7 @@ def measure_trial(trial: TrialLogTables, fidelity_verdicts: Iterable[CheckVerdic
         samples_to_target=None if has_missed else samples_to_target(trial),
         final=final_eval_metrics(trial),
         step_seconds=step_time_statistics(trial),
-        predicted_step_seconds=predicted_median_step_s(trial),
+        predicted_step_seconds=predicted_typical_step_s(trial),
         phase_seconds=step_phase_seconds(trial),
         bytes_sent=bytes_sent(trial),
         expected_bytes_sent=expected_bytes_sent(trial),

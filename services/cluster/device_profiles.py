@@ -2,18 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from math import exp, log
+from math import exp
 from random import Random
-from statistics import NormalDist
 from typing import Annotated, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from services.schema.component import ScenarioComponent
 
-FactorArray: TypeAlias = npt.NDArray[np.float64]  # shape (p,)
 DeviceName: TypeAlias = Literal["b200", "h200", "h100", "a100", "v100", "rtx-4090", "rtx-3090", "a10"]
 
 
@@ -27,15 +23,6 @@ class SpeedVariation(ScenarioComponent):
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
         """Return the factor that multiplies the declared compute time of a worker in one step."""
 
-    @property
-    @abstractmethod
-    def mean_duration_factor(self) -> float:
-        """Mean factor, over many steps, that multiplies the declared compute time of a worker."""
-
-    @abstractmethod
-    def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
-        """Return, for each x in `factors`, the probability that a step takes at most x times the declared time."""
-
 
 class LognormalVariation(SpeedVariation):
     """Lognormally distributed compute time, independent from step to step.
@@ -48,14 +35,6 @@ class LognormalVariation(SpeedVariation):
 
     def duration_factor(self, seed: int, rank: int, step: int) -> float:
         return exp(Random(f"{seed} {rank} {step}").gauss(-(self.sigma**2) / 2, self.sigma))
-
-    @property
-    def mean_duration_factor(self) -> float:
-        return 1.0
-
-    def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
-        log_factor = NormalDist(-(self.sigma**2) / 2, self.sigma)
-        return np.array([log_factor.cdf(log(factor)) if factor > 0 else 0.0 for factor in factors.tolist()])
 
 
 class OnOffVariation(SpeedVariation):
@@ -78,18 +57,6 @@ class OnOffVariation(SpeedVariation):
         period, position = divmod(step, period_steps)
         begin = Random(f"{seed} {rank} {period}").randrange(self.fast_steps + 1)
         return self.slowdown if begin <= position < begin + self.slow_steps else 1.0
-
-    @property
-    def mean_duration_factor(self) -> float:
-        return self._fast_step_share + (1 - self._fast_step_share) * self.slowdown
-
-    @property
-    def _fast_step_share(self) -> float:
-        """Share of the steps that the worker computes at its declared speed."""
-        return self.fast_steps / (self.slow_steps + self.fast_steps)
-
-    def duration_factor_cdf(self, factors: FactorArray) -> FactorArray:
-        return np.where(factors >= self.slowdown, 1.0, np.where(factors >= 1.0, self._fast_step_share, 0.0))
 
 
 AnyVariation: TypeAlias = Annotated[LognormalVariation | OnOffVariation, Field(discriminator="kind")]

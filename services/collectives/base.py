@@ -87,6 +87,19 @@ class TransferSchedule(FrozenRecord):
         """All pairs (source rank, target rank) between which data or empty messages are sent."""
         return frozenset(transfer.rank_pair for transfer in self.transfers_of_all_rounds)
 
+    @property
+    def all_ranks_send_in_every_round(self) -> bool:
+        """Whether every rank sends data in every round that has data.
+
+        Then no rank can finish a part of the all-reduce before the slowest rank has its vector.
+        """
+        senders = [{t.source for t in transfers if t.kind != "token"} for transfers in self.rounds]
+        return all(each == self._ranks for each in senders if each)
+
+    @property
+    def _ranks(self) -> set[int]:
+        return {rank for pair in self.sending_rank_pairs for rank in pair}
+
     def chunk_ranges(self, entry_count: int) -> tuple[VectorRange, ...]:
         """Return the range of vector entries that each chunk covers.
 
@@ -278,6 +291,13 @@ class Collective(ScenarioComponent, ABC):
             path_latency_s: latency of the longest chain of transfers, on the real network.
         """
         return 0.0
+
+    def explain_inexact_time(self, rank_count: int, message_count: int) -> str:  # noqa: ARG002 - most closed forms are exact
+        """Return why the closed form does not describe an all-reduce even over equal ranks and links.
+
+        Return an empty text if it does. A vector is cut into `message_count` messages.
+        """
+        return ""
 
     def unsupported_rank_count_reason(self, rank_count: int) -> str | None:  # noqa: ARG002 - most take any number
         """Return the reason why the collective cannot run on `rank_count` ranks.

@@ -13,6 +13,8 @@ from services.schema.units import Bytes
 
 TreeEdge: TypeAlias = tuple[int, int, int]  # depth of the child, child, parent
 
+MIN_PREDICTABLE_MESSAGES = 128  # of a vector: with fewer, the time to fill the trees is not as in the closed form
+
 
 class DoubleBinaryTree(Collective):
     """All-reduce along two binary trees, each of which handles one half of the vector.
@@ -55,6 +57,11 @@ class DoubleBinaryTree(Collective):
             window_pieces=4 * len(depths) or None,
             window_extra_bytes=len(depths) * int(self.round_trip or 0),
         )
+
+    def explain_inexact_time(self, rank_count: int, message_count: int) -> str:
+        if rank_count > 2 and message_count < MIN_PREDICTABLE_MESSAGES:  # noqa: PLR2004 - two ranks have no inner rank
+            return f"a vector of {message_count} messages is too short to fill the pipeline of a double tree"
+        return ""
 
     def all_reduce_time_s(self, rank_count: int, vector_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
         """Return the run time of the all-reduce in seconds.

@@ -45,6 +45,10 @@ class DataOrder(FrozenRecord):
         epoch, position = divmod(step, self.steps_per_epoch)
         return epoch_permutation(self.samples, self.seed, epoch)[position * self.batch : (position + 1) * self.batch]
 
+    def batch_size(self, step: int) -> int:
+        """Return the number of samples in the global batch of `step`."""
+        return self.count_samples_before(step + 1) - self.count_samples_before(step)
+
     def count_samples_before(self, step: int) -> int:
         """Return the number of samples in all global batches before `step`."""
         epochs, position = divmod(step, self.steps_per_epoch)

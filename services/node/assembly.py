@@ -202,7 +202,7 @@ def _make_worker(
         optimiser=plan.optimiser,
         device=device,
         transport=transport,
-        batch_size=lambda step: len(plan.data_order.batch_sample_indices(step)),
+        batch_size=plan.data_order.batch_size,
     )
     data, pace = (
         plan.dataset.load(plan.dtype),

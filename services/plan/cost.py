@@ -4,15 +4,20 @@ Step times are predicted from the cost model.
 """
 
 from collections.abc import Sequence
+from math import inf
+
+import numpy as np
 
 from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, choose_message_bytes, to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import GRPC_MESSAGE_SIZE_LIMITS, TCP_MESSAGE_SIZE_LIMITS, MessageSizeLimits
 from services.cluster.network import Network
-from services.learning.data_order import split_proportionally
+from services.learning.data_order import DataOrder, RankWeights, split_proportionally
 from services.plan.node_plan import NodePlan
 from services.scenario.scenario import EngineName, TransportName
+from services.strategies.compute_times import ComputeTimes
 from services.strategies.cost_model import CostModel
 
+MAX_DRAWN_STEPS = 2000  # of a training phase: the mean of more steps is hardly different, and drawing them takes time
 DTYPE_BY_PRECISION = {"fp32": "float32", "fp64": "float64"}
 
 
@@ -34,29 +39,24 @@ def build_cost_model(
     network: Network,
     vector_entries: int,
     dtype: str,
-    global_batch_size: int,
     message_overhead_s: float,
     message_size_limits: MessageSizeLimits,
 ) -> CostModel:
-    """Return the cost model of a planned cluster, from which step times are predicted.
+    """Return the cost model of a planned cluster, from which exchange times are predicted.
+
+    It has no compute times.
 
     Args:
         nodes: all nodes of the trial.
         network: shared links and paths between them.
         vector_entries: entries of the parameter vector.
         dtype: NumPy's name of the type of an entry.
-        global_batch_size: samples per step over all workers.
         message_overhead_s: virtual seconds that this host adds to a message, as calibrated; 0 without calibration. Then
             this time shows as a difference between measured and predicted step times.
         message_size_limits: sizes of the messages into which vectors are cut.
     """
-    workers = [node for node in nodes if node.role == "worker"]
-    shares = split_proportionally(global_batch_size, (1,) * len(workers))
-    computes_s = tuple(
-        share / node.throughput if node.throughput else 0.0 for share, node in zip(shares, workers, strict=True)
-    )
     return CostModel(
-        workers=tuple(node.name for node in workers),
+        workers=tuple(node.name for node in nodes if node.role == "worker"),
         servers=tuple(node.name for node in nodes if node.role == "ps_shard"),
         entries=vector_entries,
         dtype=dtype,
@@ -65,7 +65,25 @@ def build_cost_model(
         uplink_s_per_byte={node.name: 1 / to_goodput_bytes_per_s(node.uplink_bps) for node in nodes},
         downlink_s_per_byte={node.name: 1 / to_goodput_bytes_per_s(node.downlink_bps) for node in nodes},
         network=network,
-        compute_s=max((max(shares) / node.throughput for node in workers if node.throughput), default=0.0),
-        worker_compute_s=computes_s,
-        variations=tuple(node.variation for node in workers),
     )
+
+
+def plan_compute_times(
+    worker_nodes: Sequence[NodePlan],
+    data_order: DataOrder,
+    batch_weights: RankWeights,
+    first_step: int,
+    step_count: int,
+) -> ComputeTimes:
+    """Return the samples and compute times of each worker by step, from `first_step` on.
+
+    The declared variation of a worker's speed is drawn as in the trial. Of a long phase, only the first steps are
+    returned; later steps are like them. A worker without a declared speed takes 0 s.
+    """
+    steps = range(first_step, first_step + min(max(step_count, 1), MAX_DRAWN_STEPS))
+    samples = np.array([split_proportionally(data_order.batch_size(step), batch_weights) for step in steps])
+    seconds = samples / np.array([node.throughput or inf for node in worker_nodes])
+    for rank, node in enumerate(worker_nodes):
+        if node.variation:
+            seconds[:, rank] *= [node.variation.duration_factor(data_order.seed, rank, step) for step in steps]
+    return ComputeTimes(samples, seconds)

@@ -1,21 +1,30 @@
 """Planning of a trial: all decisions that are possible before the trial starts."""
 
-from math import isfinite
+from collections.abc import Sequence
 
 import numpy as np
 
 from services.cluster.addresses import AddressAllocator, DummyAddresses
 from services.cluster.events import plan_event_occurrences
-from services.learning.data_order import split_proportionally
-from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits
+from services.learning.data_order import DataOrder
+from services.plan.cost import DTYPE_BY_PRECISION, build_cost_model, choose_message_size_limits, plan_compute_times
+from services.plan.node_plan import NodePlan
 from services.plan.nodes import get_auto_collective_sizes, plan_network, plan_nodes
 from services.plan.plan import Plan, PostSwitchPhasePlan
+from services.plan.prediction import (
+    PhasePrediction,
+    count_saturating_workers,
+    explain_unpredicted_training,
+    find_unmodelled_effect,
+    predict_latency_s,
+    predict_phase,
+)
 from services.scenario.scenario import AUTO, EngineName, TrialSpec
-from services.scenario.workload import learning_task_of
-from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
+from services.scenario.workload import Workload, learning_task_of
+from services.strategies import PhasesAndSwitch
 from services.strategies.base import BytesPerStep
 from services.strategies.cost_model import CostModel, StepTimePrediction
-from services.strategies.server_based_prediction import ServerStepTimeModel
+from services.strategies.switching.switch import TrainingPhaseSwitch
 
 EVENT_HORIZON_FACTOR = 3.0  # random events are drawn for this multiple of the predicted duration of a trial
 
@@ -54,15 +63,16 @@ def make_plan(
     network = plan_network(scenario, nodes)
     trial_dilation = dilation if scenario.dilation == AUTO else scenario.dilation
     lengths = choose_message_size_limits(engine, scenario.transport, layout.parameter_count * entry_bytes)
-    cost = build_cost_model(nodes, network, layout.parameter_count, dtype, batch, alpha_s / trial_dilation, lengths)
+    cost = build_cost_model(nodes, network, layout.parameter_count, dtype, alpha_s / trial_dilation, lengths)
     site = get_auto_collective_sizes(scenario, nodes, layout, entry_bytes, cost)
     strategy, exchange_s_by_choice = trial.strategy.resolve_auto_collective(site, cost)
     phases = strategy.training_phases()
     first, algorithm, traits = phases.first, phases.first_server_algorithm, phases.first.describe_worker_exchange()
-    predicted = first.predict_step_time(cost)
+    order = DataOrder(samples=train_samples, batch=batch, seed=trial.seed)
+    predictions = _predict_phases(phases, trial, nodes, cost, order)
     sent = first.sent_bytes_per_step(workers, layout.parameter_count, dtype)
-    second_phase = _plan_post_switch_phase(phases, trial, cost, steps)
-    predicted_s = _predict_training_s(predicted, steps, second_phase, batch, workers)
+    second_phase = _plan_post_switch_phase(phases, trial, cost, predictions[-1].step)
+    predicted_s = _predict_training_s(predictions, second_phase)
     horizon_s = predicted_s * EVENT_HORIZON_FACTOR
     return Plan(
         run=run_id,
@@ -105,9 +115,14 @@ def make_plan(
         exchange_period=traits.exchange_period,
         bytes_per_step=_sent_bytes_by_node(sent, phases.server_count),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
-        predicted=predicted,
+        predicted=predictions[0].step,
         predicted_s=predicted_s,
-        saturation_workers=_count_saturating_workers(phases, cost),
+        training_unpredicted_reason=explain_unpredicted_training(
+            predictions, is_switch_planned=second_phase is None or second_phase.planned_step is not None
+        ),
+        saturation_workers=count_saturating_workers(
+            phases, cost.model_copy(update={"step_compute_times": predictions[0].compute_times.in_whole_rounds(1)})
+        ),
         exchange_s_by_choice=exchange_s_by_choice,
         second_phase=second_phase,
         network=network,
@@ -127,8 +142,49 @@ def random_event_horizon_s(trial: TrialSpec) -> float:
     return plan.predicted_s * EVENT_HORIZON_FACTOR
 
 
+def _predict_phases(
+    strategy_phases: PhasesAndSwitch,
+    trial: TrialSpec,
+    nodes: Sequence[NodePlan],
+    cost_model: CostModel,
+    data_order: DataOrder,
+) -> list[PhasePrediction]:
+    """Return the predicted times of each training phase.
+
+    Where losses decide when a strategy switches, each phase is predicted for the whole budget.
+    """
+    worker_nodes = [node for node in nodes if node.role == "worker"]
+    effect = find_unmodelled_effect(trial.scenario, nodes, cost_model.network)
+    workers, workload, switch = len(worker_nodes), trial.scenario.workload, strategy_phases.switch
+    steps = workload.total_steps(workers)
+    switch_step = _planned_switch_step(switch, workload, workers) if switch else steps
+    step_ranges = [(0, steps if switch_step is None else switch_step)]
+    weights = [(1,) * workers]
+    if switch:
+        step_ranges.append((switch_step or 0, steps))
+        weights.append(switch.batch_shares_after_switch(workers))
+    return [
+        predict_phase(
+            phase,
+            cost_model,
+            plan_compute_times(worker_nodes, data_order, phase_weights, first, end - first),
+            end - first,
+            effect,
+        )
+        for phase, phase_weights, (first, end) in zip(strategy_phases, weights, step_ranges, strict=True)
+    ]
+
+
+def _planned_switch_step(switch: TrainingPhaseSwitch, workload: Workload, worker_count: int) -> int | None:
+    """Return the step at which a strategy switches.
+
+    Return None if losses decide, or if it never switches.
+    """
+    return switch.rule.planned_switch_step(workload.total_steps(worker_count), workload.steps_per_epoch(worker_count))
+
+
 def _plan_post_switch_phase(
-    strategy_phases: PhasesAndSwitch, trial: TrialSpec, cost_model: CostModel, trial_step_count: int
+    strategy_phases: PhasesAndSwitch, trial: TrialSpec, cost_model: CostModel, predicted: StepTimePrediction
 ) -> PostSwitchPhasePlan | None:
     """Return the plan of the training phase after a strategy switch.
 
@@ -143,76 +199,29 @@ def _plan_post_switch_phase(
     slots = len(optimiser.init_state(np.zeros(1)).slots)
     transfer_bytes = switch.max_transfer_bytes(workers, cost_model.entries, cost_model.dtype, slots)
     return PostSwitchPhasePlan(
-        planned_step=switch.rule.planned_switch_step(trial_step_count, workload.steps_per_epoch(workers)),
+        planned_step=_planned_switch_step(switch, workload, workers),
         optimiser=optimiser,
         schedule=switch.second.collective_schedule(workers),
         bytes_per_step=_sent_bytes_by_node(sent, servers),
         reply_bytes_per_step=_reply_bytes_by_worker(sent),
-        predicted=switch.second.predict_step_time(cost_model),
+        predicted=predicted,
         is_synchronous=switch.second.describe_worker_exchange().is_synchronous,
         worker_weights=switch.batch_shares_after_switch(workers),
         latencies_s=(
-            _predict_latency_s(switch.first, cost_model),
-            _predict_latency_s(switch.second, cost_model),
+            predict_latency_s(switch.first, cost_model),
+            predict_latency_s(switch.second, cost_model),
         ),
         model_transfer_bytes=_sent_bytes_by_node(transfer_bytes, servers),
     )
 
 
-def _count_saturating_workers(strategy_phases: PhasesAndSwitch, cost_model: CostModel) -> float | None:
-    """Return the number of asynchronous workers that saturate the links of the servers.
+def _predict_training_s(predictions: Sequence[PhasePrediction], second_phase: PostSwitchPhasePlan | None) -> float:
+    """Return the predicted training time of all phases in virtual seconds.
 
-    Return None if no number does. Where workers own shards, more workers are more servers, and no number of them
-    saturates all links.
+    Where losses decide when a strategy switches, the prediction is the time of the slower phase for the whole budget.
     """
-    for phase in strategy_phases:
-        algorithm = phase.server_algorithm()
-        if algorithm and not algorithm.synchroniser.describe_worker_sync().runs_in_rounds:
-            if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
-                return None
-            period = phase.describe_worker_exchange().exchange_period
-            workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
-            return workers if isfinite(workers) else None
-    return None
-
-
-def _predict_latency_s(phase_strategy: SinglePhaseStrategy, cost_model: CostModel) -> float:
-    """Return the predicted time of a gradient exchange over links of unlimited rate.
-
-    The time is in virtual seconds.
-    """
-    zeros = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
-    network = cost_model.network.model_copy(update={"shared_links": ()})
-    ideal = cost_model.model_copy(update={"uplink_s_per_byte": zeros, "downlink_s_per_byte": zeros, "network": network})
-    return phase_strategy.predict_step_time(ideal).exchange_s
-
-
-def _predict_training_s(
-    step_time_prediction: StepTimePrediction,
-    step_count: int,
-    phase_after_switch: PostSwitchPhasePlan | None,
-    global_batch_size: int,
-    worker_count: int,
-) -> float:
-    """Return the predicted training time in virtual seconds.
-
-    Training lasts `step_count` steps. Where losses decide when a strategy switches, the prediction is the time of the
-    slower phase for the whole budget.
-    """
-    shares = split_proportionally(global_batch_size, (1,) * worker_count)
-    if phase_after_switch is None:
-        return step_time_prediction.predict_training_s(step_count, shares)
-    second_shares = [
-        share for share in split_proportionally(global_batch_size, phase_after_switch.worker_weights) if share
-    ]
-    second_step = phase_after_switch.planned_step
-    if second_step is None:
-        return max(
-            step_time_prediction.predict_training_s(step_count, shares),
-            phase_after_switch.predicted.predict_training_s(step_count, second_shares),
-        )
-    second_s = phase_after_switch.predicted.predict_training_s(step_count - second_step, second_shares)
-    return step_time_prediction.predict_training_s(second_step, shares) + second_s
+    phases_s = [prediction.training_s for prediction in predictions]
+    return max(phases_s) if second_phase and second_phase.planned_step is None else sum(phases_s)
 
 
 def _reply_bytes_by_worker(sent_bytes_by_role: BytesPerStep) -> dict[str, float]:

@@ -102,6 +102,7 @@ class Plan(FrozenRecord):
     reply_bytes_per_step: dict[str, int | float]  # part of a worker's bytes that replies to pushes of other workers
     predicted: StepTimePrediction
     predicted_s: float = 0.0  # virtual seconds of the whole budget, without start and evaluation
+    training_unpredicted_reason: str = ""  # why `predicted_s` is only an estimate; empty: a closed form predicts it
     # Number of workers at which the links of the servers are full in an asynchronous phase; None: they never are.
     saturation_workers: float | None = None
     # Predicted seconds of an exchange under each alternative, where the strategy was resolved from `auto`.
@@ -150,9 +151,9 @@ class Plan(FrozenRecord):
 
     @property
     def step_cost_model(self) -> CostModel:
-        """Cost model of the planned cluster, from which the step time is predicted."""
+        """Cost model of the planned cluster, from which exchange times are predicted."""
         return build_cost_model(
-            self.nodes, self.network, self.parameters, self.dtype, self.batch, self.alpha_s, self.message_size_limits
+            self.nodes, self.network, self.parameters, self.dtype, self.alpha_s, self.message_size_limits
         )
 
     @property

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal, Self
 
 from pydantic import Field
 
+from services.cluster.links.fluid_link import MAX_FLUID_MESSAGE_BYTES, choose_message_bytes
 from services.collectives import AnyCollective, NetworkAndModelSizes, Ring, TransferSchedule
 from services.collectives.base import RankPair
 from services.collectives.execution.executor import all_reduce
@@ -26,7 +28,13 @@ from services.strategies.base import (
     WorkerContext,
     WorkerState,
 )
-from services.strategies.cost_model import CostModel, Flow, StepTimePrediction
+from services.strategies.cost_model import (
+    EARLY_EXCHANGE_REASON,
+    MAX_NEGLECTED_SHARE,
+    CostModel,
+    Flow,
+    StepTimePrediction,
+)
 
 
 class AllReduce(SinglePhaseStrategy):
@@ -78,10 +86,14 @@ class AllReduce(SinglePhaseStrategy):
         return BytesPerStep(workers=sent)
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
+        return self.predict_averaging_step_time(cost_model, 1)
+
+    def predict_averaging_step_time(self, cost_model: CostModel, steps_per_exchange: int) -> StepTimePrediction:
         """Return the step time on a cluster, predicted by the formula of the all-reduce algorithm.
 
-        The latency part is that of the longest chain of transfers. An exchange begins when the slowest worker has
-        computed its gradient: E[X_(n:n)] if speeds vary.
+        An all-reduce ends every `steps_per_exchange` steps. The latency part is that of the longest chain of transfers.
+        An exchange begins when the slowest worker has computed its gradient: t_c is the mean of the slowest worker's
+        compute time in each step.
         """
         ranks, schedule = len(cost_model.workers), self.collective_schedule(len(cost_model.workers))
         size_bytes = self.compress.compressed_size_bytes(cost_model.entries, cost_model.dtype)
@@ -93,12 +105,35 @@ class AllReduce(SinglePhaseStrategy):
             {edge: cost_model.max_latency_s([flow]) for edge, flow in flows.items()}
         )
         hidden_s = self._latency_hidden_by_transfer_s(schedule, cost_model, transfer_s, waits_s)
+        compute_s = cost_model.compute_times.mean_slowest_s(steps_per_exchange)
+        exchange_s = (transfer_s + waits_s - hidden_s) / steps_per_exchange
         return StepTimePrediction(
-            compute_s=cost_model.kth_fastest_compute_s(ranks),
-            exchange_s=transfer_s + waits_s - hidden_s,
+            compute_s=compute_s,
+            exchange_s=exchange_s,
             formula=f"t_c + {self.collective.all_reduce_time_formula}"
             + (", less the part of α that pieces hide" if hidden_s else ""),
+            inapplicable_reason=self._why_form_fails(cost_model, compute_s, exchange_s, steps_per_exchange),
         )
+
+    def _why_form_fails(
+        self, cost_model: CostModel, compute_s: float, exchange_s: float, steps_per_exchange: int
+    ) -> str:
+        """Return why the closed form does not describe the step time on this cluster.
+
+        Return an empty text if it does, or if exchanges are a negligible part of the step.
+        """
+        ranks, max_deviation_s = len(cost_model.workers), MAX_NEGLECTED_SHARE * (compute_s + exchange_s)
+        if exchange_s <= max_deviation_s:
+            return ""
+        message_bytes = choose_message_bytes(cost_model.vector_bytes)
+        if reason := self.collective.explain_inexact_time(ranks, ceil(cost_model.vector_bytes / message_bytes)):
+            return reason
+        schedule, is_short = self.collective_schedule(ranks), message_bytes < MAX_FLUID_MESSAGE_BYTES
+        if is_short and cost_model.has_unequal_links and not schedule.is_pipelined:
+            return "ranks with faster links exchange short vectors before the others"
+        if not schedule.all_ranks_send_in_every_round and cost_model.compute_times.mean_spread_s(steps_per_exchange):
+            return EARLY_EXCHANGE_REASON
+        return ""
 
     def _latency_hidden_by_transfer_s(
         self, schedule: TransferSchedule, cost_model: CostModel, transfer_s: float, latency_s: float
@@ -161,9 +196,7 @@ def _seconds_per_byte(schedule: TransferSchedule, cost_model: CostModel) -> floa
     """
     workers, dtype = cost_model.workers, cost_model.dtype
     links = dict.fromkeys(workers, 1.0)
-    equal = CostModel(
-        workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links, compute_s=0.0
-    )
+    equal = CostModel(workers=workers, entries=1, dtype=dtype, uplink_s_per_byte=links, downlink_s_per_byte=links)
     transfer_s = equal_transfer_s = 0.0
     for load, rounds in Counter(
         _list_bytes_by_node_pair(load, workers) for load in schedule.relative_payload_sizes

@@ -6,19 +6,22 @@ The cost model consists of link speeds and compute times.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
+from math import ceil
 from typing import TypeAlias
 
 import numpy as np
+from pydantic import InstanceOf
 
-from services.cluster.device_profiles import AnyVariation
 from services.cluster.links.fluid_link import to_goodput_bytes_per_s
 from services.cluster.links.message_lengths import MessageSizeLimits
 from services.cluster.network import Network
-from services.parameter_server.order_statistics import Cdf, simulate_mean_round_s
 from services.schema.component import FrozenRecord
+from services.strategies.compute_times import ComputeTimes
 
 Flow: TypeAlias = tuple[str, str]  # names of sender and receiver
 FlowBytes: TypeAlias = tuple[Flow, float]  # a flow and its payload bytes
+MAX_NEGLECTED_SHARE = 0.05  # of a step: a closed form may leave out effects that change the step time by less
+EARLY_EXCHANGE_REASON = "workers that compute faster exchange while the others still compute"
 LinkId: TypeAlias = tuple[str, str | int]  # ("up" | "down", node name) or ("shared", number of the shared link)
 
 
@@ -37,9 +40,8 @@ class CostModel(FrozenRecord):
     uplink_s_per_byte: dict[str, float]  # by node name; 0 for an unshaped link
     downlink_s_per_byte: dict[str, float]
     network: Network = Network()
-    compute_s: float  # compute time of one step of the slowest worker
-    worker_compute_s: tuple[float, ...] = ()  # compute time of one step by rank; empty: all equal `compute_s`
-    variations: tuple[AnyVariation | None, ...] = ()  # of the compute times, by rank; empty: none varies
+    compute_s: float = 0.0  # compute time of one step of every worker, unless `step_compute_times` is given
+    step_compute_times: InstanceOf[ComputeTimes] | None = None  # by step and rank
 
     def concurrent_transfer_s(self, sender_receiver_pairs: Collection[Flow], bytes_per_pair: float) -> float:
         """Return the seconds in which the given node pairs transfer equally many bytes each.
@@ -77,27 +79,16 @@ class CostModel(FrozenRecord):
         return self.entries * np.dtype(self.dtype).itemsize
 
     @property
-    def expected_compute_s(self) -> tuple[float, ...]:
-        """Expected compute time of one step, in seconds, for each worker by rank."""
-        varied = zip(self._declared_compute_s, self.variations or (None,) * len(self.workers), strict=True)
-        return tuple(seconds * (variation.mean_duration_factor if variation else 1.0) for seconds, variation in varied)
+    def compute_times(self) -> ComputeTimes:
+        """Compute times of the workers by step and rank."""
+        return self.step_compute_times or ComputeTimes.of_equal_steps((self.compute_s,) * len(self.workers))
 
     @property
-    def _declared_compute_s(self) -> tuple[float, ...]:
-        return self.worker_compute_s or (self.compute_s,) * len(self.workers)
-
-    def kth_fastest_compute_s(self, kth: int, pause_between_steps_s: float = 0.0) -> float:
-        """Return the expected seconds until the k-th fastest worker has computed its gradient.
-
-        k is `kth`, and the gradient is that of one step. All workers start together, except those for which the
-        previous step did not wait: they start when they have finished that step. A fixed pause lies between two steps.
-        """
-        declared = self._declared_compute_s
-        if not any(self.variations):
-            return sorted(declared)[kth - 1]
-        varied = list(zip(declared, self.variations, strict=True))
-        cdfs = {worker: _cdf_of_compute_time(*worker) for worker in varied}  # equal workers share one function
-        return simulate_mean_round_s([cdfs[worker] for worker in varied], kth, self.compute_s, pause_between_steps_s)
+    def has_unequal_links(self) -> bool:
+        """Whether workers have different access links or paths, or share further links."""
+        rates = {(self.uplink_s_per_byte[name], self.downlink_s_per_byte[name]) for name in self.workers}
+        delays = {path.delay_s for path in self.network.paths if {path.source, path.target} <= set(self.workers)}
+        return len(rates) > 1 or len(delays) > 1 or bool(self.network.shared_links)
 
     def max_latency_s(self, sender_receiver_pairs: Collection[Flow]) -> float:
         """Return the largest latency from sender to receiver of any flow, in seconds.
@@ -106,13 +97,6 @@ class CostModel(FrozenRecord):
         """
         delays = {(path.source, path.target): path.delay_s for path in self.network.paths}
         return self.alpha_s + max((delays.get(flow, 0.0) for flow in sender_receiver_pairs), default=0.0)
-
-
-def _cdf_of_compute_time(mean_s: float, distribution: AnyVariation | None) -> Cdf:
-    """Return the cumulative distribution function of a worker's compute time."""
-    if distribution is None:
-        return lambda x: (x >= mean_s).astype(float)
-    return lambda x: distribution.duration_factor_cdf(x / mean_s)
 
 
 class StepTimePrediction(FrozenRecord):
@@ -126,6 +110,7 @@ class StepTimePrediction(FrozenRecord):
     formula: str
     steps_s: tuple[float, ...] = ()  # step time of each worker by rank in asynchronous training; else empty
     counted: float = 1.0  # share of the computed gradients that go into updates; the rest is dropped
+    inapplicable_reason: str = ""  # why the formula does not describe the trial; empty: it does
 
     @property
     def step_s(self) -> float:
@@ -139,8 +124,11 @@ class StepTimePrediction(FrozenRecord):
     def median_step_s(self) -> float | None:
         """Predicted median of the step time over all steps of all workers.
 
-        The value is None if it would be 0 s. A worker that is twice as fast does twice as many steps.
+        The value is None if it would be 0 s, or if the formula does not describe the trial. A worker that is twice as
+        fast does twice as many steps.
         """
+        if self.inapplicable_reason:
+            return None
         if not all(self.steps_s or (0.0,)):
             return self.step_s or None
         ascending_s = sorted(self.steps_s)
@@ -152,21 +140,31 @@ class StepTimePrediction(FrozenRecord):
     def mean_step_s(self) -> float | None:
         """Predicted mean of the step time over all steps of all workers.
 
-        None instead of 0 if steps take no time.
+        None instead of 0 if steps take no time, or if the formula does not describe the trial.
         """
+        if self.inapplicable_reason:
+            return None
         if not all(self.steps_s or (0.0,)):
             return self.step_s or None
         return len(self.steps_s) / sum(1 / step_s for step_s in self.steps_s)
 
-    def predict_training_s(self, step_count: int, worker_batch_shares: Sequence[int]) -> float:
-        """Return the predicted seconds of a whole training run, given its number of steps.
+    def predict_training_s(
+        self, step_count: int, steps_per_exchange: int, mean_samples_by_worker: Sequence[float]
+    ) -> float:
+        """Return the predicted seconds of a whole training phase, given its number of steps.
 
-        Return 0 if steps take no time. Each worker computes its share, given by `worker_batch_shares`. In asynchronous
-        training a fast worker computes more than its share.
+        Return 0 if steps take no time. In asynchronous training a fast worker computes more than its share.
+
+        Args:
+            step_count: number of steps of the phase.
+            steps_per_exchange: steps from one exchange to the next; the last exchange may follow fewer steps.
+            mean_samples_by_worker: mean number of samples that a worker computes in a step, by rank.
         """
-        steps_s = self.steps_s or (self.step_s,) * len(worker_batch_shares)
-        if not all(steps_s):
+        if not self.steps_s:
+            exchange_count = ceil(step_count / steps_per_exchange)
+            seconds = step_count * self.compute_s + exchange_count * steps_per_exchange * self.exchange_s
+            return seconds / self.counted
+        if not all(self.steps_s):
             return 0.0
-        shares_per_s = sum(share / step_s for share, step_s in zip(worker_batch_shares, steps_s, strict=True))
-        batches_per_s = shares_per_s / sum(worker_batch_shares)
-        return step_count / (batches_per_s * self.counted)
+        rates = (samples / step_s for samples, step_s in zip(mean_samples_by_worker, self.steps_s, strict=True))
+        return step_count * sum(mean_samples_by_worker) / (sum(rates) * self.counted)

@@ -79,14 +79,12 @@ class LocalSgd(SinglePhaseStrategy):
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
         """Return the predicted step time of local SGD.
 
-        It is the step time of all_reduce, with the exchange time divided by `period`. The prediction is an upper bound
-        if speeds vary: slow steps between two exchanges average out.
+        It is the step time of all_reduce, with the exchange time divided by `period`. An exchange begins when the
+        worker that is slowest over the steps of the round has computed them.
         """
-        exchange = self._averaging_strategy.predict_step_time(cost_model)
-        formula = exchange.formula.removeprefix("t_c + ")
-        return StepTimePrediction(
-            compute_s=exchange.compute_s, exchange_s=exchange.exchange_s / self.period, formula=f"t_c + ({formula})/τ"
-        )
+        prediction = self._averaging_strategy.predict_averaging_step_time(cost_model, self.period)
+        formula = prediction.formula.removeprefix("t_c + ")
+        return prediction.model_copy(update={"formula": f"t_c + ({formula})/τ"})
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "LocalSgdWorker":
         return LocalSgdWorker(worker_context, self.period, self.compress)

@@ -31,10 +31,23 @@ from services.learning.layout import VectorRange
 from services.parameter_server.placement import DedicatedPlacement
 from services.parameter_server.server_algorithm import ServerAlgorithm
 from services.strategies import saturation
-from services.strategies.cost_model import CostModel, FlowBytes, StepTimePrediction
+from services.strategies.cost_model import (
+    EARLY_EXCHANGE_REASON,
+    MAX_NEGLECTED_SHARE,
+    CostModel,
+    FlowBytes,
+    LinkId,
+    StepTimePrediction,
+)
 
 SYNCHRONOUS_FORMULA = "{t_c} + 2α + S'·max(β_w, n/s·β_s) + S·max(β_w, n/s·β_s)"
+EARLY_PUSHES_TEXT = ", less the pushes of early workers"
 ASYNCHRONOUS_FORMULA = "max({t_c} + 2α + (S'+S)·max(β_w, β_s/s) - (s-1)·q·β_w, n/s·Sβ_s)"
+
+MAX_FREE_UTILISATION = (
+    0.3  # of a shared link: workers seldom queue for a link that is busy for a smaller part of a step
+)
+MAX_WORKERS_WITHOUT_STRAGGLER = 2  # of two workers, none can be a straggler
 
 
 @dataclass(frozen=True)
@@ -75,42 +88,132 @@ class ServerStepTimeModel:
         alone_s = max(
             _predict_lone_exchange_s(worker, *_flows_of_worker(worker, *flows), cost) for worker in cost.workers
         )
-        owners = {target for (_, target), _ in self._worker_push_flows}
-        own_links = {(direction, name) for direction in ("up", "down") for name in set(cost.workers) - owners}
-        busy_s = cost.busy_s_by_link([*self._worker_push_flows, *self._server_reply_flows])
-        shared_s = max((seconds for link, seconds in busy_s.items() if link not in own_links), default=0.0)
-        round_s = max(cost.expected_compute_s) * self.exchange_period + alone_s
+        shared_s = max((seconds for _, seconds in self._shared_link_busy_s()), default=0.0)
+        round_s = max(cost.compute_times.mean_s_by_worker) * self.exchange_period + alone_s
         return len(cost.workers) * round_s / shared_s if shared_s else inf
 
     def _predict_synchronous(self) -> StepTimePrediction:
-        workers = len(self.cost_model.workers)
+        workers, times = len(self.cost_model.workers), self.cost_model.compute_times
         gradients = self.algorithm.gradients_per_update(workers)
         exchange_s = (
             _predict_concurrent_exchange_s(self._worker_push_flows, self._server_reply_flows, self.cost_model)
             / self.exchange_period
         )
+        if gradients < workers:
+            compute_s, early_s = times.mean_kth_fastest_s(gradients, exchange_s), 0.0
+        else:
+            compute_s = times.mean_slowest_s(self.exchange_period)
+            early_s = self._seconds_of_early_pushes(compute_s, exchange_s)
         return StepTimePrediction(
-            compute_s=self.cost_model.kth_fastest_compute_s(gradients, exchange_s),
-            exchange_s=exchange_s,
-            formula=self._format_step_time_formula(SYNCHRONOUS_FORMULA),
+            compute_s=compute_s,
+            exchange_s=exchange_s - early_s,
+            formula=self._format_step_time_formula(SYNCHRONOUS_FORMULA) + EARLY_PUSHES_TEXT * bool(early_s),
             counted=gradients / workers,
+            inapplicable_reason=self._why_synchronous_form_fails(compute_s, exchange_s),
         )
+
+    def _seconds_of_early_pushes(self, compute_s: float, exchange_s: float) -> float:
+        """Return the seconds per step by which pushes shorten a step because they do not begin together.
+
+        A dedicated server's link carries the pushes of early workers while others compute. A single server sends the
+        last messages of its replies one after another, so workers also start one after another. 0 if another link is
+        the busiest, or if this is a negligible part of the step.
+        """
+        cost, workers = self.cost_model, len(self.cost_model.workers)
+        push_link, push_s = self._busiest_link(self._worker_push_flows)
+        if push_link[1] not in cost.servers:
+            return 0.0
+        head_start_s = self._seconds_between_replies if len(cost.servers) == 1 else 0.0
+        end_s = cost.compute_times.mean_end_of_pushes_s(push_s / workers, head_start_s, self.exchange_period)
+        early_s = compute_s + (push_s - end_s) / self.exchange_period
+        return early_s if early_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s) / 2 else 0.0
+
+    @property
+    def _workers_have_unequal_speeds(self) -> bool:
+        """Whether the mean compute times of workers differ by more than a closed form may neglect."""
+        means_s = self.cost_model.compute_times.mean_s_by_worker
+        return max(means_s) - min(means_s) > MAX_NEGLECTED_SHARE * max(means_s)
+
+    @property
+    def _seconds_between_replies(self) -> float:
+        """Seconds between the ends of two replies of a server; 0 if a server's link is not the busiest."""
+        (_, link_name), _ = self._busiest_link(self._server_reply_flows)
+        if link_name not in self.cost_model.servers:
+            return 0.0
+        shard_bytes = max(size for _, size in self._server_reply_flows)
+        last_bytes = compute_last_message_bytes(shard_bytes, self.cost_model.vector_bytes)
+        return last_bytes * self.cost_model.uplink_s_per_byte[str(link_name)]
+
+    def _busiest_link(self, flows: Sequence[FlowBytes]) -> tuple[LinkId, float]:
+        """Return the link that needs the longest time for the bytes of all flows, and this time in seconds."""
+        busy_s = self.cost_model.busy_s_by_link(flows)
+        return max(busy_s.items(), key=lambda item: item[1], default=(("up", ""), 0.0))
+
+    def _why_synchronous_form_fails(self, compute_s: float, exchange_s: float) -> str:
+        """Return why the form of synchronous training does not describe this cluster.
+
+        Return an empty text if it does.
+        """
+        workers, spread_s = self.cost_model.workers, self.cost_model.compute_times.mean_spread_s(self.exchange_period)
+        seeks_stragglers = self.algorithm.synchroniser.describe_worker_sync().straggler_criterion is not None
+        may_find_one = len(workers) > MAX_WORKERS_WITHOUT_STRAGGLER and spread_s > MAX_NEGLECTED_SHARE * compute_s
+        if seeks_stragglers and may_find_one:
+            return "which workers are stragglers is only known during the run"
+        waits_for_all = self.algorithm.gradients_per_update(len(workers)) == len(workers)
+        if not waits_for_all and exchange_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
+            return "pushes that no update waits for occupy the links"
+        if not waits_for_all and self._workers_have_unequal_speeds:
+            return "slow workers skip steps"
+        head_starts_s = (len(workers) - 1) * self._seconds_between_replies / self.exchange_period
+        if len(self.cost_model.servers) > 1 and head_starts_s > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
+            return "replies of several servers are so short that workers do not start a step together"
+        (_, link_name), _ = self._busiest_link(self._worker_push_flows)
+        owners = self.algorithm.shard_owners(workers, self.cost_model.servers)
+        is_shared = isinstance(link_name, int) or (link_name in owners and link_name in workers)
+        if is_shared and min(spread_s, exchange_s) > MAX_NEGLECTED_SHARE * (compute_s + exchange_s):
+            return EARLY_EXCHANGE_REASON
+        return ""
 
     def _predict_asynchronous(self) -> StepTimePrediction:
         worker_s = self._step_s_by_worker()
         steps_s = (max(worker_s),) * len(worker_s) if self.algorithm.synchroniser.limits_worker_lead else worker_s
-        compute_s = max(self.cost_model.expected_compute_s)
+        compute_s = max(self.cost_model.compute_times.mean_s_by_worker)
         return StepTimePrediction(
             compute_s=compute_s,
             exchange_s=max(steps_s) - compute_s,
             formula=self._format_step_time_formula(ASYNCHRONOUS_FORMULA),
             steps_s=steps_s,
+            inapplicable_reason=self._why_asynchronous_form_fails(max(steps_s)),
         )
+
+    def _why_asynchronous_form_fails(self, step_s: float) -> str:
+        """Return why the form of asynchronous training does not describe this cluster.
+
+        Return an empty text if it does.
+        """
+        times, max_deviation_s = self.cost_model.compute_times, MAX_NEGLECTED_SHARE * step_s
+        is_uneven = times.mean_spread_s() > max_deviation_s
+        if is_uneven and self.algorithm.synchroniser.limits_worker_lead:
+            return "it depends on the run how often a fast worker waits for the slowest"
+        shared_s = max((seconds for _, seconds in self._shared_link_busy_s()), default=0.0) / self.exchange_period
+        is_queued = shared_s > MAX_FREE_UTILISATION * step_s and (is_uneven or self.exchange_period > 1)
+        if is_queued or (shared_s > max_deviation_s and self.cost_model.has_unequal_links):
+            return "workers of unequal pace queue for the links of the servers"
+        return ""
+
+    def _shared_link_busy_s(self) -> Iterator[tuple[LinkId, float]]:
+        """Yield each link that several workers use, and the seconds that it needs for one exchange of all workers."""
+        owners = {target for (_, target), _ in self._worker_push_flows}
+        own_names = set(self.cost_model.workers) - owners
+        own_links = {(direction, name) for direction in ("up", "down") for name in own_names}
+        busy_s = self.cost_model.busy_s_by_link([*self._worker_push_flows, *self._server_reply_flows])
+        return (item for item in busy_s.items() if item[0] not in own_links)
 
     def _step_s_by_worker(self) -> tuple[float, ...]:
         """Return the mean step time of each worker over steps with and without an exchange."""
         lone_s, busy_s = [], []
-        for compute_s, worker in zip(self.cost_model.expected_compute_s, self.cost_model.workers, strict=True):
+        computes_s = self.cost_model.compute_times.mean_s_by_worker
+        for compute_s, worker in zip(computes_s, self.cost_model.workers, strict=True):
             pushes, replies = _flows_of_worker(worker, self._worker_push_flows, self._server_reply_flows)
             lone_s.append(
                 self.exchange_period * compute_s + _predict_lone_exchange_s(worker, pushes, replies, self.cost_model)
@@ -166,16 +269,13 @@ class ServerStepTimeModel:
 def _turn_workers_to_servers(cost_model: CostModel, worker_count_left: int) -> CostModel:
     """Return the cost model with the workers of highest rank turned into servers.
 
-    The other workers compute the whole batch.
+    The compute times of the other workers are those of the whole batch.
     """
-    factor = len(cost_model.workers) / worker_count_left
     return cost_model.model_copy(
         update={
             "workers": cost_model.workers[:worker_count_left],
             "servers": cost_model.workers[worker_count_left:],
-            "compute_s": max(cost_model.worker_compute_s[:worker_count_left], default=cost_model.compute_s) * factor,
-            "worker_compute_s": tuple(seconds * factor for seconds in cost_model.worker_compute_s[:worker_count_left]),
-            "variations": cost_model.variations[:worker_count_left],
+            "step_compute_times": cost_model.compute_times.of_first_workers(worker_count_left),
         }
     )
 

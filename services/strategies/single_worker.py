@@ -35,7 +35,7 @@ class SingleWorker(SinglePhaseStrategy):
         return BytesPerStep(workers=(0,))
 
     def predict_step_time(self, cost_model: CostModel) -> StepTimePrediction:
-        return StepTimePrediction(compute_s=cost_model.compute_s, exchange_s=0.0, formula="t_c")
+        return StepTimePrediction(compute_s=cost_model.compute_times.mean_slowest_s(), exchange_s=0.0, formula="t_c")
 
     def create_worker_algorithm(self, worker_context: WorkerContext) -> "SingleWorkerAlgorithm":
         return SingleWorkerAlgorithm(worker_context)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.cluster.cluster import WorkerGroup, WorkerSpec
-from services.cluster.device_profiles import RELATIVE_THROUGHPUT, LognormalVariation, OnOffVariation, SpeedVariation
+from services.cluster.device_profiles import RELATIVE_THROUGHPUT, LognormalVariation, OnOffVariation
 from services.schema.units import Duration, Rate, Throughput
 
 
@@ -36,16 +36,6 @@ def test_a_straggler_is_slow_for_one_interval_in_every_period() -> None:
     for period in range(10):
         slow = [step for step in range(100) if factors[100 * period + step] == 3.0]
         assert slow == list(range(slow[0], slow[0] + 10))
-
-
-@pytest.mark.parametrize(
-    "variation", [LognormalVariation(sigma=0.3), OnOffVariation(slowdown=5, slow_steps=8, fast_steps=72)], ids=repr
-)
-def test_the_declared_mean_of_a_variation_is_the_mean_of_its_factors(variation: SpeedVariation) -> None:
-    """Closed forms of asynchronous workers compute the step time with this mean."""
-    factors = [variation.duration_factor(3, rank, step) for rank in range(10) for step in range(8000)]
-
-    assert fmean(factors) == pytest.approx(variation.mean_duration_factor, rel=0.01)
 
 
 def test_workers_are_slow_at_different_times() -> None:

@@ -91,7 +91,8 @@ def test_the_phases_of_a_switch_are_planned_like_the_strategies_alone(
 
     assert switch.second_phase is not None
     for phase, alone in ((switch, first), (switch.second_phase, second)):
-        assert (phase.schedule, phase.predicted) == (alone.schedule, alone.predicted)
+        assert (phase.schedule, phase.predicted.formula) == (alone.schedule, alone.predicted.formula)
+        assert phase.predicted.step_s == pytest.approx(alone.predicted.step_s)
         assert phase.reply_bytes_per_step == alone.reply_bytes_per_step
         assert {node: count for node, count in phase.bytes_per_step.items() if count} == alone.bytes_per_step
     assert switch.shard_owners == (first.shard_owners or second.shard_owners)
@@ -211,14 +212,15 @@ def test_all_spend_a_budget_at_the_slowest_pace_if_synchronous_else_at_their_own
         return plan(strategy, worker={"throughput": "1000/s"}, groups=groups)
 
     for bounded in (planned("bsp"), planned("ssp", staleness=3), planned("dssp", low=1, high=4)):
-        assert bounded.predicted_s == pytest.approx(bounded.steps * 0.160)
+        # the last batch of an epoch has 29 samples instead of 64: 7 for the slow worker
+        assert bounded.predicted_s == pytest.approx(bounded.epochs * (22 * 0.160 + 0.070), rel=1e-3)
     asynchronous = planned("asp")
     assert asynchronous.predicted.steps_s == pytest.approx((0.016, 0.016, 0.016, 0.160))
-    assert asynchronous.predicted_s == pytest.approx(asynchronous.steps * 4 / (3 / 0.016 + 1 / 0.160))
+    samples = asynchronous.epochs * asynchronous.train_samples
+    assert asynchronous.predicted_s == pytest.approx(samples / 3100, rel=0.01)
     with_backup = planned("backup", backups=1)
-    assert with_backup.predicted_s == pytest.approx(
-        with_backup.steps * 0.016 / (3 / 4)
-    )  # a quarter of the gradients is dropped
+    # a quarter of the gradients is dropped
+    assert with_backup.predicted_s == pytest.approx(with_backup.epochs * (22 * 0.016 + 0.007) / (3 / 4), rel=0.01)
 
 
 def test_all_reduce_begins_when_the_slowest_worker_has_computed() -> None:
@@ -274,8 +276,11 @@ def test_a_ring_across_racks_slows_down_with_the_oversubscription(uplink: str, s
 
 
 def test_incast_is_bound_by_the_downlink_of_the_server() -> None:
-    """Eight gradients pass the downlink, then eight answers the uplink; rack links carry four at twice the rate."""
-    assert exchange_s_on_racks({"kind": "parameter_server"}, "2gbit") == pytest.approx(2 * 8 * SIZE * BETA)
+    """Eight gradients pass the downlink, then eight answers the uplink; rack links carry four at twice the rate.
+
+    Answers are one message: workers receive them one after another, so only the last gradient waits for its answer.
+    """
+    assert exchange_s_on_racks({"kind": "parameter_server"}, "2gbit") == pytest.approx((8 + 1) * SIZE * BETA)
 
 
 @pytest.mark.parametrize(("uplink", "slowdown"), [("2gbit", 2), ("1gbit", 4)], ids=["2:1", "4:1"])

@@ -29,6 +29,8 @@ def check_host_added_time(trial: TrialLogTables) -> CheckVerdict:
 
 def _check_added_step_time(trial: TrialLogTables, train_phase: TrainingPhase) -> CheckVerdict:
     measured_s, predicted_s = float(train_phase.steps["step_s"].astype(float).median()), train_phase.predicted.step_s
+    if reason := train_phase.predicted.inapplicable_reason:
+        return valid_verdict(f"the step time is not compared with the prediction: {reason}")
     if train_phase.steps.empty or not predicted_s:
         return valid_verdict("no step time was predicted, or no step was logged")
     excess, limit = measured_s / predicted_s - 1, trial.plan.fidelity.host_share

@@ -1,0 +1,112 @@
+"""Predicted times of a trial: closed forms of the step time of each training phase, and the training time."""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import NamedTuple
+
+from services.cluster.network import Network
+from services.plan.node_plan import NodePlan
+from services.scenario.scenario import Scenario
+from services.strategies import PhasesAndSwitch, SinglePhaseStrategy
+from services.strategies.compute_times import ComputeTimes
+from services.strategies.cost_model import CostModel, StepTimePrediction
+from services.strategies.server_based_prediction import ServerStepTimeModel
+
+MIN_ASYNCHRONOUS_EXCHANGES = 50  # per worker: at the end of a run, some workers are idle for up to one exchange
+SHORT_RUN_REASON = f"asynchronous workers exchange less than {MIN_ASYNCHRONOUS_EXCHANGES} times and end apart"
+UNPLANNED_SWITCH_REASON = "losses decide when the strategy switches"
+
+
+class PhasePrediction(NamedTuple):
+    """Predicted times of a training phase."""
+
+    step: StepTimePrediction  # of steps on whole batches
+    training_s: float  # of all steps, with the smaller last batch of each epoch
+    inapplicable_reason: str  # why the closed form does not describe the training time; empty: it does
+    compute_times: ComputeTimes
+
+
+def predict_phase(
+    strategy: SinglePhaseStrategy,
+    cost_model: CostModel,
+    compute_times: ComputeTimes,
+    step_count: int,
+    unmodelled_effect: str,
+) -> PhasePrediction:
+    """Return the predicted times of a training phase.
+
+    Args:
+        strategy: strategy of the phase.
+        cost_model: cost model of the planned cluster, without compute times.
+        compute_times: compute times of the workers by step, on whole and on smaller batches.
+        step_count: number of steps of the phase.
+        unmodelled_effect: why no closed form describes this cluster; empty if closed forms do.
+    """
+    period = strategy.describe_worker_exchange().exchange_period
+    on_whole_batches, on_all_batches = (
+        strategy.predict_step_time(cost_model.model_copy(update={"step_compute_times": times}))
+        for times in (compute_times.in_whole_rounds(period), compute_times)
+    )
+    mean_samples = compute_times.mean_samples_by_worker  # 0 of a worker that only serves
+    reason = unmodelled_effect or on_all_batches.inapplicable_reason
+    is_too_short = (
+        not strategy.describe_worker_exchange().is_synchronous and step_count < MIN_ASYNCHRONOUS_EXCHANGES * period
+    )
+    return PhasePrediction(
+        on_whole_batches.model_copy(update={"inapplicable_reason": reason}),
+        on_all_batches.predict_training_s(step_count, period, [mean for mean in mean_samples if mean]),
+        reason or SHORT_RUN_REASON * is_too_short,
+        compute_times,
+    )
+
+
+def find_unmodelled_effect(scenario: Scenario, nodes: Sequence[NodePlan], network: Network) -> str:
+    """Return which property of a cluster no closed form contains.
+
+    Return an empty text if there is none.
+    """
+    unpaced = [node.name for node in nodes if node.role == "worker" and node.throughput is None]
+    if unpaced:
+        return f"{unpaced[0]} has no declared throughput"
+    if scenario.events:
+        return "events change links or devices"
+    if any(path.losses or path.jitters for path in network.paths):
+        return "packets are lost or have jitter"
+    return ""
+
+
+def count_saturating_workers(strategy_phases: PhasesAndSwitch, cost_model: CostModel) -> float | None:
+    """Return the number of asynchronous workers that saturate the links of the servers.
+
+    Return None if no number does. Where workers own shards, more workers are more servers, and no number of them
+    saturates all links.
+    """
+    for phase in strategy_phases:
+        algorithm = phase.server_algorithm()
+        if algorithm and not algorithm.synchroniser.describe_worker_sync().runs_in_rounds:
+            if set(cost_model.workers) & set(algorithm.shard_owners(cost_model.workers, cost_model.servers)):
+                return None
+            period = phase.describe_worker_exchange().exchange_period
+            workers = ServerStepTimeModel(algorithm, period, cost_model).saturating_worker_count()
+            return workers if isfinite(workers) else None
+    return None
+
+
+def predict_latency_s(phase_strategy: SinglePhaseStrategy, cost_model: CostModel) -> float:
+    """Return the predicted time of a gradient exchange over links of unlimited rate.
+
+    The time is in virtual seconds.
+    """
+    zeros = dict.fromkeys(cost_model.uplink_s_per_byte, 0.0)
+    network = cost_model.network.model_copy(update={"shared_links": ()})
+    ideal = cost_model.model_copy(update={"uplink_s_per_byte": zeros, "downlink_s_per_byte": zeros, "network": network})
+    return phase_strategy.predict_step_time(ideal).exchange_s
+
+
+def explain_unpredicted_training(predictions: Sequence[PhasePrediction], *, is_switch_planned: bool) -> str:
+    """Return why no closed form describes the training time.
+
+    Return an empty text if one does.
+    """
+    reasons = [prediction.inapplicable_reason for prediction in predictions if prediction.inapplicable_reason]
+    return reasons[0] if reasons else "" if is_switch_planned else UNPLANNED_SWITCH_REASON

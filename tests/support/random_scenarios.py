@@ -1,0 +1,133 @@
+"""Random scenarios with one trial each, for tests of the predicted times in virtual time."""
+
+from random import Random
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from services.scenario.scenario import Scenario, TrialSpec
+
+Document: TypeAlias = dict[str, Any]
+
+COLLECTIVES = ("ring", "double_tree", "halving_doubling", "recursive_doubling", "tree", "reduce_to_one")
+ROUNDS = ({"kind": "bsp"}, {"kind": "backup", "backups": 1}, {"kind": "elastic"}, {"kind": "greedy"})
+NO_ROUNDS = ({"kind": "asp"}, {"kind": "ssp", "staleness": 2}, {"kind": "dssp", "low": 1, "high": 4}, {"kind": "gba"})
+STRATEGY_KINDS = (
+    "none",
+    "all_reduce",
+    "local_sgd",
+    "parameter_server",
+    "asynchronous_server",
+    "easgd",
+    "strategy_switch",
+    "sync_switch",
+)
+
+
+def random_trials(kind: str, count: int, seed: int) -> list[TrialSpec]:
+    """Return `count` valid trials of one kind of strategy with random settings.
+
+    Settings that a scenario may not combine are drawn again.
+    """
+    rng, trials = Random(f"{kind} {seed}"), list[TrialSpec]()
+    while len(trials) < count:
+        try:
+            trials.extend(Scenario.decode(_random_document(kind, rng)).trials())
+        except (ValueError, ValidationError):
+            continue
+    return trials
+
+
+def _random_document(kind: str, rng: Random) -> Document:
+    workers = 1 if kind == "none" else rng.randint(1, 8)
+    batch = rng.randint(max(4, workers), 64)
+    return {
+        "name": "random",
+        "workload": {
+            "dataset": {
+                "kind": "synthetic_regression",
+                "samples": rng.randint(4 * batch, 20 * batch),
+                "features": rng.choice([16, 64, 256]),
+                "outputs": rng.choice([4, 32, 128]),
+                "hidden": 4,
+            },
+            "model": {"kind": "linear"},
+            "optimiser": {"kind": "sgd", "rate": 0.001},
+            "batch": batch,
+            "epochs": rng.randint(2, 6),
+        },
+        "cluster": _random_cluster(workers, rng),
+        "strategies": {"it": _random_strategy(kind, rng)},
+        "baseline": False,
+        "seed": rng.randint(1, 1000),
+    }
+
+
+def _random_cluster(workers: int, rng: Random) -> Document:
+    worker = {"throughput": f"{rng.choice([200, 1000, 5000])}/s", **_random_link(rng)}
+    if rng.random() < 0.3:
+        worker["variation"] = _random_variation(rng)
+    if "delay" in worker and rng.random() < 0.2:
+        worker["jitter"] = {"kind": "normal", "deviation": "0.5ms"}
+    if rng.random() < 0.05:
+        worker["loss"] = {"kind": "independent", "share": 0.01}
+    cluster: Document = {"workers": workers, "worker": worker, "server": _random_link(rng)}
+    if workers > 1 and rng.random() < 0.4:
+        other = {"speed": rng.choice([0.25, 0.5, 0.8])} if rng.random() < 0.6 else _random_link(rng)
+        cluster["groups"] = [
+            {"name": "other", "ranks": rng.sample(range(workers), rng.randint(1, workers // 2)), **other}
+        ]
+    if workers > 2 and rng.random() < 0.2:
+        cluster["network"] = {"kind": "racks", "size": 2, "uplink": rng.choice(["50mbit", "200mbit"])}
+    return cluster
+
+
+def _random_variation(rng: Random) -> Document:
+    if rng.random() < 0.6:
+        return {"kind": "lognormal", "sigma": rng.choice([0.05, 0.2, 0.5])}
+    return {"kind": "on_off", "slowdown": rng.choice([1.5, 3.0]), "slow_steps": 3, "fast_steps": rng.choice([5, 17])}
+
+
+def _random_link(rng: Random) -> Document:
+    if rng.random() < 0.15:
+        return {}
+    rate = rng.choice(["20mbit", "100mbit", "1gbit"])
+    delay = {"delay": rng.choice(["0.2ms", "2ms", "10ms"])} if rng.random() < 0.4 else {}
+    return {"uplink": rate, "downlink": rate if rng.random() < 0.7 else "200mbit", **delay}
+
+
+def _random_strategy(kind: str, rng: Random) -> Document:  # noqa: C901, PLR0911 - one case per kind
+    compress = {"compress": {"kind": "fp16"}} if rng.random() < 0.2 else {}
+    collective = {"collective": {"kind": rng.choice(COLLECTIVES)}}
+    servers: Document = {"servers": rng.randint(1, 3)}
+    if rng.random() < 0.3:
+        servers = {"placement": {"kind": "colocated"}}
+    match kind:
+        case "none":
+            return {"kind": "none"}
+        case "all_reduce":
+            return {"kind": kind, **collective, **compress}
+        case "local_sgd":
+            return {"kind": kind, "period": rng.randint(1, 6), **collective, **compress}
+        case "parameter_server":
+            return {"kind": kind, "synchrony": rng.choice(ROUNDS), **servers, **compress}
+        case "asynchronous_server":
+            return {"kind": "parameter_server", "synchrony": rng.choice(NO_ROUNDS), **servers, **compress}
+        case "easgd":
+            return {
+                "kind": kind,
+                "period": rng.randint(1, 6),
+                "synchrony": rng.choice([ROUNDS[0], NO_ROUNDS[0]]),
+                **servers,
+            }
+        case "strategy_switch":
+            server = {"kind": "parameter_server", "synchrony": rng.choice([ROUNDS[0], NO_ROUNDS[0]]), **servers}
+            return {
+                "kind": kind,
+                "before": {"kind": "all_reduce", **collective},
+                "after": server,
+                "when": {"kind": "at", "fraction": rng.choice([0.25, 0.5])},
+            }
+        case _:
+            stragglers = rng.choice(["keep", "elastic", "greedy"])
+            return {"kind": kind, "servers": rng.randint(1, 2), "fraction": 0.5, "stragglers": stragglers, **compress}
