@@ -641,7 +641,7 @@ def test_step_time_after_a_promotion_equals_the_closed_form(simulate: Callable[.
 
     steps_s = [row["step_s"] for rank in range(3) for row in trial.steps(rank) if 5 <= row["step"] < 14]
 
-    predicted_s = trial.plan.second_phase.predicted.step_s
+    predicted_s = trial.plan.second_phase.predicted.mean_step_s
     early_s = 2 * trial.plan.vector_bytes / to_goodput_bytes_per_s(1e6) if after == "promoted" else 0.0
     assert predicted_s - early_s - 1e-5 <= np.mean(steps_s) <= 1.05 * predicted_s
 
