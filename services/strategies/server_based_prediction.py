@@ -4,7 +4,7 @@ The push and the reply of a shard do not overlap: a server replies when it has r
 
 Synchronous: all workers use the links of the servers at the same time. A step ends when as many workers have computed
 as an update needs: the order statistic E[X_(k:n)] if speeds vary. Workers for which the previous step did not wait
-start late (`order_statistics.simulate_mean_round_s`).
+start late (`ComputeTimes.mean_kth_fastest_s`).
 
 Asynchronous: a worker has the links to itself until they are saturated, and each worker has its own step time
 (`saturation`). s servers accept at most s/(S'β_s) vectors per second and send as many replies. With a bound on
