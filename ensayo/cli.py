@@ -242,15 +242,24 @@ def export_run_folder(
 
 @app.command("mlperf")
 def study_mlperf_results(
-    data_path: Annotated[
-        Path | None,
+    data_paths: Annotated[
+        list[Path] | None,
         typer.Option(
-            "--data", help="a CSV file, or a folder of published logs of any round; default: round v4.1", exists=True
+            "--data",
+            help="a CSV file, or a folder of published logs of any round; repeat it to compare rounds; default: v4.1",
+            exists=True,
         ),
     ] = None,
     output_folder: Annotated[
         Path, typer.Option("--out", help="folder of the page, the tables and the figures", file_okay=False)
     ] = Path("runs/mlperf"),
+    round_text: Annotated[
+        str | None,
+        typer.Option("--rules", help="round whose rules check the logs; default: detected", metavar="ROUND"),
+    ] = None,
+    trusts_published: Annotated[
+        bool, typer.Option("--trust-published", help="accept results as published, without a check of their logs")
+    ] = False,
 ) -> None:
     """Analyse published MLPerf Training results: speedup, efficiency and groups of similar systems.
 
@@ -261,9 +270,11 @@ def study_mlperf_results(
     with ProcessPool() as process_pool:
         # Started before the import below, because both take seconds.
         process_pool.preload_module("analysis.report.report")
+        from analysis.mlperf.rule_sets.rounds import choose_rule_set
         from ensayo.mlperf_tables import write_and_print_mlperf_study
 
-        typer.echo(write_and_print_mlperf_study(data_path, output_folder, process_pool))
+        rule_set = choose_rule_set(round_text, trusts_published=trusts_published)
+        typer.echo(write_and_print_mlperf_study(data_paths or [], output_folder, process_pool, rule_set))
 
 
 @app.command("doctor")
