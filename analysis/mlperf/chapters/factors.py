@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.figures.factors import draw_scaling_efficiency
+from analysis.mlperf.reading.results import MlperfResults
 from analysis.mlperf.reading.run_samples import find_scaling_series
 from analysis.mlperf.series import ScalingSeries
 from analysis.mlperf.study import MlperfStudy
@@ -16,6 +17,7 @@ from analysis.statistics.bootstrap import percentile_interval
 COLUMNS = (
     TableColumn("workload", "workload"),
     TableColumn("kind", "kind"),
+    TableColumn("scope", "submitter and software"),
     TableColumn("base", "from"),
     TableColumn("accelerators", "to N"),
     TableColumn("speedup", "speedup S"),
@@ -30,8 +32,9 @@ RULE_TEXT = (
     "needs more samples, on any hardware. Hardware: E' / statistical, which falls with communication, smaller local "
     "batches and stragglers; it is a remainder, not a measurement. Minutes are those of the fastest system of a size, "
     "samples the mean over all systems of the size: a difference between these counts as hardware. Batches are medians "
-    "over the systems of a size. Intervals come from simulated runs with the run spread of each size; systems and "
-    "software of neighbouring sizes differ by more."
+    "over the systems of a size. Mixed: the fastest systems of the sizes have several submitters or software stacks, "
+    "so E' also compares these; the chapter on families has E' within one submitter and software. Intervals come from "
+    "simulated runs with the run spread of each size; systems and software of neighbouring sizes differ by more."
 )
 
 
@@ -44,26 +47,56 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
-    rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each)])
+    results = mlperf_study.results
+    rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each, results)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
+    more_samples = f"; in {join_names(learning)} more to additional samples" if len(learning) else ""
     finding = (
-        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system loses more E' to hardware than to "
-        f"additional samples{f'; in {join_names(learning)} more to additional samples' if len(learning) else ''}."
+        f"In {len(last) - len(learning)} of {len(last)} workloads the largest system of the series loses more E' to "
+        f"hardware than to additional samples{more_samples}."
     )
-    brief = ChapterTable("factors", "The largest system of each workload", COLUMNS, last)
+    brief = ChapterTable("factors", "The largest system of each series", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
     figure = draw_scaling_efficiency(series, finding.removesuffix("."))
-    return Chapter("Hardware and learning", finding, (RULE_TEXT,), (brief, whole), (figure,))
+    texts = (RULE_TEXT, *filter(None, (_describe_larger_system(each, results) for each in series)))
+    return Chapter("Hardware and learning", finding, texts, (brief, whole), (figure,))
 
 
-def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
+def _describe_scope(series: ScalingSeries, results: MlperfResults) -> str:
+    """Return submitter and software of the fastest systems of all sizes of a series; "mixed" if there are several.
+
+    "unknown" if the results do not contain the workload.
+    """
+    sizes = set(series.accelerator_counts)
+    rows = [row for row in results.results_of(series.benchmark) if row.family == series.accelerator]
+    fastest = {row.accelerator_count: row.stack for row in reversed(rows) if row.accelerator_count in sizes}
+    stacks = set(fastest.values())
+    names = [" ".join(filter(None, stack)) for stack in stacks] or ["unknown"]
+    return names[0] if len(names) == 1 else "mixed"
+
+
+def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> str:
+    """Return a sentence on the largest system of a workload if the series does not contain it."""
+    rows = results.results_of(series.benchmark)
+    if not rows or rows[-1].accelerator_count <= series.accelerator_counts[-1]:
+        return ""
+    largest = rows[-1]
+    return (
+        f"{series.name}: the largest system ({largest.submitter} {largest.system}, {largest.accelerator_count:,} x "
+        f"{largest.family}) is not in the series, which has the sizes of {series.accelerator} with known samples."
+    )
+
+
+def _scaling_efficiency_rows(series: ScalingSeries, results: MlperfResults) -> list[dict[str, object]]:
     draws = series.bootstrap_speedups()
+    scope = _describe_scope(series, results)
     return [
         {
             "benchmark": series.benchmark,
             "workload": series.name,
             "kind": series.accelerator,
+            "scope": scope,
             "base": series.accelerator_counts[0],
             "accelerators": size.accelerators,
             "minutes": size.minutes,
