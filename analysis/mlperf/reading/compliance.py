@@ -43,7 +43,7 @@ class EarlierValuesRule(NamedTuple):
         )
 
 
-REQUIRED_PAIRS = (  # a log must have at least one key of each pair
+REQUIRED_PAIRS = (  # those of all workloads
     ("block_start", "epoch_start"),
     ("block_stop", "epoch_stop"),
     ("eval_start", "block_start"),
@@ -66,6 +66,7 @@ class WorkloadComplianceRules:
     read_evaluations: Callable[[NodeLog], list[Any]] = read_logged_accuracies
     evaluation_rule: LoggedValueRule = ANY_VALUE  # every evaluation must satisfy it
     min_evaluations: int = 1
+    required_pairs: tuple[tuple[str, str], ...] = ()  # a log must have at least one key of each pair
     rules_by_optimiser: Mapping[str, KeyRules] = field(default_factory=dict)  # additional rules, by `opt_name`
     earlier_values_rules: tuple[EarlierValuesRule, ...] = ()
     initialised_tensors: tuple[str, ...] = ()  # sorted; each needs one `weights_initialization`; empty: not checked
@@ -88,7 +89,8 @@ class WorkloadComplianceRules:
         key_rules = self.key_rules(next((event.value for event in by_key.get("opt_name", [])), None))
         for key, key_rule in key_rules.items():
             yield from _find_key_violations(key, key_rule, by_key.get(key, []))
-        yield from (f"has neither {a} nor {b}" for a, b in REQUIRED_PAIRS if not {a, b} & by_key.keys())
+        pairs = (*REQUIRED_PAIRS, *self.required_pairs)
+        yield from (f"has neither {a} nor {b}" for a, b in pairs if not {a, b} & by_key.keys())
         yield from _find_event_order_violations(log.events, key_rules)
         yield from self._find_earlier_values_violations(log.events)
         yield from self._find_tensor_violations(by_key.get("weights_initialization", []))

@@ -76,7 +76,7 @@ RNNT_RULES = WorkloadComplianceRules(
     | make_accuracy_key_rule("epoch_num"),
     left_open_range_rule(0.058, 0),
 )
-RNNT_RULES_2_0 = replace(
+RNNT_RULES_2 = replace(
     RNNT_RULES, own_rules={**RNNT_RULES.own_rules, "model_weights_initialization_scale": MllogKeyRule()}
 )
 MINIGO_RULES = WorkloadComplianceRules(

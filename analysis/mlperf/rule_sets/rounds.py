@@ -25,25 +25,28 @@ TENSOR_RULES: KeyRules = {
 ROUNDS_WITHOUT_RULES = ("0.5", "0.6", "0.7", "1.0", "1.1", "6.0", "6.1")
 ROUND_FOLDER_PATTERN = re.compile(r"(?i)(?:^v?|(?:train|result|submi|mlperf|round).*?(?<!\d))(\d\.\d)(?![\d.])")
 
-_ROUND_2_0 = {
-    "bert": texts.make_bert_rules("opt_epsilon"),
+_ROUND_2_1 = {
+    "bert": texts.BERT_RULES_TO_3_0,
     "dlrm": other.DLRM_RULES,
     "maskrcnn": images.MASK_RCNN_RULES,
     "minigo": other.MINIGO_RULES,
     "resnet": images.RESNET_RULES,
-    "rnnt": other.RNNT_RULES_2_0,
+    "rnnt": other.RNNT_RULES_2,
     "ssd": images.DETECTION_RULES,
     "unet3d": images.UNET_RULES,
 }
-_ROUND_2_1 = _ROUND_2_0 | {"bert": texts.make_bert_rules()}
 _ROUND_3_0 = {
     **{name: _ROUND_2_1[name] for name in ("bert", "maskrcnn", "resnet", "ssd", "unet3d")},
     "rnnt": other.RNNT_RULES,
     "dlrm_dcnv2": other.DLRM_DCNV2_RULES,
     "gpt3": texts.GPT3_RULES,
 }
+_ROUND_3_1 = _ROUND_3_0 | {
+    "bert": texts.BERT_RULES,
+    "stable_diffusion": images.make_stable_diffusion_rules("step_num"),
+}
 _ROUND_4_1 = {
-    **{name: _ROUND_3_0[name] for name in ("bert", "dlrm_dcnv2", "gpt3", "ssd")},
+    **{name: _ROUND_3_1[name] for name in ("bert", "dlrm_dcnv2", "gpt3", "ssd")},
     "gnn": other.GRAPH_RULES,
     "llama2_70b_lora": texts.LLAMA2_LORA_RULES,
     "stable_diffusion": images.make_stable_diffusion_rules("samples_count"),
@@ -55,10 +58,10 @@ _ROUND_5_0 = {
     "rgat": other.GRAPH_RULES,
 }
 WORKLOADS_BY_ROUND: dict[str, dict[str, WorkloadComplianceRules]] = {
-    "2.0": _ROUND_2_0,
+    "2.0": _ROUND_2_1,
     "2.1": _ROUND_2_1,
     "3.0": _ROUND_3_0,
-    "3.1": _ROUND_3_0 | {"stable_diffusion": images.make_stable_diffusion_rules("step_num")},
+    "3.1": _ROUND_3_1,
     "4.0": _ROUND_4_1 | {"resnet": images.RESNET_RULES, "unet3d": images.UNET_RULES},
     "4.1": _ROUND_4_1,
     "5.0": _ROUND_5_0,

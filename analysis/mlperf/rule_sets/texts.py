@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from analysis.mlperf.reading.compliance import EarlierValuesRule, WorkloadComplianceRules
+from analysis.mlperf.reading.compliance import EarlierValuesRule, MllogKeyRule, WorkloadComplianceRules
 from analysis.mlperf.rule_sets.own_keys import make_accuracy_key_rule, rules_for_keys_required_once
 from analysis.mlperf.rule_sets.values import (
     left_open_range_rule,
@@ -18,19 +18,16 @@ REFERENCE_BATCH_405B = 1152  # global batch to which the learning rate and the l
 WARMUP_STEPS_405B, STEPS_405B, STEPS_8B = 8000, 1_200_000, 1_200_000
 
 
-def make_bert_rules(epsilon_key: str = "opt_lamb_epsilon") -> WorkloadComplianceRules:
-    """Return the rules of BERT. `epsilon_key` is the key of the optimiser's epsilon."""
-    return WorkloadComplianceRules(
-        rules_for_keys_required_once(
-            f"global_batch_size opt_base_learning_rate {epsilon_key} opt_learning_rate_training_steps "
-            "opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 "
-            "opt_lamb_weight_decay_rate"
-        )
-        | make_accuracy_key_rule("epoch_num"),
-        right_open_range_rule(0.72, 1),
-    )
-
-
+BERT_KEYS = rules_for_keys_required_once(
+    "global_batch_size opt_base_learning_rate opt_learning_rate_training_steps opt_learning_rate_warmup_steps "
+    "num_warmup_steps start_warmup_step opt_lamb_beta_1 opt_lamb_beta_2 opt_lamb_weight_decay_rate"
+) | make_accuracy_key_rule("epoch_num")
+BERT_TARGET = right_open_range_rule(0.72, 1)
+# In rounds 2.0 to 3.0, published logs have either of the keys.
+BERT_RULES_TO_3_0 = WorkloadComplianceRules(
+    BERT_KEYS, BERT_TARGET, required_pairs=(("opt_epsilon", "opt_lamb_epsilon"),)
+)
+BERT_RULES = WorkloadComplianceRules(BERT_KEYS | {"opt_lamb_epsilon": MllogKeyRule()}, BERT_TARGET)
 GPT3_RULES = WorkloadComplianceRules(
     rules_for_keys_required_once(
         "global_batch_size opt_end_learning_rate opt_learning_rate_decay_steps opt_learning_rate_warmup_steps "
