@@ -22,6 +22,7 @@ WORKLOAD_NAMES = {
     "retinanet": "RetinaNet",
     "stable_diffusion": "Stable Diffusion",
     "gpt3": "GPT-3 175B",
+    "dlrm": "DLRM",
     "dlrm_dcnv2": "DLRM-DCNv2",
     "gnn": "R-GAT",
     "rgat": "R-GAT",
@@ -31,6 +32,7 @@ WORKLOAD_NAMES = {
     "resnet": "ResNet-50",
     "unet3d": "3D U-Net",
     "maskrcnn": "Mask R-CNN",
+    "minigo": "Minigo",
     "rnnt": "RNN-T",
 }
 

@@ -78,7 +78,7 @@ def _describe_scope(series: ScalingSeries, results: MlperfResults) -> str:
 
 def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> str:
     """Return a sentence on the largest system of a workload if the series does not contain it."""
-    rows = results.results_of(series.benchmark)
+    rows = [row for row in results.results_of(series.benchmark) if row.unit == "accelerators"]
     if not rows or rows[-1].accelerator_count <= series.accelerator_counts[-1]:
         return ""
     largest = rows[-1]

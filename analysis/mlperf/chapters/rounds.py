@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,10 @@ from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.chapters.sources import STATUS_TEXT
 from analysis.mlperf.figures.frame import TRADEMARK_NOTICE
 from analysis.mlperf.reading.results import MlperfResult
-from analysis.mlperf.study import MlperfStudy, WorkloadComparison
+from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_count, format_minutes, format_number
 
+Size: TypeAlias = tuple[str, str, int]  # workload, family and number of accelerators
 FASTEST_COLUMNS = (
     TableColumn("workload", "workload"),
     TableColumn("source", "source"),
@@ -31,12 +33,13 @@ PAIR_COLUMNS = (
     TableColumn("later", "later source"),
     TableColumn("later_minutes", "its minutes", format_minutes),
     TableColumn("speedup", "times as fast"),
-    TableColumn("scope", "systems compared"),
+    TableColumn("scope", "submitter and software"),
 )
 RULE_TEXT = (
     "Sources are in the order of the command line. Results are compared if workload, kind and number of accelerators "
-    "are equal; of each size, the fastest result of each source counts. Mixed: submitter or software differ. Rules and "
-    "software change between rounds, so a difference is not due to the accelerators."
+    "are equal, within one submitter and its software where both sources have results of these; otherwise, the fastest "
+    "results of the size are compared and marked as mixed. Rules and versions of software change between rounds, so a "
+    "difference is not due to the accelerators alone."
 )
 
 
@@ -79,7 +82,7 @@ def _describe_source(study: MlperfStudy, label: str) -> str:
 
 def _fastest(study: MlperfStudy, label: str) -> Iterator[dict[str, object]]:
     for workload in study.workloads:
-        top = min((each.result for each in workload.systems), key=lambda result: result.minutes)
+        top = min((each.result for each in workload.systems), key=_minutes)
         yield {
             "workload": workload.name,
             "source": label,
@@ -92,32 +95,46 @@ def _fastest(study: MlperfStudy, label: str) -> Iterator[dict[str, object]]:
 
 
 def _compare_sizes(studies: Sequence[MlperfStudy], labels: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Yield a row for each size of a workload that two consecutive sources with this size have."""
-    names = dict.fromkeys(workload.name for study in studies for workload in study.workloads)
-    for name in names:
-        results_by_size: dict[tuple[str, int], list[tuple[str, MlperfResult]]] = {}
-        for study, label in zip(studies, labels, strict=True):
-            for size, result in _fastest_by_size(workload for workload in study.workloads if workload.name == name):
-                results_by_size.setdefault(size, []).append((label, result))
-        for (family, count), labelled in sorted(results_by_size.items()):
-            for (earlier, old), (later, new) in pairwise(labelled):
+    """Yield the rows of each size of a workload that two consecutive sources with this size have."""
+    results_by_size: dict[Size, dict[str, list[MlperfResult]]] = {}
+    for study, label in zip(studies, labels, strict=True):
+        for workload in study.workloads:
+            for result in (each.result for each in workload.systems):
+                size = workload.name, result.family, result.accelerator_count
+                results_by_size.setdefault(size, {}).setdefault(label, []).append(result)
+    names = list(dict.fromkeys(name for name, _, _ in results_by_size))
+    for size in sorted(results_by_size, key=lambda size: (names.index(size[0]), *size[1:])):
+        for (earlier, old_results), (later, new_results) in pairwise(results_by_size[size].items()):
+            for old, new in _pair_results(old_results, new_results):
                 yield {
-                    "workload": name,
-                    "family": family,
-                    "accelerators": count,
+                    **dict(zip(("workload", "family", "accelerators"), size, strict=True)),
                     "earlier": earlier,
                     "earlier_minutes": old.minutes,
                     "later": later,
                     "later_minutes": new.minutes,
                     "speedup": old.minutes / new.minutes,
-                    "scope": "one submitter and software" if old.stack == new.stack else "mixed",
+                    "scope": " ".join(filter(None, new.stack)) if old.stack == new.stack else "mixed",
                 }
 
 
-def _fastest_by_size(workloads: Iterator[WorkloadComparison]) -> Iterator[tuple[tuple[str, int], MlperfResult]]:
-    """Yield the fastest result for each family and number of accelerators."""
-    fastest: dict[tuple[str, int], MlperfResult] = {}
-    for result in (each.result for workload in workloads for each in workload.systems):
-        size = result.family, result.accelerator_count
-        fastest[size] = min(result, fastest.get(size, result), key=lambda each: each.minutes)
-    yield from fastest.items()
+def _pair_results(
+    old_results: Sequence[MlperfResult], new_results: Sequence[MlperfResult]
+) -> Iterator[tuple[MlperfResult, MlperfResult]]:
+    """Yield the fastest result of each source, for each submitter and software that both sources have.
+
+    If the sources have none in common, yield the fastest results of all.
+    """
+    old_by_stack, new_by_stack = _fastest_by_stack(old_results), _fastest_by_stack(new_results)
+    common_stacks = sorted(old_by_stack.keys() & new_by_stack.keys())
+    yield from ((old_by_stack[stack], new_by_stack[stack]) for stack in common_stacks)
+    if not common_stacks:
+        yield min(old_results, key=_minutes), min(new_results, key=_minutes)
+
+
+def _fastest_by_stack(results: Sequence[MlperfResult]) -> dict[tuple[str, str], MlperfResult]:
+    slowest_first = sorted(results, key=_minutes, reverse=True)
+    return {result.stack: result for result in slowest_first}
+
+
+def _minutes(result: MlperfResult) -> float:
+    return result.minutes

@@ -1,5 +1,7 @@
 """Chapter on the systems with results, and on the reference system of each workload."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
@@ -30,7 +32,7 @@ def systems_chapter(mlperf_study: MlperfStudy) -> Chapter:
     count = f"{format_count(len(results.rows), 'result')} of {format_count(len(data), 'workload')}"
     all_of_them = f"; {format_count(len(common_systems), 'system')} trained all of them" if len(data) > 1 else ""
     common_text = f"In all workloads: {'; '.join(map(' '.join, common_systems))}."
-    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []))
+    texts = (RULE_TEXT, *([common_text] if common_systems and all_of_them else []), *_describe_other_units(results))
     table = ChapterTable("references", "Systems and the reference of each workload", COLUMNS, data)
     finding = ". ".join(filter(None, (f"{count}{all_of_them}", results.omission_summary, _rules_text(results))))
     return Chapter("Systems and references", f"{finding}.", texts, (table,))
@@ -42,6 +44,16 @@ def _rules_text(results: MlperfResults) -> str:
     return description[:1].upper() + description[1:]
 
 
+def _describe_other_units(results: MlperfResults) -> Iterator[str]:
+    """Yield a sentence on the systems without accelerators for each unit in which they are counted."""
+    for unit in ("processors", "hosts"):
+        if count := sum(row.unit == unit for row in results.rows):
+            yield (
+                f"{format_count(count, 'result')} of systems without accelerators: N is the number of {unit}, and E' "
+                f"compares {unit} with the accelerators of the reference."
+            )
+
+
 def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
     """Return submitter and name of each system that has a result for every workload."""
     names = [{(each.result.submitter, each.result.system) for each in workload.systems} for workload in study.workloads]
@@ -49,12 +61,12 @@ def systems_in_all_workloads(study: MlperfStudy) -> list[tuple[str, str]]:
 
 
 def _reference_system_row(workload: WorkloadComparison) -> dict[str, object]:
-    counts = [each.result.accelerator_count for each in workload.systems]
     reference = workload.reference
+    counts = [each.result.accelerator_count for each in workload.systems if each.result.unit == reference.unit]
     return {
         "benchmark": workload.benchmark,
         "workload": workload.name,
-        "systems": len(counts),
+        "systems": len(workload.systems),
         "fewest": min(counts),
         "most": max(counts),
         "reference": f"{reference.submitter} {reference.system}",

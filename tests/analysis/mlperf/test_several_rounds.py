@@ -13,6 +13,7 @@ from analysis.figures.drawing.style import figure_style_context
 from analysis.mlperf.chapters import Chapter
 from analysis.mlperf.chapters.factors import scaling_efficiency_chapter
 from analysis.mlperf.chapters.rounds import rounds_chapter
+from analysis.mlperf.chapters.systems import systems_chapter
 from analysis.mlperf.reading.folders import read_round_folder
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.rule_sets.rounds import choose_rule_set
@@ -71,7 +72,7 @@ def test_two_sources_get_a_page_each_and_a_page_that_compares_them(tmp_path: Pat
         ["RetinaNet", "H100 SXM", 64, "old", "new"],
     ]
     assert rows.speedup.tolist() == pytest.approx([40 / 32, 8 / 10])
-    assert rows.scope.tolist() == ["one submitter and software", "mixed"]
+    assert rows.scope.tolist() == ["We pytorch", "mixed"]
     assert "the later source is faster in 1 of 2 comparisons of 1 workload" in " ".join(output.split())
     page = (out / "report.html").read_text()
     assert '<a href="old/report.html">old</a>, <a href="new/report.html">new</a>' in page
@@ -86,6 +87,34 @@ def test_each_source_is_compared_with_the_next_that_has_the_same_size() -> None:
 
     (row,) = chapter.tables[1].data.to_dict("records")
     assert (row["earlier"], row["later"], row["speedup"], row["scope"]) == ("a", "c", 2.0, "mixed")
+
+
+def test_results_of_one_submitter_are_compared_where_both_sources_have_them() -> None:
+    """The fastest results of two rounds are mostly of different submitters, although the same ones took part."""
+    studies = [
+        study_of(("bert", "We", 8, 6.0), ("bert", "They", 8, 5.0)),
+        study_of(("bert", "We", 8, 3.0), ("bert", "We", 8, 4.0), ("bert", "Others", 8, 1.0)),
+    ]
+
+    (row,) = rounds_chapter(studies, ["a", "b"]).tables[1].data.to_dict("records")
+
+    assert (row["earlier_minutes"], row["later_minutes"], row["scope"]) == (6.0, 3.0, "We")
+
+
+def test_systems_without_accelerators_are_counted_in_their_own_unit() -> None:
+    """Two processors are not fewer accelerators than eight."""
+    study = study_of(("bert", "We", 8, 6.0), ("bert", "We", 16, 4.0), ("bert", "We", 2, 600.0))
+    rows = study.results.rows
+    processors = rows[2].model_copy(update={"unit": "processors", "accelerator": "Xeon"})
+
+    chapter = systems_chapter(make_mlperf_study(MlperfResults((*rows[:2], processors), "mine.csv")))
+
+    (row,) = chapter.tables[0].data.to_dict("records")
+    assert (row["systems"], row["fewest"], row["most"], row["reference_accelerators"]) == (3, 8, 16, 8)
+    assert (
+        "1 result of systems without accelerators: N is the number of processors, and E' compares"
+        in (chapter.paragraphs[-1])
+    )
 
 
 def test_sources_without_a_common_size_are_not_compared() -> None:
