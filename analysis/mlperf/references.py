@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from analysis.mlperf.reading.results import MlperfResult
 from analysis.statistics.efficiency import compute_efficiency, speedup
 
+MIXED_SCOPE = "mixed"  # stands for the name of submitter and software if there are several
+
 
 @dataclass(frozen=True)
 class ComparedResult:
@@ -79,7 +81,13 @@ class FamilyComparison:
     @property
     def scope(self) -> str:
         """Submitter and software stack of the systems; "mixed" if there are several."""
-        return "mixed" if self.is_mixed else " ".join(filter(None, self.reference.stack))
+        return describe_scope([each.result for each in self.systems])
+
+
+def describe_scope(mlperf_results: Iterable[MlperfResult]) -> str:
+    """Return submitter and software stack of results; "mixed" if there are several."""
+    names = {" ".join(filter(None, row.stack)) for row in mlperf_results}
+    return names.pop() if len(names) == 1 else MIXED_SCOPE
 
 
 def compare_within_families(mlperf_results: Sequence[MlperfResult]) -> list[FamilyComparison]:

@@ -47,8 +47,7 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     series = find_scaling_series(mlperf_study)
     if not series:
         return None
-    results = mlperf_study.results
-    rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each, results)])
+    rows = pd.DataFrame([row for each in series for row in _scaling_efficiency_rows(each)])
     last = rows.groupby("workload", sort=False).tail(1)
     learning = last[last.statistical < last.hardware].workload
     more_samples = f"; in {join_names(learning)} more to additional samples" if len(learning) else ""
@@ -59,21 +58,8 @@ def scaling_efficiency_chapter(mlperf_study: MlperfStudy) -> Chapter | None:
     brief = ChapterTable("factors", "The largest system of each series", COLUMNS, last)
     whole = ChapterTable("factors-all", "Every size", COLUMNS, rows, is_short=False)
     figure = draw_scaling_efficiency(series, finding.removesuffix("."))
-    texts = (RULE_TEXT, *filter(None, (_describe_larger_system(each, results) for each in series)))
+    texts = (RULE_TEXT, *filter(None, (_describe_larger_system(each, mlperf_study.results) for each in series)))
     return Chapter("Hardware and learning", finding, texts, (brief, whole), (figure,))
-
-
-def _describe_scope(series: ScalingSeries, results: MlperfResults) -> str:
-    """Return submitter and software of the fastest systems of all sizes of a series; "mixed" if there are several.
-
-    "unknown" if the results do not contain the workload.
-    """
-    sizes = set(series.accelerator_counts)
-    rows = [row for row in results.results_of(series.benchmark) if row.family == series.accelerator]
-    fastest = {row.accelerator_count: row.stack for row in reversed(rows) if row.accelerator_count in sizes}
-    stacks = set(fastest.values())
-    names = [" ".join(filter(None, stack)) for stack in stacks] or ["unknown"]
-    return names[0] if len(names) == 1 else "mixed"
 
 
 def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> str:
@@ -88,15 +74,14 @@ def _describe_larger_system(series: ScalingSeries, results: MlperfResults) -> st
     )
 
 
-def _scaling_efficiency_rows(series: ScalingSeries, results: MlperfResults) -> list[dict[str, object]]:
+def _scaling_efficiency_rows(series: ScalingSeries) -> list[dict[str, object]]:
     draws = series.bootstrap_speedups()
-    scope = _describe_scope(series, results)
     return [
         {
             "benchmark": series.benchmark,
             "workload": series.name,
             "kind": series.accelerator,
-            "scope": scope,
+            "scope": series.scope,
             "base": series.accelerator_counts[0],
             "accelerators": size.accelerators,
             "minutes": size.minutes,

@@ -11,6 +11,7 @@ from analysis.mlperf.chapters.base import Chapter, ChapterTable, TableColumn
 from analysis.mlperf.chapters.sources import STATUS_TEXT
 from analysis.mlperf.figures.frame import TRADEMARK_NOTICE
 from analysis.mlperf.reading.results import MlperfResult
+from analysis.mlperf.references import describe_scope
 from analysis.mlperf.study import MlperfStudy
 from analysis.report.wording import format_count, format_minutes, format_number
 
@@ -113,7 +114,7 @@ def _compare_sizes(studies: Sequence[MlperfStudy], labels: Sequence[str]) -> Ite
                     "later": later,
                     "later_minutes": new.minutes,
                     "speedup": old.minutes / new.minutes,
-                    "scope": " ".join(filter(None, new.stack)) if old.stack == new.stack else "mixed",
+                    "scope": describe_scope((old, new)),
                 }
 
 

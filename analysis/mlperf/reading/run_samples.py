@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.mlperf.reading.results import MlperfResult, MlperfResults
 from analysis.mlperf.reading.scoring import read_mlperf_run
+from analysis.mlperf.references import describe_scope
 from analysis.mlperf.rule_sets.rounds import NEAREST_RULE_SET, RuleSet
 from analysis.mlperf.series import ScalingPoint, ScalingSeries, shipped_scaling_series
 from analysis.mlperf.study import MlperfStudy
@@ -95,7 +96,10 @@ def _workload_scaling_series(mlperf_results: MlperfResults, benchmark: str) -> S
     family = max(sizes, key=lambda name: len(sizes[name]))
     row_groups = sizes[family].values()
     read_sizes = [size for rows in row_groups if (size := _read_scaling_point(mlperf_results, rows)) is not None]
-    return ScalingSeries(tuple(size for size in read_sizes if size.unit == read_sizes[0].unit), family)
+    points = tuple(size for size in read_sizes if size.unit == read_sizes[0].unit)
+    counts = {point.accelerators for point in points}
+    fastest = [min(rows, key=lambda row: row.minutes) for rows in row_groups if rows[0].accelerator_count in counts]
+    return ScalingSeries(points, family, describe_scope(fastest))
 
 
 def _read_scaling_point(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from analysis.mlperf.reading.results import MlperfResult, MlperfResults, read_re
 from analysis.mlperf.series import (
     APPENDIX_SERIES_PATH,
     V5_0_SERIES_PATH,
+    describe_scopes,
     read_series_csv,
     read_shipped_series,
     shipped_scaling_series,
@@ -495,3 +497,20 @@ def benchmark_rows() -> pd.DataFrame:
     write_chapter = accelerator_choice_chapter(make_mlperf_study(read_results_csv()))
     assert write_chapter is not None
     return write_chapter.tables[0].data
+
+
+def test_every_chapter_on_series_states_whether_a_series_is_mixed(write_chapter: WriteChapter) -> None:
+    """The shipped sizes were built by several submitters; a reader must not take E' for one system that grows."""
+    for make_chapter in (accelerator_choice_chapter, scaling_laws_chapter, extrapolation_chapter):
+        paragraphs = write_chapter(make_chapter).paragraphs
+        assert any("have mixed submitters or software: BERT, " in text for text in paragraphs), make_chapter
+
+
+def test_the_series_of_one_submitter_is_named() -> None:
+    series = {each.name: each for each in read_series_csv(V5_0_SERIES_PATH)}
+    rgat, dlrm = series["R-GAT"], series["DLRM-DCNv2"]
+
+    assert describe_scopes([rgat]).endswith(" have one submitter and software: R-GAT (NVIDIA dgl).")
+    assert describe_scopes([dlrm, replace(rgat, scope="mixed")]).endswith(
+        "(HPE dgl + hugectr + nemo + pytorch); mixed submitters or software: R-GAT."
+    )
