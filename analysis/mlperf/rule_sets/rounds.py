@@ -148,7 +148,7 @@ def parse_round(round_text: str) -> str:
     Raises:
         UserError: Ensayo has no rules of this round.
     """
-    name = round_text.strip().lower().removeprefix("v").removesuffix(".0") if round_text else ""
+    name = round_text.strip().lower().removeprefix("v").removesuffix(".0")
     name = name if "." in name else f"{name}.0"
     if name not in RULE_SETS:
         raise UserError(f"--rules {round_text}: unknown round; allowed are {', '.join(RULE_SETS)}")
