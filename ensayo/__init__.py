@@ -18,7 +18,7 @@ NAMES = {  # public name -> module:attribute
     "find": "compose.scenario_files.load:find_scenario",
     "load": "compose.scenario_files.load:load_scenario",
     "schema": "compose.scenario_files.json_schema:scenario_schema",
-    "plan": "services.plan.make_plan:make_plan",
+    "plan": "ensayo.planning:predict_trials",
     "rehearse": "ensayo.rehearsal:rehearse",
     "report": "analysis.report.report:write_report",
     "compare": "analysis.comparison.run_changes:compare_runs",

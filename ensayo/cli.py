@@ -76,30 +76,14 @@ def show_plan(scenario: ScenarioArgument, engine_name: EngineOption = None, assi
 
     Starts nothing.
     """
-    from compose.engines import choose_engine
-    from compose.runs.run import check_host_capacity
-    from compose.scenario_files.load import find_scenario, load_scenario
+    from compose.scenario_files.load import find_scenario
+    from ensayo.planning import plan_trials
     from ensayo.tables import create_console, plan_table
     from ensayo.terminal_text import chosen_collective_lines, host_capacity_lines
-    from services.cluster.addresses import DummyAddresses
-    from services.plan import make_plan
 
-    loaded = load_scenario(find_scenario(scenario), parse_key_value_settings(assignments), engine_name)
-    engine, _ = choose_engine(engine_name or loaded.engine)
-    capacity_check = check_host_capacity(loaded, engine)
-    plans = [
-        make_plan(
-            trial,
-            "plan",
-            engine.name,
-            DummyAddresses(),
-            dilation=capacity_check.dilation,
-            alpha_s=capacity_check.calibrated_alpha_s,
-        )
-        for trial in loaded.trials()
-    ]
-    create_console().print(plan_table(plans))
-    for line in (*chosen_collective_lines(plans), *host_capacity_lines(capacity_check, plans)):
+    planned = plan_trials(find_scenario(scenario), engine_name, parse_key_value_settings(assignments))
+    create_console().print(plan_table(planned.plans))
+    for line in (*chosen_collective_lines(planned.plans), *host_capacity_lines(planned.capacity_check, planned.plans)):
         typer.echo(line)
 
 

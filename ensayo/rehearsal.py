@@ -20,7 +20,9 @@ from ensayo.progress_display import SilentDisplay
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
+    from analysis.figures import AnalysedRun
     from analysis.reading.run_table import RunLogTables
 
 # ruff: noqa: PLC0415 - pandas and matplotlib take a second to import, which the nodes can use
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 class FinishedRunResult:
     """Result of a run that has ended: its folder, its verdict and the reasons for the verdict.
 
-    The data frames are read from the run folder on first use. Their column names end with the unit.
+    The summary, the data frames and the figures are read from the run folder on first use. The column names of the
+    data frames end with the unit.
     """
 
     folder: Path
@@ -39,18 +42,23 @@ class FinishedRunResult:
     exit_code: ExitCode
 
     @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Content of summary.json: all numbers of the report."""
+        return _read_summary(self.folder)
+
+    @cached_property
     def trials(self) -> "pd.DataFrame":
         """Results of the trials: one row per trial, with its status, verdict, times and final quality."""
         from analysis.results.data_frames import make_trial_frame
 
-        return make_trial_frame(_read_summary(self.folder))
+        return make_trial_frame(self.summary)
 
     @cached_property
     def curves(self) -> "pd.DataFrame":
         """Speedup curves: one row per strategy, combination of swept values and number of workers."""
         from analysis.results.data_frames import make_curve_frame
 
-        return make_curve_frame(_read_summary(self.folder))
+        return make_curve_frame(self.summary)
 
     @property
     def steps(self) -> "pd.DataFrame":
@@ -61,6 +69,28 @@ class FinishedRunResult:
     def evals(self) -> "pd.DataFrame":
         """Evaluations of the model: one row per trial, evaluation and metric."""
         return self._log_tables.evals
+
+    def plot(self, figure_name: str) -> "Figure":
+        """Draw a figure of the report, and return the matplotlib figure.
+
+        Args:
+            figure_name: name of the figure, such as "speedup": the name of its files in the run folder.
+
+        Raises:
+            UserError: there is no such figure, or this run has no data for the figure; the message lists the figures,
+                or states the missing data.
+        """
+        from analysis.report.single_figure import draw_figure_of_report
+
+        return draw_figure_of_report(self._analysed_run, figure_name)
+
+    @cached_property
+    def _analysed_run(self) -> "AnalysedRun":
+        from analysis.figures import AnalysedRun
+        from analysis.reading.run_folder import RunFolder
+        from analysis.results.analyse_run import analyse_run
+
+        return AnalysedRun(*analyse_run(RunFolder(self.folder)))
 
     @cached_property
     def _log_tables(self) -> "RunLogTables":

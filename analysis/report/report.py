@@ -81,7 +81,7 @@ def draw_report_figures(analysed_run: AnalysedRun) -> Iterator[CaptionedFigure]:
     """Yield all figures that apply to a run, such as the figure of the speedup."""
     for figure in FIGURES.values():
         with figure_style_context():
-            drawing = figure(analysed_run)
+            drawing = figure.draw(analysed_run)
         if drawing is not None:
             yield drawing
 
