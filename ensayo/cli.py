@@ -179,7 +179,10 @@ def compare_runs(
         ),
     ] = None,
     output_folder: Annotated[
-        Path | None, typer.Option("--out", help="folder of the page; default: `compare` in the folder of the last run")
+        Path | None,
+        typer.Option(
+            "--out", help="folder of the page; default: `compare` in the folder of the last run", file_okay=False
+        ),
     ] = None,
 ) -> None:
     """Compare runs with each other and with published MLPerf results.

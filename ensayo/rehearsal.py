@@ -17,6 +17,7 @@ from compose.runs.run import FinishedRun, RunFolderError, RunObserver, ScenarioF
 from compose.scenario_files.load import ScenarioDeclaration, decode_scenario_text, read_scenario_text
 from ensayo.exit_codes import ExitCode
 from ensayo.progress_display import SilentDisplay
+from services.schema.errors import os_error_cause
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +146,7 @@ def write_run_report(finished_run: FinishedRun) -> FinishedRunResult:
         report.write_report(finished_run.folder)
     except OSError as error:
         raise RunFolderError(
-            f"{finished_run.folder}: the report can't be written: {error}; "
+            f"{finished_run.folder}: the report can't be written: {os_error_cause(error)}; "
             f"make the folder writable or free disk space, then run: ensayo report {finished_run.folder}"
         ) from error
     summary = _read_summary(finished_run.folder)

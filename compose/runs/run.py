@@ -32,7 +32,7 @@ from services.cluster.addresses import DummyAddresses
 from services.plan import Plan, make_plan
 from services.plan.trial_outcome import TrialOutcome
 from services.scenario.scenario import Scenario
-from services.schema.errors import EnsayoError, UserError
+from services.schema.errors import EnsayoError, UserError, os_error_cause
 
 RECORDED_LIBRARIES = ("ensayo", "numpy", "grpcio", "protobuf", "pydantic", "cryptography")
 
@@ -147,7 +147,7 @@ def explain_folder_errors(runs_folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"--runs {runs_folder}: the run folder can't be created: {error}; "
+            f"--runs {runs_folder}: the run folder can't be created: {os_error_cause(error)}; "
             "choose a writable folder on a disk with free space"
         ) from error
 
@@ -232,7 +232,7 @@ def explain_write_errors(run_folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(
-            f"{run_folder}: a file of the run can't be written: {error}; "
+            f"{run_folder}: a file of the run can't be written: {os_error_cause(error)}; "
             "make the folder writable or free disk space, then start the run again"
         ) from error
 

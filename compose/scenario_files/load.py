@@ -24,7 +24,7 @@ from services.scenario.scenario import Scenario, TrialIdentity, TrialSpec
 from services.scenario.sweep import SweepPoint
 from services.schema.conflicts import KeyConflict
 from services.schema.conflicts import KeyPath as Key
-from services.schema.errors import UserError
+from services.schema.errors import UserError, os_error_cause
 
 SHIPPED_FOLDER = Path(__file__).parents[2] / "scenarios"
 MAX_FILE_BYTES = 1_000_000  # 300 times the largest shipped scenario; larger files take many seconds to parse
@@ -168,7 +168,7 @@ def _explain_not_a_file(path: Path) -> str:
     except FileNotFoundError:
         return "file not found"
     except OSError as error:  # such as a loop of symbolic links
-        return f"the file can't be read: {error.strerror}"
+        return f"the file can't be read: {os_error_cause(error)}"
     if S_ISDIR(mode):
         return "this is a folder; write the path of a scenario file in it"
     return "" if S_ISREG(mode) else "not a regular file; write the path of a scenario file"
@@ -179,8 +179,11 @@ def _read_text(path: Path) -> str:
         if (size := path.stat().st_size) > MAX_FILE_BYTES:
             raise UserError(f"{path}: the file has {size:,} bytes; a scenario has at most {MAX_FILE_BYTES:,}")
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the file can't be read: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: the file can't be read: {os_error_cause(error)}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}:{line}: a character is not valid UTF-8; save the file as UTF-8 text") from error
 
 
 def _path_relative_to_cwd(path: Path) -> str:

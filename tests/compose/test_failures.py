@@ -274,7 +274,9 @@ def test_a_disk_that_is_full_during_a_run_ends_the_run_with_a_message(
     fail_writes_of(file_name, errno.ENOSPC, monkeypatch)
     engine = ScriptedEngine({})
 
-    with pytest.raises(RunFolderError, match=r"can't be written: .*No space left on device.*free disk space") as raised:
+    with pytest.raises(
+        RunFolderError, match=r"can't be written: No space left on device; make the folder .*free disk space"
+    ) as raised:
         run_smoke_scenario(engine, tmp_path)
 
     assert exit_code_of_error(raised.value) == ExitCode.FAILED

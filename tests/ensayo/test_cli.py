@@ -104,8 +104,19 @@ def test_a_file_as_folder_of_runs_ends_with_2_and_a_message(
 
     assert code == ExitCode.NOT_STARTED
     message = capsys.readouterr().err
-    assert message.startswith(f"--runs {runs}: the run folder can't be created: ")
-    assert "choose a writable folder" in message
+    assert message.startswith(f"--runs {runs}: the run folder can't be created: File exists; choose a writable folder")
+
+
+def test_a_file_as_folder_of_a_comparison_is_rejected_before_it_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The comparison was computed, and then ended with a traceback."""
+    page_folder = tmp_path / "page"
+    page_folder.write_text("")
+    monkeypatch.setenv("COLUMNS", "1000")  # so that the message is not wrapped
+
+    assert exit_code_of(["compare", str(tmp_path), "--out", str(page_folder)], monkeypatch) == ExitCode.NOT_STARTED
+    assert "is a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
