@@ -26,6 +26,7 @@ from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEv
 from compose.host.capacity_check import CapacityCheck, check_host_can_run, make_virtual_time_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
+from compose.host.timeout_check import check_run_timeouts
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.supervisor import failure_reason
 from services.cluster.addresses import DummyAddresses
@@ -111,16 +112,17 @@ def run_scenario(
 
 
 def check_host_capacity(scenario: Scenario, engine: TrialEngine) -> CapacityCheck:
-    """Check whether this host is fast enough to run a scenario on an engine.
+    """Check whether this host is fast enough to run a scenario on an engine, and whether its time limit is sufficient.
 
-    The check also chooses the value of `dilation: auto`.
+    The check also chooses the value of `dilation: auto`. The engine `simulated` needs no check.
 
     Raises:
-        UserError: this host can't carry the scenario.
+        UserError: this host can't carry the scenario, or a trial needs more time than `timeouts.run`.
     """
     if engine.name == "simulated":
         return make_virtual_time_check()
     plans = [make_plan(trial, "admission", engine.name, DummyAddresses()) for trial in scenario.trials()]
+    check_run_timeouts(plans)
     return check_host_can_run(scenario, plans, find_host_capacity(engine, scenario.transport), MEASURED_COMPUTE_SPEED)
 
 
