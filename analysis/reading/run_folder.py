@@ -190,10 +190,7 @@ class RunFolder:
 
     @property
     def first_scenario_comment(self) -> str:
-        """First comment of scenario.yaml up to an empty line.
-
-        It states the question that the scenario answers.
-        """
+        """First comment of scenario.yaml up to an empty line: the question that the scenario answers."""
         comment: list[str] = []
         for line in map(str.strip, self._read_text("scenario.yaml").splitlines()):
             if line.startswith("#") and line.strip("# ") and "yaml-language-server" not in line:

@@ -140,9 +140,9 @@ def headline_sentences(summary: RunSummary) -> list[str]:
 
 
 def _make_winner_sentences(summary: RunSummary, fastest_pair: TwoFastestStrategies) -> list[str]:
-    """Return sentences on the fastest strategy, the most relevant sentence first.
+    """Return sentences that say which strategy is fastest, why, and what the swept values change.
 
-    They say which strategy is fastest, why it is fastest, and what the swept values change.
+    The most relevant sentence is the first.
     """
     is_missed = fastest_pair.target and fastest_pair.time_metric == "time_to_samples"
     missed = f"No strategy reached {fastest_pair.target}; " if is_missed else ""

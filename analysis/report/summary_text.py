@@ -87,7 +87,7 @@ def find_fastest_strategies(summary: RunSummary, swept_values: str) -> list[Fast
 
 
 def describe_efficiency_drop(speedup_curve: SpeedupCurve, quality_target: str | None = None) -> str:
-    """Describe from how many workers on the efficiency of a strategy is below EXPECTED_EFFICIENCY.
+    """Describe at which number of workers the efficiency of a strategy falls below EXPECTED_EFFICIENCY.
 
     Only measured numbers of workers are named; the efficiency between two of them is not interpolated.
     """

@@ -52,10 +52,7 @@ class LinkShapingRecord(FrozenRecord):
 
 
 class CpuThrottleCounts(FrozenRecord):
-    """Counts of how often the kernel stopped a node because its CPU quota was used up.
-
-    They count from the start to the end of the trial.
-    """
+    """Counts of how often the kernel stopped a node during a trial because its CPU quota was used up."""
 
     periods: int  # scheduling periods in which the node had something to run
     throttled_periods: int

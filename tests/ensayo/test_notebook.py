@@ -15,7 +15,7 @@ def stored_notebook(pytestconfig: pytest.Config) -> Any:
 
 
 def test_the_notebook_is_stored_without_outputs(stored_notebook: Any) -> None:
-    """Outputs name the folder and date of somebody's run, and change in every commit."""
+    """Outputs contain the folder and the date of one run, and would change in every commit."""
     nbformat.validate(stored_notebook)
 
     code_cells = [cell for cell in stored_notebook.cells if cell.cell_type == "code"]
