@@ -49,7 +49,7 @@ class FigurePanel:
     svg: Markup
 
 
-def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
+def write_report(run_folder: str | Path, pool: ProcessPool | None = None) -> Path:
     """Write the HTML report of a run, its figures, summary.json and trial files.
 
     Return the path of the HTML page.
@@ -62,7 +62,7 @@ def write_report(run_folder: Path, pool: ProcessPool | None = None) -> Path:
     Raises:
         UserError: `run_folder` is not the folder of a run.
     """
-    folder = RunFolder(run_folder)
+    folder = RunFolder(Path(run_folder))
     if pool is None:
         with create_process_pool(folder.total_log_bytes) as own_pool:
             own_pool.preload_module("analysis.results.analyse_trial")

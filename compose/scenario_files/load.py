@@ -91,6 +91,8 @@ def read_scenario_text(scenario: ScenarioDeclaration) -> ScenarioText:
     if isinstance(scenario, str):
         scenario = find_scenario(scenario)
     if isinstance(scenario, Path):
+        if reason := _explain_not_a_file(scenario):
+            raise UserError(f"{scenario}: {reason}")
         return ScenarioText(_read_text(scenario), _path_relative_to_cwd(scenario), is_file=True)
     if isinstance(scenario, Scenario):
         return ScenarioText(write_yaml(scenario.encode(), "Scenario object"), "Scenario object", is_file=False)

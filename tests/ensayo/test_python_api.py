@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -72,6 +73,8 @@ def test_every_form_of_a_scenario_loads_the_same_scenario(form: str) -> None:
         ("workload.model.hidden", [16, 8], "[16, 8]"),
         ("workload.optimiser", {"kind": "adam", "rate": 0.1}, "{kind: adam, rate: 0.1}"),
         ("sweep", {"workers": (1, 2)}, "{workers: [1, 2]}"),
+        ("cluster.workers", np.int64(4), "4"),
+        ("sweep", {"workers": np.array([1, 2])}, "{workers: [1, 2]}"),
     ],
 )
 def test_a_setting_is_a_python_value_or_its_yaml_text(key: str, value: object, text: str) -> None:
@@ -110,6 +113,28 @@ def test_an_error_in_a_dict_names_its_keys() -> None:
 
     lines = str(caught.value).splitlines()
     assert [line.split(": ")[:2] for line in lines] == [["scenario dict", "seed"], ["scenario dict", "worker"]]
+
+
+@pytest.mark.parametrize("settings", ["cluster.workers=4", ["cluster.workers=4"], {4: "cluster.workers"}])
+def test_settings_that_are_no_dict_of_keys_are_an_error_that_shows_one(settings: Any) -> None:
+    """Arguments in the form of the command line ended with an AttributeError."""
+    with pytest.raises(
+        ensayo.UserError, match=r'^settings: write a dict of dotted keys, such as {"cluster.workers": 4}'
+    ):
+        ensayo.load("smoke", settings)
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_a_missing_file_is_reported_alike_as_text_and_as_path(form: Any) -> None:
+    with pytest.raises(ensayo.UserError, match=r"^mine\.yaml: file not found$"):
+        ensayo.load(form("mine.yaml"))
+
+
+def test_runs_are_reported_and_compared_by_the_text_of_their_path(finished_run: FinishedRunResult) -> None:
+    folder = str(finished_run.folder)
+
+    assert ensayo.report(folder) == finished_run.folder / "report.html"
+    assert ensayo.compare(folder, folder) == ensayo.compare(finished_run.folder, finished_run.folder)
 
 
 def test_an_error_of_a_setting_names_its_key_and_value() -> None:
