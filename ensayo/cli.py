@@ -7,13 +7,14 @@ Commands import what they need when they run, so that `ensayo --help` does not w
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ensayo.exit_codes import exit_code_of_error
-from services.schema.errors import EnsayoError, UserError
+from services.schema.errors import EnsayoError, HostError, UserError
 
 app = typer.Typer(
     help="Rehearse distributed deep-learning training on one machine.",
@@ -127,10 +128,11 @@ def validate_scenarios(
 @app.command("list")
 def list_scenarios() -> None:
     """Show the shipped scenarios, each with the question that it answers."""
-    from compose.scenario_files.load import shipped_scenario_paths
+    from compose.scenario_files.load import SHIPPED_FOLDER, shipped_scenario_paths
     from ensayo.tables import create_console, scenario_table
 
     create_console().print(scenario_table(shipped_scenario_paths()))
+    typer.echo(f"files: {SHIPPED_FOLDER}")
 
 
 @app.command("search-switch")
@@ -300,6 +302,22 @@ def measure_host_capacity(engine_name: EngineOption = None) -> None:
         typer.echo(f"transport    {transport}")
         capacity_path = save_capacity(measure(engine, transport, display, typer.echo))
     typer.echo(f"{capacity_path}: saved for engine {engine.name}")
+
+
+@app.command("images")
+def build_images(
+    cuda: Annotated[bool, typer.Option("--cuda", help="build the image for nodes with an NVIDIA GPU")] = False,
+) -> None:
+    """Build the container image of the nodes, unless it exists.
+
+    Runs in containers build it when they need it.
+    """
+    from compose.engines.containers.engine import DockerEngine
+    from compose.engines.containers.node_image.build import build_node_image
+
+    if missing := DockerEngine().missing_software():
+        raise HostError(f"the node image can't be built: {missing}; `ensayo doctor` checks Docker")
+    typer.echo(build_node_image("cuda" if cuda else "cpu", partial(typer.echo, err=True)))
 
 
 @app.command("schema")

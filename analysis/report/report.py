@@ -149,10 +149,10 @@ def flatten_manifest(manifest: dict[str, Any], key_prefix: str = "") -> dict[str
 def _reproduce_command(run_folder: RunFolder, run_summary: RunSummary) -> str:
     """Return the recorded command that started a run.
 
-    If it is not recorded, return a make command that repeats the run.
+    If it is not recorded, return a command that repeats the run.
     """
     command = run_folder.manifest.get("command")
-    return str(command) if command else f"make scenario NAME={run_summary.scenario} ENGINE={run_summary.engine}"
+    return str(command) if command else f"ensayo run {run_summary.scenario} --engine {run_summary.engine}"
 
 
 def write_figure_for_html_page(figure_drawing: CaptionedFigure, figures_folder: Path) -> FigurePanel:

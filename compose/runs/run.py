@@ -6,8 +6,6 @@ The run folder gets a manifest.
 import json
 import platform
 import secrets
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -26,6 +24,7 @@ from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEv
 from compose.host.capacity_check import CapacityCheck, check_host_can_run, make_virtual_time_check
 from compose.host.compute_speed import MEASURED_COMPUTE_SPEED
 from compose.host.host_facts import available_core_count, host_memory_bytes, processor_model
+from compose.runs.git_commit import git_commit_of_checkout
 from compose.runs.interrupt import raise_on_first_stop_signal
 from compose.runs.supervisor import failure_reason
 from services.cluster.addresses import DummyAddresses
@@ -293,16 +292,3 @@ def _build_run_manifest(
         },
         "versions": {library: version(library) for library in RECORDED_LIBRARIES},
     }
-
-
-def git_commit_of_checkout() -> dict[str, Any]:
-    """Return the git commit of this checkout of Ensayo.
-
-    The result also states whether the checkout has uncommitted changes. Return an empty dict outside a checkout.
-    """
-    git, here = shutil.which("git"), Path(__file__).parent
-    if git is None:
-        return {}
-    head = subprocess.run([git, "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)  # noqa: S603
-    changes = subprocess.run([git, "-C", here, "status", "--porcelain"], capture_output=True, text=True, check=False)  # noqa: S603
-    return {"id": head.stdout.strip(), "dirty": bool(changes.stdout.strip())} if head.returncode == 0 else {}

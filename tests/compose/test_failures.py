@@ -136,7 +136,7 @@ def run_smoke_scenario(engine: TrialEngine, runs: Path) -> FinishedRun:
     [
         (TrialFailed("no answer"), "no answer"),
         (TimeoutError("late"), "TimeoutError: late"),
-        (HostError("images/build cuda failed"), "HostError: images/build cuda failed"),
+        (HostError("docker build failed"), "HostError: docker build failed"),
     ],
 )
 def test_a_failed_trial_is_reported_and_the_other_trials_run(
