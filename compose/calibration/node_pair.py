@@ -3,11 +3,9 @@
 The two nodes are processes or containers.
 """
 
-import os
 import secrets
 import socket
 import subprocess
-import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -22,9 +20,9 @@ from docker.models.containers import Container
 from compose.engines.base import TrialEngine
 from compose.engines.containers.compose_file import NODE_SYSCTLS
 from compose.engines.containers.engine import DockerEngine, read_host_properties, set_secrets_owner
-from compose.engines.local import NODE_ENVIRONMENT
+from compose.engines.local import NODE_COMMAND, node_process_environment
 from compose.runs.certificates import issue_certificates
-from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX, TRIAL_LABEL
+from compose.runs.labels import NODE_LABEL, ROLE_LABEL, RUN_LABEL, SECRETS_PREFIX, TRIAL_LABEL
 from compose.shaping import tc_output as reading
 from compose.shaping.mechanisms import ChosenMechanisms
 from compose.shaping.node_link import NodeLinkScripts
@@ -82,7 +80,7 @@ class ProcessPair(CalibrationNodePair):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{SECRETS_PREFIX}{run_name}-")))
             issue_certificates(run_name, NODE_NAMES, folder)
             addresses = _free_loopback_addresses()
-            environment = os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: run_name}
+            environment = node_process_environment(run_name)
             options = ["--transport", self._transport]
             options += [] if link_rate_bps is None else ["--rate", str(link_rate_bps), "--by-transport"]
             requester, _ = (
@@ -308,7 +306,7 @@ def _start_probe_process(
 
     The process is killed at the end of the block.
     """
-    command = [sys.executable, "-m", "services.node", "measure", *command_line_arguments]
+    command = [*NODE_COMMAND, "measure", *command_line_arguments]
     with subprocess.Popen(  # noqa: S603 - our own module, our own arguments
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment_variables
     ) as process:

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, ClassVar
 
+import services
 from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
 from compose.runs.certificates import issue_certificates
@@ -43,6 +44,18 @@ NODE_ENVIRONMENT: Mapping[str, str] = {
     # gRPC release that does not know these names logs a warning and continues.
     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener,tcp_frame_size_tuning,tcp_rcv_lowat",
 }
+# Without -P, Python looks first in the current folder, where a user may have a package `services`, too.
+NODE_COMMAND = (sys.executable, "-P", "-m", "services.node")
+
+
+def node_process_environment(run_name: str) -> dict[str, str]:
+    """Return the environment variables of a node's process.
+
+    PYTHONPATH makes the node import the same packages as this process, whichever checkout is the installed one.
+    """
+    packages_folder = str(Path(services.__path__[0]).parent)
+    python_path = os.pathsep.join(filter(None, [packages_folder, os.environ.get("PYTHONPATH")]))
+    return os.environ | NODE_ENVIRONMENT | {RUN_ENV_VARIABLE: run_name, "PYTHONPATH": python_path}
 
 
 class LoopbackPorts(FrozenRecord):
@@ -159,14 +172,13 @@ class NodeProcesses(TrialNodeRunner):
         plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
         files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
         options = [word for option, path in files.items() for word in (option, str(path))]
-        command = [sys.executable, "-m", "services.node", "node", node_name, *options]
-        run_variable = {RUN_ENV_VARIABLE: self._plan.run}
+        command = [*NODE_COMMAND, "node", node_name, *options]
         # Every node gets its own session: Ctrl-C then reaches only the runner, which stops its nodes in order.
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             command,
             stdout=stdout,
             stderr=stderr,
-            env=os.environ | NODE_ENVIRONMENT | run_variable,
+            env=node_process_environment(self._plan.run),
             start_new_session=True,
         )
 

@@ -1,6 +1,7 @@
 """What the node image is built from."""
 
 import ast
+import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -9,14 +10,16 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from compose.engines.containers.node_image import build
+from compose.engines.containers.node_image import build, packages
 from compose.engines.containers.node_image.build import SERVICES_FOLDER, _hash_image_sources
 from compose.engines.containers.node_image.packages import (
     NODE_PACKAGES,
     ImageDevice,
+    fetch_wheels,
     installed_versions,
     node_requirements,
 )
+from services.schema.errors import HostError
 
 
 def imported_modules() -> set[str]:
@@ -33,11 +36,11 @@ def imported_modules() -> set[str]:
 
 def test_nodes_have_every_package_that_their_code_imports() -> None:
     """A node whose image lacks a package ends with an ImportError, which only a test in containers would show."""
-    packages = installed_versions(node_requirements("cpu"))
+    installed = installed_versions(node_requirements("cpu"))
     distributions = packages_distributions()
 
     for module in imported_modules() - {"cupy"}:
-        assert packages.keys() & {canonicalize_name(name) for name in distributions[module]}, module
+        assert installed.keys() & {canonicalize_name(name) for name in distributions[module]}, module
 
 
 @pytest.mark.parametrize("part", NODE_PACKAGES)
@@ -83,3 +86,88 @@ def test_hash_depends_on_versions_and_base(monkeypatch: pytest.MonkeyPatch) -> N
     hashes.add(_hash_image_sources("cpu"))
 
     assert len(hashes) == 3
+
+
+class RecordedDownloads:
+    """Replacement of pip: writes one file per download, or fails as the test decides."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: str) -> None:
+        self.options: list[tuple[str, ...]] = []  # one element per download
+        self._errors = [*errors]
+        monkeypatch.setattr(packages, "_download", self.download)
+
+    def download(self, requirements: list[str], folder: Path, *options: str) -> str:
+        """Record a download, and create its folder."""
+        self.options.append(options)
+        folder.mkdir(exist_ok=True)
+        (folder / "numpy.whl").touch()
+        return self._errors.pop(0) if self._errors else ""
+
+
+def test_wheels_are_downloaded_once_per_set_of_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edited service must cost seconds, also without a network; old versions must not fill the disk."""
+    downloads = RecordedDownloads(monkeypatch)
+
+    first = fetch_wheels("cpu", tmp_path, print)
+    assert fetch_wheels("cpu", tmp_path, print) == first
+    monkeypatch.setattr(packages, "installed_versions", lambda _: {"numpy": "1.0"})
+    second = fetch_wheels("cpu", tmp_path, print)
+
+    assert len(downloads.options) == 2
+    assert [*tmp_path.glob("cpu-*")] == [second]
+    assert (second / "numpy.whl").exists()
+
+
+def test_nodes_get_the_newest_versions_where_those_of_the_host_have_no_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host may have a newer Python than the image."""
+    downloads = RecordedDownloads(monkeypatch, "no matching distribution")
+
+    assert fetch_wheels("cpu", tmp_path, print).is_dir()
+    assert [len(options) for options in downloads.options] == [2, 0]  # with constraints, then without
+
+
+def test_failed_download_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half-filled folder of wheels would give an image that lacks packages."""
+    RecordedDownloads(monkeypatch, "no network", "no network")
+
+    with pytest.raises(HostError, match=r"connect this host to PyPI.*\nno network"):
+        fetch_wheels("cpu", tmp_path, print)
+    assert fetch_wheels("cpu", tmp_path, print).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("succeeding", "base_image"),
+    [
+        (("image inspect python", "image inspect ensayo-base"), "python:3.11-slim-bookworm"),
+        (("image inspect ensayo-base", "manifest", "pull"), "ensayo-base:debian-12-iptables"),
+        (("manifest", "pull"), "python:3.11-slim-bookworm"),
+    ],
+)
+def test_base_image_is_the_first_that_this_host_can_get(
+    succeeding: tuple[str, ...], base_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local image needs no registry, and a registry no Debian archive."""
+
+    def run_docker(*arguments: str, **_options: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(arguments, int(not " ".join(arguments).startswith(succeeding)))
+
+    monkeypatch.setattr(build, "_run_docker", run_docker)
+    monkeypatch.delenv("ENSAYO_BASE_IMAGE", raising=False)
+
+    assert build._choose_base_image(print)[0] == base_image
+
+
+def test_without_any_base_image_the_message_names_the_reason_and_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host without a registry needs mmdebstrap, or an image that its user names."""
+    script = tmp_path / "debian-base"
+    script.write_text("echo mmdebstrap is missing >&2; exit 1")
+    monkeypatch.setattr(build, "DEBIAN_BASE_SCRIPT", script)
+    monkeypatch.setattr(build, "_run_docker", lambda *arguments, **_: subprocess.CompletedProcess(arguments, 1))
+    monkeypatch.delenv("ENSAYO_BASE_IMAGE", raising=False)
+
+    with pytest.raises(HostError, match=r"ENSAYO_BASE_IMAGE, or mend this:\nmmdebstrap is missing"):
+        build._choose_base_image(print)

@@ -92,7 +92,10 @@ def test_run_in_virtual_time_and_its_report(ensayo: RunEnsayo, tmp_path: Path) -
 
 
 def test_run_in_processes(ensayo: RunEnsayo, tmp_path: Path) -> None:
-    """Nodes are processes of the interpreter that runs the wheel."""
+    """Nodes are processes of the interpreter that runs the wheel, whatever the current folder contains."""
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "__init__.py").write_text("raise ImportError('not the package of Ensayo')")
+
     ensayo("run", "smoke", "--engine", "local", *SHORT, exit_codes=RUN_HAS_VERDICT)
 
     assert len(list(tmp_path.glob("runs/latest/trials/*/status.json"))) == 3
