@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from compose.engines.containers.compose_file import DockerHostProperties, compose_project_name, render_compose_document
 from compose.engines.containers.engine import RunSubnets
+from compose.engines.containers.node_image.build import DOCKERFILE
 from compose.scenario_files.load import load_scenario, shipped_scenario_paths
 from services.cluster.network import Network, SharedLink
 from services.plan import Plan, make_plan
@@ -159,9 +160,9 @@ def test_no_node_answers_arp_for_an_address_of_another_network(containers: list[
     assert all(node["sysctls"]["net.ipv4.conf.all.arp_ignore"] == "1" for node in containers)
 
 
-def test_the_image_uses_one_blas_thread_and_an_unprivileged_user(pytestconfig: pytest.Config) -> None:
+def test_the_image_uses_one_blas_thread_and_an_unprivileged_user() -> None:
     """More threads would use other nodes' cores and change the order of sums."""
-    dockerfile = (pytestconfig.rootpath / "images" / "Dockerfile").read_text()
+    dockerfile = DOCKERFILE.read_text()
 
     assert "OMP_NUM_THREADS=1" in dockerfile
     assert "OPENBLAS_NUM_THREADS=1" in dockerfile

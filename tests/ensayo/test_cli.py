@@ -42,6 +42,14 @@ def test_list_shows_every_scenario_with_its_question() -> None:
     assert "Which strategy" in text
 
 
+def test_list_names_the_folder_of_the_files() -> None:
+    """Users start with a copy of a shipped file; after `pip install` they have no checkout."""
+    label, _, folder = output_of("list").splitlines()[-1].partition(": ")
+
+    assert label == "files"
+    assert Path(folder, "quickstart.yaml").is_file()
+
+
 def test_validate_counts_trials() -> None:
     """A mistake in a sweep shows first in the number of trials."""
     assert output_of("validate", "quickstart", "smoke").splitlines() == ["quickstart: 10 trials", "smoke: 3 trials"]
