@@ -267,6 +267,7 @@ def test_the_health_check_of_every_node_succeeds(waiting_trial: WaitingTrial) ->
         assert waiting_trial.run_in_node(node, "python", "-m", "services.node", "health", node) == (0, "")
 
 
+@pytest.mark.wall_clock
 def test_a_node_logs_its_start_soon_after_its_container_started(
     waiting_trial: WaitingTrial, capsys: pytest.CaptureFixture[str]
 ) -> None:
