@@ -364,9 +364,10 @@ def print_scenario_schema() -> None:
 
 @app.command("clean")
 def remove_all_leftovers() -> None:
-    """Remove the containers, networks and processes of all runs, including runs in progress.
+    """Remove the containers, networks, processes and keys of all runs, including runs in progress.
 
-    Run folders are kept.
+    Run folders are kept. A run that ends by itself or by Ctrl-C leaves nothing; a killed run leaves stopped containers,
+    networks and keys.
     """
     from compose.runs.clean import remove_leftovers
 

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import IO, ClassVar
 
 from compose.engines.base import TrialEngine, TrialEventObserver
 from compose.engines.transport_shaping import make_shaping_records, unemulated_links_error
-from compose.runs.certificates import issue_certificates
-from compose.runs.labels import RUN_ENV_VARIABLE, secrets_folder_prefix
+from compose.runs.labels import RUN_ENV_VARIABLE
+from compose.runs.secrets_folder import RUNNER_PIPE_FILE, open_secrets_folder
 from compose.runs.supervisor import LogTail, TrialNodeRunner, TrialSupervisor
 from services.cluster.addresses import Address, AddressAllocator, NodeAddresses
 from services.cluster.links.fluid_link import AtomicFloatFile
@@ -87,10 +86,9 @@ class LocalEngine(TrialEngine):
         shaping = make_shaping_records(plan, "transport")
         if reason := unemulated_links_error(plan, shaping):
             return TrialOutcome(trial=plan.trial, engine=self.name, status="failed", reason=reason, shaping=shaping)
-        with tempfile.TemporaryDirectory(prefix=secrets_folder_prefix(plan)) as secrets:
-            AtomicFloatFile.create(Path(secrets) / SHARED_LINKS_FILE, len(plan.network.shared_links))
-            issue_certificates(plan.run, (node.name for node in plan.nodes), Path(secrets))
-            nodes = NodeProcesses(plan, trial_folder, Path(secrets))
+        with open_secrets_folder(plan.run, (node.name for node in plan.nodes)) as secrets_folder:
+            AtomicFloatFile.create(secrets_folder / SHARED_LINKS_FILE, len(plan.network.shared_links))
+            nodes = NodeProcesses(plan, trial_folder, secrets_folder)
             return TrialSupervisor(plan, nodes, LogTail(trial_folder / f"logs/{COORDINATOR}.log"), observer).run_trial()
 
 
@@ -156,8 +154,12 @@ class NodeProcesses(TrialNodeRunner):
         return ()
 
     def _start_node_process(self, node_name: str, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        plan_path, secrets = self._trial_folder / "plan.json", self._secrets_folder / node_name
-        files = {"--plan": plan_path, "--secrets": secrets, "--pipes": self._secrets_folder / SHARED_LINKS_FILE}
+        files = {
+            "--plan": self._trial_folder / "plan.json",
+            "--secrets": self._secrets_folder / node_name,
+            "--pipes": self._secrets_folder / SHARED_LINKS_FILE,
+            "--runner-pipe": self._secrets_folder / RUNNER_PIPE_FILE,
+        }
         options = [word for option, path in files.items() for word in (option, str(path))]
         command = [sys.executable, "-m", "services.node", "node", node_name, *options]
         run_variable = {RUN_ENV_VARIABLE: self._plan.run}

@@ -8,8 +8,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -20,6 +22,13 @@ from compose.runs.labels import RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
 
 ENGINES = ["local", "simulated", pytest.param("docker", marks=pytest.mark.docker)]
 LONG_TRAINING = "workload.epochs=2000"
+# Lines of the runner at the beginning of a phase of the first trial.
+NODES_START, LINKS_ARE_SHAPED, NODES_TRAIN = (
+    "trial 000",
+    "event 000-ring-w2-r0 cache_clear",
+    "event 000-ring-w2-r0 eval_stop",
+)
+PROCESS_EXIT_S, CONTAINER_EXIT_S = 5.0, 30.0  # in which nodes end after the runner was killed
 
 
 class Runner:
@@ -111,6 +120,40 @@ def docker_leftovers(run: str) -> list[str]:
     return names
 
 
+def running_containers(run: str) -> set[str]:
+    """Return the names of the running containers of the run; an empty set without a Docker engine."""
+    try:
+        client = docker.from_env()
+    except DockerException:
+        return set()
+    with closing(client):
+        return {container.name for container in client.containers.list(filters={"label": f"{RUN_LABEL}={run}"})}
+
+
+def descendant_pids(pid: int) -> Iterator[int]:
+    """Yield the process ids of all children of a process, of their children, and so on."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            yield child
+            yield from descendant_pids(child)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process has not ended; a zombie has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_empty(read_remaining: Callable[[], Collection[Any]], timeout_s: float) -> None:
+    """Wait until a function returns an empty collection; fail after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while remaining := read_remaining():
+        assert time.monotonic() < deadline, f"after {timeout_s} s there are still {remaining}"
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ctrl_c_leaves_nothing_running_and_keeps_finished_trials(start_runner: StartRunner, engine: str) -> None:
     """A finished trial is worth keeping, and leftovers on the host would disturb the next run."""
@@ -178,12 +221,45 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(start_runner: StartRunner, engine: st
     assert leftovers(runner.run) == []
 
 
+@pytest.mark.exact
+@pytest.mark.slow_where(phase=[LINKS_ARE_SHAPED])
+@pytest.mark.parametrize("phase", [NODES_START, LINKS_ARE_SHAPED, NODES_TRAIN])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_node_outlives_a_killed_runner(start_runner: StartRunner, engine: str, phase: str) -> None:
+    """A killed runner can end nothing itself, and nodes that continue to train would disturb all later runs."""
+    runner = start_runner(engine, LONG_TRAINING)
+    runner.wait_for(phase)
+    while phase == NODES_START and not list(descendant_pids(runner.process.pid)):  # nodes, or `docker compose up`
+        time.sleep(0.01)
+    processes = set(descendant_pids(runner.process.pid))
+
+    runner.kill()
+
+    wait_until_empty(lambda: {pid for pid in processes if is_running(pid)}, PROCESS_EXIT_S)
+    wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
+
+
+def test_a_node_of_a_killed_runner_logs_why_it_ends(start_runner: StartRunner) -> None:
+    """Without a message, nothing would explain why the logs are incomplete."""
+    runner = start_runner("local", LONG_TRAINING)
+    runner.wait_for(NODES_TRAIN)
+    nodes = set(descendant_pids(runner.process.pid))
+
+    runner.kill()
+
+    wait_until_empty(lambda: {pid for pid in nodes if is_running(pid)}, PROCESS_EXIT_S)
+    for name in ("coordinator", "worker-0", "worker-1"):
+        errors = (runner.folder / "trials" / "000-ring-w2-r0" / "logs" / f"{name}.err").read_text()
+        assert errors == f"the runner has ended, so {name} ends\n"
+
+
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "simulated"])
 def test_clean_removes_the_leftovers_of_a_killed_runner(start_runner: StartRunner, engine: str) -> None:
     """A killed runner can remove nothing itself; `ensayo clean` must find everything by its marks."""
     runner = start_runner(engine, LONG_TRAINING)
     runner.wait_for("event 000")
     runner.kill()
+    wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
     leftovers_before = leftovers(runner.run)
 
     removed = remove_leftovers(runner.run)
@@ -231,6 +307,7 @@ def test_the_switch_helpers_and_link_events_of_a_trial_are_removed(
         assert runner.process.wait(60) == 130
     else:
         runner.kill()
+        wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
         remove_leftovers(runner.run)
 
     assert any("switch" in name for name in names), names
