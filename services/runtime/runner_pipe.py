@@ -62,10 +62,19 @@ def exit_at_hang_up(pipe: int, process_name: str) -> None:
     Thread(target=_wait_for_hang_up_and_exit, args=(pipe, process_name), daemon=True).start()
 
 
-def _wait_for_hang_up_and_exit(pipe: int, process_name: str) -> None:
+def wait_for_hang_up(pipe: int) -> None:
+    """Wait until the write end of a pipe is closed, and leave the data in the pipe unread.
+
+    Args:
+        pipe: file descriptor of the read end. The write end must have been open when this end was opened.
+    """
     hang_up = select.poll()
     hang_up.register(pipe, 0)  # 0: data in the pipe does not end the wait
     hang_up.poll()
+
+
+def _wait_for_hang_up_and_exit(pipe: int, process_name: str) -> None:
+    wait_for_hang_up(pipe)
     _exit_with_message(process_name)
 
 

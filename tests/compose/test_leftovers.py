@@ -8,14 +8,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 from docker.errors import DockerException
+from processes import descendant_pids, running, wait_until_empty
 
 from compose.runs.clean import remove_leftovers
 from compose.runs.labels import RUN_ENV_VARIABLE, RUN_LABEL, SECRETS_PREFIX
@@ -130,30 +130,6 @@ def running_containers(run: str) -> set[str]:
         return {container.name for container in client.containers.list(filters={"label": f"{RUN_LABEL}={run}"})}
 
 
-def descendant_pids(pid: int) -> Iterator[int]:
-    """Yield the process ids of all children of a process, of their children, and so on."""
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
-            yield child
-            yield from descendant_pids(child)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process has not ended; a zombie has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_until_empty(read_remaining: Callable[[], Collection[Any]], timeout_s: float) -> None:
-    """Wait until a function returns an empty collection; fail after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while remaining := read_remaining():
-        assert time.monotonic() < deadline, f"after {timeout_s} s there are still {remaining}"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ctrl_c_leaves_nothing_running_and_keeps_finished_trials(start_runner: StartRunner, engine: str) -> None:
     """A finished trial is worth keeping, and leftovers on the host would disturb the next run."""
@@ -235,7 +211,7 @@ def test_no_node_outlives_a_killed_runner(start_runner: StartRunner, engine: str
 
     runner.kill()
 
-    wait_until_empty(lambda: {pid for pid in processes if is_running(pid)}, PROCESS_EXIT_S)
+    wait_until_empty(lambda: running(processes), PROCESS_EXIT_S)
     wait_until_empty(lambda: running_containers(runner.run), CONTAINER_EXIT_S)
 
 
@@ -247,7 +223,7 @@ def test_a_node_of_a_killed_runner_logs_why_it_ends(start_runner: StartRunner) -
 
     runner.kill()
 
-    wait_until_empty(lambda: {pid for pid in nodes if is_running(pid)}, PROCESS_EXIT_S)
+    wait_until_empty(lambda: running(nodes), PROCESS_EXIT_S)
     for name in ("coordinator", "worker-0", "worker-1"):
         errors = (runner.folder / "trials" / "000-ring-w2-r0" / "logs" / f"{name}.err").read_text()
         assert errors == f"the runner has ended, so {name} ends\n"

@@ -19,6 +19,7 @@ from compose.engines.base import EnginePreparationObserver, TrialEngine, TrialEv
 from compose.engines.containers.compose_file import DockerHostProperties
 from compose.engines.containers.containers import NodeContainers
 from compose.engines.containers.helper_containers import HELPER_ROLE, probe_kernel_features
+from compose.runs.host_program import run_host_program
 from compose.runs.interrupt import defer_stop_signals
 from compose.runs.labels import container_labels
 from compose.runs.secrets_folder import open_secrets_folder
@@ -173,9 +174,7 @@ def _build_node_image(device: str) -> str:
     Raises:
         HostError: the image can't be built on this host.
     """
-    build = subprocess.run(  # noqa: S603 - our own script
-        [BUILD_SCRIPT, device], capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": sys.executable}
-    )
+    build = run_host_program([BUILD_SCRIPT, device], environment=os.environ | {"PYTHON": sys.executable})
     if build.returncode:
         raise HostError(
             f"the {device} image of the nodes could not be built; `images/build {device}` printed:\n"
