@@ -95,7 +95,7 @@ def test_a_process_that_starts_after_the_end_of_the_runner_exits_at_once(
     assert stderr == "the runner has ended, so worker-0 ends\n"
 
 
-def test_a_process_exits_although_nobody_reads_its_full_standard_error(
+def test_a_process_exits_although_its_standard_error_is_full_and_not_read(
     tmp_path: Path, runner: "subprocess.Popen[str]"
 ) -> None:
     """A full pipe would block the thread that must end the process."""
