@@ -10,13 +10,15 @@ simulate      run trials in virtual time. Each input line is a folder with plan.
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from services.cluster.addresses import Address
-from services.plan import Plan
 from services.runtime.runner_pipe import exit_at_hang_up, exit_when_runner_ends
 from services.schema.errors import UserError, first_error_in_group
+
+# Other imports take a second, or several when many nodes start at once. They begin when the process can already end
+# with the runner.
+if TYPE_CHECKING:
+    from services.plan import Plan
 
 PLAN_PATH, SECRETS_FOLDER = Path("/run/ensayo/plan.json"), Path("/run/secrets")
 RUNNER_PIPE = Path("/run/ensayo/runner")  # whose write end the runner holds
@@ -48,6 +50,7 @@ def _check_health(arguments: argparse.Namespace) -> int:
 
 def _measure_message_costs(arguments: argparse.Namespace) -> int:
     exit_when_runner_ends(arguments.runner_pipe, arguments.name)
+    from services.cluster.addresses import Address  # noqa: PLC0415 - see the top of the module
     from services.node.message_probe import (  # noqa: PLC0415 - only this command needs it
         REQUESTER,
         RESPONDER,
@@ -87,7 +90,11 @@ def _simulate_stdin_folders(_unused_options: argparse.Namespace) -> int:
     return 0
 
 
-def _read_plan(plan_path: Path) -> Plan:
+def _read_plan(plan_path: Path) -> "Plan":
+    from pydantic import ValidationError  # noqa: PLC0415 - see the top of the module
+
+    from services.plan import Plan  # noqa: PLC0415 - see the top of the module
+
     try:
         return Plan.model_validate_json(plan_path.read_bytes())
     except ValidationError as error:

@@ -115,3 +115,32 @@ def test_the_end_of_a_trial_ends_the_processes_of_this_trial(tmp_path: Path) -> 
             assert first_line(node) == "waiting"
 
         assert node.wait(30) == EXIT_RUNNER_ENDED
+
+
+def test_a_node_can_end_with_the_runner_before_its_imports() -> None:
+    """When many nodes start at once, their imports take longer than nodes may outlive the runner."""
+    program = "import sys, services.node.__main__; print({'numpy', 'pydantic', 'grpc'} & sys.modules.keys())"
+
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert finished.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["node", "worker-0"], ["measure", "requester", "127.0.0.1:1", "127.0.0.1:2"]],
+    ids=lambda words: words[0],
+)
+def test_every_command_of_a_node_ends_with_the_runner(tmp_path: Path, command: list[str]) -> None:
+    """Nothing but the end of the runner is the reason: the command would fail later for lack of a plan or of keys."""
+    os.mkfifo(tmp_path / "runner")
+
+    finished = subprocess.run(
+        [sys.executable, "-m", "services.node", *command, "--runner-pipe", tmp_path / "runner"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert finished.returncode == EXIT_RUNNER_ENDED
+    assert finished.stderr == f"the runner has ended, so {command[1]} ends\n"
