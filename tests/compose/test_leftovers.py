@@ -197,7 +197,6 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(start_runner: StartRunner, engine: st
     assert leftovers(runner.run) == []
 
 
-@pytest.mark.exact
 @pytest.mark.slow_where(phase=[LINKS_ARE_SHAPED])
 @pytest.mark.parametrize("phase", [NODES_START, LINKS_ARE_SHAPED, NODES_TRAIN])
 @pytest.mark.parametrize("engine", ENGINES)
